@@ -1,0 +1,37 @@
+"""Coreset-based variational Gaussian processes: accurate, calibrated and fast on more data than an exact GP can hold.
+
+Names load on first use, so that importing cvgp does not pay for what a program never touches.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cvgp.coreset import Coreset
+    from cvgp.errors import CVGPError, CVGPWarning
+    from cvgp.model import CVGP
+    from cvgp.process import CoresetProcess
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CVGP": "cvgp.model",
+    "CVGPError": "cvgp.errors",
+    "CVGPWarning": "cvgp.errors",
+    "Coreset": "cvgp.coreset",
+    "CoresetProcess": "cvgp.process",
+}
+
+__all__ = ["CVGP", "CVGPError", "CVGPWarning", "Coreset", "CoresetProcess", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cvgp' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
