@@ -1,0 +1,61 @@
+import importlib.metadata
+import importlib.resources
+import subprocess
+import sys
+
+import pytest
+
+import cvgp
+from cvgp import errors
+
+
+@pytest.mark.parametrize("name", cvgp.__all__)
+def test_every_public_name_exists(name: str) -> None:
+    assert getattr(cvgp, name) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in cvgp.__all__ if not name.startswith("_")])
+def test_a_lazy_name_is_the_object_of_its_home_module(name: str) -> None:
+    value = getattr(cvgp, name)
+    assert getattr(sys.modules[value.__module__], name) is value
+
+
+def test_public_names_can_be_listed() -> None:
+    assert dir(cvgp) == sorted(cvgp.__all__)
+
+
+def test_an_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'cvgp' has no attribute 'Corset'"):
+        _ = cvgp.Corset
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import sys, cvgp; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert cvgp.__version__ == importlib.metadata.version("cvgp")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert importlib.resources.files("cvgp").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (errors.InvalidInputError, ValueError),
+        (errors.InvalidTypeError, TypeError),
+        (errors.FactorisationError, ArithmeticError),
+        (errors.CVGPWarning, UserWarning),
+    ],
+)
+def test_an_error_is_also_the_matching_builtin(error: type[Exception], builtin: type[Exception]) -> None:
+    assert issubclass(error, builtin)
+
+
+def test_every_error_is_in_one_tree() -> None:
+    classes = [getattr(errors, name) for name in errors.__all__]
+    roots = (errors.CVGPError, errors.CVGPWarning)
+    assert [c for c in classes if not issubclass(c, roots)] == []
