@@ -1,0 +1,85 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from cvgp.errors import FileAccessError, MissingFileError
+
+__all__ = ["atomic_write"]
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary file beside `path`, which takes its place when the block ends without an error.
+
+    Until then a reader sees the old file, and after it the new one, also across a crash of the machine. If the
+    block fails, the old file stays and the temporary one is removed; only a killed process can leave it behind, as
+    `.cvgp-RANDOM.tmp`. The permissions of an existing file are kept, and a symbolic link is followed.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file to write; its folder must exist.
+
+    Raises
+    ------
+    MissingFileError
+        If the folder does not exist.
+    FileAccessError
+        If the folder or the disk refuses the file; also for an `OSError` inside the block.
+
+    Examples
+    --------
+    >>> with atomic_write("answer.txt") as temporary:  # doctest: +SKIP
+    ...     temporary.write_text("42")
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".cvgp-{token_hex(8)}.tmp")
+    try:
+        _check_target(target)
+        # Unlike tempfile's, this file has the permissions that the user's umask asks for.
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            yield temporary
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            _flush_to_disk(temporary)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileAccessError:
+        raise
+    except OSError as error:
+        raise FileAccessError(
+            f"Could not write {target} ({error.strerror or error}); "
+            "check the free space and the permissions of its folder, or choose another place."
+        ) from error
+    _flush_folder(target.parent)
+
+
+def _check_target(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise MissingFileError(f"Cannot write {target}, since its folder does not exist; create the folder first.")
+    if target.exists() and not target.is_file():
+        raise FileAccessError(f"Cannot write {target}, which is not a regular file; choose another name.")
+
+
+def _flush_to_disk(file: Path) -> None:
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    # Makes the new name survive a power cut; where a system cannot do this for folders, the file itself is safe.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,59 @@
+"""Training data in memory."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from cvgp.data.source import Batch
+
+__all__ = ["MemorySource"]
+
+
+class MemorySource:
+    """Tensors as a :class:`~cvgp.data.source.DataSource`."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        sample_weight: Tensor | None = None,
+        noise_variance: Tensor | None = None,
+    ) -> None:
+        self.data = Batch(x, y, sample_weight, noise_variance)
+        self._epoch_key: tuple[int, int] | None = None
+        self._order = torch.empty(0, dtype=torch.long)
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.data.x)
+
+    def to(self, dtype: torch.dtype) -> "MemorySource":
+        """The same rows in another precision."""
+        return MemorySource(*(None if t is None else t.to(dtype) for t in self.data))  # type: ignore[arg-type]
+
+    def take(self, rows: Tensor) -> "MemorySource":
+        """Some of the rows, by index."""
+        return MemorySource(*_select(self.data, rows))
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """Every row once, in order; the chunks are views."""
+        for start in range(0, self.num_rows, size):
+            yield Batch(*(None if t is None else t[start : start + size] for t in self.data))  # type: ignore[arg-type]
+
+    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+        """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew."""
+        size = min(size, self.num_rows)
+        per_epoch = self.num_rows // size
+        epoch, position = divmod(step, per_epoch)
+        if self._epoch_key != (seed, epoch):
+            # Each epoch has a generator of its own, so that a resumed run needs only the seed and the step.
+            generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+            self._order = torch.randperm(self.num_rows, generator=generator).to(self.data.x.device)
+            self._epoch_key = (seed, epoch)
+        return _select(self.data, self._order[position * size : (position + 1) * size])
+
+
+def _select(data: Batch, rows: Tensor) -> Batch:
+    return Batch(*(None if t is None else t.index_select(0, rows) for t in data))  # type: ignore[arg-type]

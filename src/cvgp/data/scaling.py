@@ -1,0 +1,57 @@
+"""Standardisation of inputs and outputs, from the training data, once."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Scaling", "learn_scaling", "no_scaling"]
+
+Array = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale."""
+
+    x_mean: Array  # [D]
+    x_scale: Array  # [D]
+    y_mean: Array  # [T]
+    y_scale: Array  # [T]
+
+    def scale_x(self, x: Array) -> Array:
+        """Inputs in the model's units."""
+        return (x - self.x_mean) / self.x_scale
+
+    def unscale_x(self, x: Array) -> Array:
+        """Inputs in the user's units."""
+        return x * self.x_scale + self.x_mean
+
+    def scale_y(self, y: Array) -> Array:
+        """Outputs [N, T] in the model's units."""
+        return (y - self.y_mean) / self.y_scale
+
+    def unscale_y(self, y: Array) -> Array:
+        """Outputs [N, T] in the user's units."""
+        return y * self.y_scale + self.y_mean
+
+
+def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Scaling:
+    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T]."""
+    return Scaling(*_moments(x, sample_weight), *_moments(y, sample_weight))
+
+
+def no_scaling(num_dims: int, num_outputs: int) -> Scaling:
+    """The scaling that changes nothing."""
+    return Scaling(np.zeros(num_dims), np.ones(num_dims), np.zeros(num_outputs), np.ones(num_outputs))
+
+
+def _moments(values: Array, weight: Array | None) -> tuple[Array, Array]:
+    # Divided by the largest magnitude first, so that squares of 1e200 or 1e-200 neither overflow nor vanish.
+    magnitude = np.maximum(np.abs(values).max(axis=0), np.finfo(np.float64).tiny)
+    unit = values / magnitude
+    mean = np.average(unit, axis=0, weights=weight)
+    deviation = np.sqrt(np.average((unit - mean) ** 2, axis=0, weights=weight))
+    # A column whose spread is rounding noise of its size is constant; it stays as it is.
+    constant = deviation <= 1e-12 * np.abs(mean)
+    scale = np.where(constant | (deviation == 0.0), 1.0 / magnitude, deviation)
+    return mean * magnitude, scale * magnitude
