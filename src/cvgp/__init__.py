@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
+    from cvgp.estimators.regressor import CVGPRegressor
     from cvgp.model import CVGP
     from cvgp.process import CoresetProcess
 
@@ -17,12 +18,13 @@ __version__ = "0.1.0"
 _HOME = {
     "CVGP": "cvgp.model",
     "CVGPError": "cvgp.errors",
+    "CVGPRegressor": "cvgp.estimators.regressor",
     "CVGPWarning": "cvgp.errors",
     "Coreset": "cvgp.coreset",
     "CoresetProcess": "cvgp.process",
 }
 
-__all__ = ["CVGP", "CVGPError", "CVGPWarning", "Coreset", "CoresetProcess", "__version__"]
+__all__ = ["CVGP", "CVGPError", "CVGPRegressor", "CVGPWarning", "Coreset", "CoresetProcess", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

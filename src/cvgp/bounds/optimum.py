@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cvgp.bounds.collapsed import Statistics, solve, solve_full, whitener
 from cvgp.errors import InvalidInputError
-from cvgp.linalg import as_square, inverse_lower, safe_cholesky
+from cvgp.linalg import as_square, inverse_lower, safe_cholesky, single_threaded_blas
 from cvgp.posterior import Factor
 
 __all__ = ["BestCoreset", "FullOptimum", "best_coreset", "full_matrix_optimum"]
@@ -58,14 +58,15 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor, *, max_i
         return -float(solution.value), -(solution.d_w * (w + 1.0 / c)).cpu().numpy()
 
     start, lower, upper = ((w * c).log1p().cpu().numpy() for w in (w_start, lowest, highest))
-    result = minimize(
-        negative_bound,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=Bounds(lower, upper),
-        options={"maxiter": max_iter, "maxcor": 20},
-    )
+    with single_threaded_blas():
+        result = minimize(
+            negative_bound,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(lower, upper),
+            options={"maxiter": max_iter, "maxcor": 20},
+        )
     w = weights(result.x)
     solution = solve(K_cc, w, statistics, L_inv)
     return BestCoreset(solution.factor.y_c, w, solution.value)

@@ -1,0 +1,118 @@
+"""Checking and ordering what a user passes to an estimator."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+
+from cvgp.errors import InvalidInputError, InvalidTypeError
+
+__all__ = ["TrainingData", "canonical", "check_noise", "check_prediction", "check_training"]
+
+Array = NDArray[np.float64]
+
+MERGE_ROWS = 100_000
+"""Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
+
+
+class TrainingData(NamedTuple):
+    """Rows that count, in the user's units."""
+
+    x: Array  # [N, D]
+    y: Array  # [N, T]
+    weight: Array | None  # [N]
+    noise: Array | None  # [N], known noise variances
+
+
+def check_training(
+    estimator: BaseEstimator,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    noise_variance: Any,
+) -> tuple[TrainingData, bool]:
+    """Validate everything that `fit` is given, and say whether y had no second axis.
+
+    Sets the estimator's n_features_in_ and feature_names_in_.
+    """
+    try:
+        x, y = validate_data(
+            estimator, _from_tensor(x), _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64
+        )
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(_from_tensor(sample_weight), x, dtype=np.float64, ensure_non_negative=True)
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+    single_output = y.ndim == 1
+    y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
+    if not np.isfinite(y).all():
+        raise InvalidInputError("y contains NaN or infinity; drop or impute those rows before fitting.")
+    noise = None if noise_variance is None else check_noise(noise_variance, len(x))
+    if noise is not None and y.shape[1] > 1:
+        raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
+    return _drop_unweighted(TrainingData(x, y, weight, noise)), single_output
+
+
+def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
+    """Validate inputs to predict at: the same columns, by name where the training table had names."""
+    try:
+        return np.asarray(validate_data(estimator, _from_tensor(x), reset=False, dtype=np.float64))
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+
+
+def canonical(data: TrainingData) -> TrainingData:
+    """Merge equal rows into one with their summed weight, and sort.
+
+    A weight of two and a row given twice then are the same fit, to the bit, and the order of rows does not matter.
+    Beyond :data:`MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost more
+    than it gives.
+    """
+    if len(data.x) > MERGE_ROWS:
+        return data
+    columns = [data.x, data.y] + ([] if data.noise is None else [data.noise[:, None]])
+    rows, where = np.unique(np.hstack(columns), axis=0, return_inverse=True)
+    weight = np.bincount(where.reshape(-1), weights=data.weight, minlength=len(rows)).astype(np.float64)
+    dims, outputs = data.x.shape[1], data.y.shape[1]
+    return TrainingData(
+        x=np.ascontiguousarray(rows[:, :dims]),
+        y=np.ascontiguousarray(rows[:, dims : dims + outputs]),
+        weight=None if (weight == 1.0).all() else weight,
+        noise=None if data.noise is None else np.ascontiguousarray(rows[:, -1]),
+    )
+
+
+def _from_tensor(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+def check_noise(noise_variance: Any, num_rows: int) -> Array:
+    """Validate known noise variances [N]."""
+    try:
+        noise = check_array(
+            _from_tensor(noise_variance), ensure_2d=False, dtype=np.float64, input_name="noise_variance"
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(str(error)) from error
+    if noise.shape != (num_rows,):
+        raise InvalidInputError(f"noise_variance must be one number a row, [{num_rows}]; got {noise.shape}.")
+    if (noise < 0).any():
+        raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
+    return np.asarray(noise)
+
+
+def _drop_unweighted(data: TrainingData) -> TrainingData:
+    if data.weight is None:
+        return data
+    kept = data.weight > 0
+    if not kept.any():
+        raise InvalidInputError("All sample weights are zero; at least one row must count.")
+    return TrainingData(data.x[kept], data.y[kept], data.weight[kept], None if data.noise is None else data.noise[kept])

@@ -1,0 +1,460 @@
+"""CVGPRegressor: a calibrated, explainable GP for a table, with scikit-learn's manners."""
+
+import os
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import ConstantMean, Mean, ZeroMean
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import _check_y, check_is_fitted, check_random_state
+
+from cvgp.bounds import Statistics
+from cvgp.coreset import Coreset
+from cvgp.data.memory import MemorySource
+from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.estimators.inputs import TrainingData, canonical, check_noise, check_prediction, check_training
+from cvgp.full_data import statistics
+from cvgp.initialise import InitName, initial_coreset
+from cvgp.kernels import make_kernel
+from cvgp.linalg import safe_cholesky
+from cvgp.model import CVGP, gaussian_likelihood
+from cvgp.prune import prune_model
+from cvgp.scaled import ScaledGP
+from cvgp.training.fit import FitReport, fit_model
+from cvgp.training.settings import BoundName, Settings, SolverName
+from cvgp.training.size import choose_size
+from cvgp.training.start import Start, search_start, site_noise_offset, typical_lengthscale
+from cvgp.training.watch import Callback, Watch, print_line
+
+__all__ = ["CVGPRegressor"]
+
+Array = NDArray[np.float64]
+CHUNK_ROWS = 2048
+DEFAULT_KERNEL = "matern32"
+
+
+class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian process regression with a learned coreset.
+
+    With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
+
+    Parameters
+    ----------
+    n_coreset : int or "auto"
+        Number of pseudo-points M. ``auto`` grows it until the prior variance that the points leave unexplained is
+        small against the noise, up to what `max_time` (or the default budget) affords.
+    kernel : str, gpytorch kernel or None
+        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
+        which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
+    ard : bool
+        One lengthscale a column rather than one for all.
+    mean : {"zero", "constant"} or gpytorch mean
+        Prior mean in standardised units: zero is the mean of y.
+    init : {"kmeans", "random", "greedy"} or Coreset
+        Where the coreset starts; a Coreset is in the units of the data.
+    solver : {"auto", "lbfgs", "adam", "paper"}
+        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe; ``auto`` decides by size.
+    bound : {"auto", "elbo", "tight"}
+        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the paper's.
+    max_iter : int or None
+        Adam steps, or evaluations of the bound for L-BFGS.
+    batch_size, learning_rate : int, float or None
+        For Adam.
+    tol : float
+        Stop when the bound gains less than this many nats a row in ten iterations.
+    max_time : float or None
+        Seconds; the learning rate comes down in time and the best model so far is kept.
+    early_stopping : bool
+        Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
+        `n_iter_no_change` epochs without a better one.
+    validation_fraction, n_iter_no_change : float, int
+        See `early_stopping`.
+    standardize : bool
+        Give every column of X and y mean zero and variance one inside; results are in the units of the data.
+    dtype : {"auto", "float32", "float64"}
+        Precision of the products with data; ``auto`` starts Adam in float32 while that is safe. M x M algebra and
+        predictions are float64, unless ``float32`` asks for faster ones.
+    device : str
+        ``auto`` is the CPU; otherwise a torch device.
+    random_state : int, RandomState or None
+        The same number gives the same result on the same machine.
+    verbose : int
+        1 prints a line now and then.
+    checkpoint_dir : path or None
+        Where to store progress; a fit that finds its own unfinished run there goes on with it.
+    callbacks : sequence of callables or None
+        Called with a :class:`~cvgp.training.watch.FitEvent` after each iteration; True ends the fit.
+
+    Attributes
+    ----------
+    coreset_ : Coreset
+        Pseudo-inputs, pseudo-outputs and weights, in the units of the data.
+    elbo_ : float
+        Lower bound on log p(y) in nats, for y in its own units.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Learned noise variance, in the units of y squared.
+    lengthscales_ : ndarray of shape (n_features,) or None
+        In the units of X; None for a kernel that has no single set of them.
+    feature_importance_ : ndarray of shape (n_features,) or None
+        Inverse lengthscales on standardised inputs, summing to one.
+    history_ : DataFrame
+        One row an iteration: phase, bound, seconds, learning rate, events.
+    n_iter_, converged_, solver_
+        How the solver ended.
+    model_ : CVGP
+        The fitted torch module, in standardised units.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = CVGPRegressor(n_coreset=15, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, sd = model.predict(X[:3], return_std=True)
+    """
+
+    def __init__(
+        self,
+        n_coreset: int | Literal["auto"] = "auto",
+        *,
+        kernel: str | Kernel | None = None,
+        ard: bool = True,
+        mean: Literal["zero", "constant"] | Mean = "zero",
+        init: InitName | Coreset = "kmeans",
+        solver: SolverName = "auto",
+        bound: BoundName = "auto",
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        tol: float = 1e-4,
+        max_time: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 20,
+        standardize: bool = True,
+        dtype: Literal["auto", "float32", "float64"] = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> None:
+        self.n_coreset = n_coreset
+        self.kernel = kernel
+        self.ard = ard
+        self.mean = mean
+        self.init = init
+        self.solver = solver
+        self.bound = bound
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.max_time = max_time
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.standardize = standardize
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
+
+    gp_: ScaledGP
+    statistics_: Statistics
+    n_rows_: float
+    elbo_: float
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> "CVGPRegressor":
+        """Learn coreset, kernel and noise.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or tensor of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Outputs share one covariance.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of two is the row twice; rows of weight zero do not count at all.
+        noise_variance : array-like of shape (n_samples,), optional
+            Known noise variances, to which a learned constant is added.
+        """
+        data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        settings = self._settings(int(rng.integers(2**31)))
+        watch = Watch(self.max_time, [*([print_line] if self.verbose else []), *(self.callbacks or ())])
+
+        train, held_out = _split(data, settings, rng)
+        train = canonical(train)
+        dims, outputs = train.x.shape[1], train.y.shape[1]
+        scaling = learn_scaling(train.x, train.y, train.weight) if self.standardize else no_scaling(dims, outputs)
+        source = self._source(train, scaling)
+        start = search_start(self._prior_kernel(dims), self._prior_mean(), source, rng, watch)
+        coreset = self._start_coreset(source, scaling, start, rng)
+        model = CVGP(
+            coreset,
+            start.kernel,
+            mean=start.mean,
+            likelihood=gaussian_likelihood(start.noise),
+            beta_transform="softplus" if self.solver == "paper" else "log",
+        ).to(source.data.x.device)
+        model.site_noise_offset.fill_(site_noise_offset(start.noise, source.data.noise_variance))
+        report = fit_model(
+            model,
+            source,
+            settings,
+            watch,
+            checkpoint_dir=None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir),
+            validation=None if held_out is None else self._source(held_out, scaling),
+        )
+        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source.data.noise_variance))
+        self._set_results(model, scaling, source, report, watch.history)
+        return self
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = True,
+        noise_variance: ArrayLike | None = None,
+    ) -> Any:
+        """Predictive mean, and standard deviation or covariance on request.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_std, return_cov : bool
+            Also return the standard deviation, or the joint covariance.
+        include_noise : bool
+            Predict y rather than the function: the learned noise is added, and `noise_variance` where it is given.
+        noise_variance : array-like of shape (n_samples,), optional
+            Known noise variances of the points to predict.
+
+        Returns
+        -------
+        mean, or (mean, std) or (mean, cov)
+            Of shape (n_samples,) or (n_samples, n_outputs); cov is (n_samples, n_samples), with outputs last.
+        """
+        check_is_fitted(self)
+        x = check_prediction(self, X)
+        if return_std and return_cov:
+            raise InvalidInputError("Ask for return_std or return_cov, not both.")
+        if not (return_std or return_cov):
+            return self._shape(self.gp_.mean(x))
+        noise = np.zeros((len(x), 1))
+        if include_noise:
+            noise = noise + self.gp_.noise_variance
+            if noise_variance is not None:
+                noise = noise + check_noise(noise_variance, len(x))[:, None]
+        if return_std:
+            mean, f_var = self.gp_.mean_and_variance(x)
+            return self._shape(mean), self._shape(np.sqrt(f_var + noise))
+        scale = self.gp_.scaling.y_scale**2
+        cov = self.gp_.covariance(x)[:, :, None] * scale
+        cov[np.arange(len(x)), np.arange(len(x))] += noise
+        return self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov
+
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
+        """Quantiles of y, (n_samples, n_quantiles) (with outputs in the middle if there are several)."""
+        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+            raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
+        mean, sd = self.predict(X, return_std=True)
+        return np.asarray(mean[..., None] + sd[..., None] * ndtri(levels))
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Joint draws of y, (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)."""
+        check_is_fitted(self)
+        x = check_prediction(self, X)
+        rng = check_random_state(random_state)
+        cov = torch.as_tensor(self.gp_.covariance(x)) + self.model_.noise.item() * torch.eye(len(x))
+        L = safe_cholesky(cov, "predictive covariance").numpy()
+        mean = self.gp_.mean(x)
+        draws = np.einsum("nm,mts->nts", L, rng.standard_normal((*mean.shape, n_samples)))
+        samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
+        return np.asarray(samples[:, 0] if self._single_output else samples)
+
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """The density log p(y_i | x_i) of each row in nats, noise included, for y in its own units."""
+        mean, sd = self.predict(X, return_std=True)
+        try:
+            values = np.asarray(_check_y(y, multi_output=not self._single_output, y_numeric=True), dtype=np.float64)
+        except ValueError as error:
+            raise InvalidInputError(str(error)) from error
+        if values.shape != mean.shape:
+            raise InvalidInputError(f"y must have the shape of the predictions, {mean.shape}; got {values.shape}.")
+        density = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((values - mean) / sd) ** 2
+        return np.asarray(density.reshape(len(density), -1).sum(axis=1))
+
+    def prune(self, tolerance: float = 1e-3) -> int:
+        """Drop pseudo-points while the bound falls by less than `tolerance` nats a row; returns how many went.
+
+        The rest of the coreset is solved anew from statistics that the fit kept, so no data are needed.
+        """
+        check_is_fitted(self)
+        pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
+        self.gp_ = ScaledGP(pruned.model, self.gp_.scaling, self.gp_.dtype)
+        self.statistics_ = pruned.statistics
+        self.elbo_ -= pruned.loss
+        return pruned.dropped
+
+    @property
+    def model_(self) -> CVGP:
+        """The fitted torch module, in standardised units."""
+        return self.gp_.model
+
+    @property
+    def coreset_(self) -> Coreset:
+        """Pseudo-inputs, pseudo-outputs and weights in the units of the data."""
+        return self.gp_.coreset
+
+    @property
+    def noise_variance_(self) -> Any:
+        """Learned noise variance in the units of y squared."""
+        variance = self.gp_.noise_variance
+        return float(variance[0]) if self._single_output else variance
+
+    @property
+    def lengthscales_(self) -> Array | None:
+        """Lengthscales in the units of X."""
+        return self.gp_.lengthscales
+
+    @property
+    def feature_importance_(self) -> Array | None:
+        """Inverse lengthscales on standardised inputs, summing to one."""
+        return self.gp_.feature_importance
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _settings(self, seed: int) -> Settings:
+        return Settings(
+            solver=self.solver,
+            bound=self.bound,
+            max_iter=self.max_iter,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            tol=self.tol,
+            max_time=self.max_time,
+            early_stopping=self.early_stopping or self.solver == "paper",
+            validation_fraction=self.validation_fraction,
+            n_iter_no_change=self.n_iter_no_change,
+            dtype=self.dtype,
+            seed=seed,
+        )
+
+    def _source(self, data: TrainingData, scaling: Scaling) -> MemorySource:
+        y = scaling.scale_y(data.y)
+        known = None if data.noise is None else data.noise / scaling.y_scale[0] ** 2
+        arrays = (scaling.scale_x(data.x), y[:, 0] if self._single_output else y, data.weight, known)
+        device = "cpu" if self.device == "auto" else self.device
+        try:
+            tensors = [None if a is None else torch.as_tensor(a, device=device) for a in arrays]
+        except RuntimeError as error:
+            raise InvalidInputError(
+                f"device must be 'auto' or a device that torch has here; got {device!r}."
+            ) from error
+        return MemorySource(*tensors)  # type: ignore[arg-type]
+
+    def _prior_kernel(self, num_dims: int) -> Kernel:
+        if isinstance(self.kernel, Kernel):
+            return deepcopy(self.kernel).double()
+        if self.kernel is not None and not isinstance(self.kernel, str):
+            raise InvalidTypeError(
+                f"kernel must be a name, a GPyTorch kernel or None; got {type(self.kernel).__name__}."
+            )
+        kernel = make_kernel(self.kernel or DEFAULT_KERNEL, num_dims, ard=self.ard)
+        for part in kernel.modules():
+            if isinstance(part, Kernel) and part.has_lengthscale:
+                part.lengthscale = typical_lengthscale(num_dims)
+        return kernel
+
+    def _prior_mean(self) -> Mean:
+        if isinstance(self.mean, Mean):
+            return deepcopy(self.mean).double()
+        if self.mean not in ("zero", "constant"):
+            raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {self.mean!r}.")
+        return ConstantMean().double() if self.mean == "constant" else ZeroMean()
+
+    def _start_coreset(self, source: MemorySource, scaling: Scaling, start: Start, rng: np.random.Generator) -> Coreset:
+        data = source.data
+        x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
+        if isinstance(self.init, Coreset):
+            given = self.init
+            if given.num_dims != x.shape[1] or given.y.shape[1:] != y.shape[1:]:
+                raise InvalidInputError(
+                    f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
+                    f"the data have {x.shape[1]} and {1 if y.ndim == 1 else y.shape[1]}."
+                )
+            scaled_y = scaling.scale_y(given.y.reshape(len(given), -1)).reshape(given.y.shape)
+            return Coreset(scaling.scale_x(given.X), scaled_y, given.beta)
+        if self.n_coreset == "auto":
+            size = choose_size(start.kernel, start.noise, x, rng, self.max_time)
+        else:
+            size = _check_size(self.n_coreset)
+        weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
+        return initial_coreset(self.init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
+
+    def _set_results(
+        self, model: CVGP, scaling: Scaling, source: MemorySource, report: FitReport, history: list[dict[str, Any]]
+    ) -> None:
+        import pandas as pd
+
+        weight = source.data.sample_weight
+        self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
+        self.n_rows_ = float(source.num_rows if weight is None else weight.sum().item())
+        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS))
+        # A density of y in its own units is that of the scaled y over the scale, for each row and output.
+        self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
+        self.history_ = pd.DataFrame(history)
+        self.n_iter_ = report.result.num_iter
+        self.converged_ = report.result.converged
+        self.solver_ = report.solver
+
+    def _shape(self, values: Array) -> Array:
+        return values[:, 0] if self._single_output else values
+
+
+def _check_size(n_coreset: object) -> int:
+    if not isinstance(n_coreset, int | np.integer) or isinstance(n_coreset, bool) or n_coreset < 1:
+        raise InvalidInputError(f"n_coreset must be 'auto' or a whole number of at least 1; got {n_coreset!r}.")
+    return int(n_coreset)
+
+
+def _split(
+    data: TrainingData, settings: Settings, rng: np.random.Generator
+) -> tuple[TrainingData, TrainingData | None]:
+    """Training rows, and the rows that early stopping holds out."""
+    if not settings.early_stopping:
+        return data, None
+    held = round(len(data.x) * settings.validation_fraction)
+    if not 1 <= held < len(data.x):
+        raise InvalidInputError(
+            f"early_stopping holds out validation_fraction={settings.validation_fraction} of {len(data.x)} rows, "
+            "which leaves nothing to fit or to check; give more rows or another fraction."
+        )
+    order = rng.permutation(len(data.x))
+    parts = [
+        TrainingData(*(None if a is None else a[rows] for a in data))  # type: ignore[arg-type]
+        for rows in (order[held:], order[:held])
+    ]
+    return parts[0], parts[1]

@@ -1,0 +1,154 @@
+"""The collapsed bound over all data, chunk by chunk: what a full-batch optimiser evaluates.
+
+Two passes over the chunks make one evaluation. The first adds up statistics; from them the best pseudo-outputs, the
+bound and its M x M derivatives follow; the second sends the data-side derivatives back through the kernel. Memory
+holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from cvgp import bounds
+from cvgp.data.source import Batch
+from cvgp.kernels import cross_matrix, diagonal, square_matrix
+from cvgp.linalg import add_jitter
+from cvgp.model import CVGP, JITTER
+from cvgp.process import prior_mean
+
+__all__ = ["CollapsedObjective", "collapsed_parameters", "full_bound", "solve_coreset", "statistics"]
+
+KEEP_BYTES = 1_000_000_000
+"""Kernel matrices up to this size stay in memory between the two passes, which saves computing them twice."""
+
+Chunks = Callable[[], Iterable[Batch]]
+
+
+class _ChunkGraph:
+    """One chunk's matrices with their autograd graph."""
+
+    def __init__(self, model: CVGP, batch: Batch) -> None:
+        self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
+        self.k_xx = diagonal(model.kernel, batch.x)  # [B]
+        self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, T]
+        self.noise = model.total_noise(batch.noise_variance)
+        self.weighting = bounds.weigh(self.noise, self.k_xx, sample_weight=batch.sample_weight)
+        self.sample_weight = batch.sample_weight
+
+    @torch.no_grad()
+    def gather(self, L_inv: Tensor) -> bounds.Statistics:
+        return bounds.gather(
+            L_inv, self.K_cx, self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
+        )
+
+    def backward(self, solution: bounds.FullSolution, K_cc: Tensor, *, tight: bool) -> Tensor:
+        """Add this chunk's part of the gradient to the parameters; returns what the tight bound gains here."""
+        with torch.no_grad():
+            gradient = bounds.data_gradient(solution, self.K_cx, self.k_xx, self.residual, self.weighting.precision)
+        one = torch.ones((), dtype=torch.float64, device=self.k_xx.device)
+        outputs = [self.K_cx, self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser]
+        gradients = [*gradient, one * self.residual.shape[1]]
+        gain = torch.zeros_like(one)
+        if tight:
+            gain = bounds.tightening(
+                K_cc,
+                self.K_cx,
+                self.k_xx,
+                self.noise,
+                num_outputs=self.residual.shape[1],
+                sample_weight=self.sample_weight,
+            )
+            outputs, gradients = [*outputs, gain], [*gradients, one]
+        live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+        if live:
+            # In the tight bound all chunks share K_cc's graph, which must outlive this one.
+            torch.autograd.backward([o for o, _ in live], [g for _, g in live], retain_graph=tight)
+        return gain.detach()
+
+
+class CollapsedObjective:
+    """Value and gradient of the collapsed bound of a model over chunks of data.
+
+    The sites are at their optimum over y_c and a full covariance: what is left to search over is the kernel, the mean,
+    the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`); along the way
+    they would slow the search, and the diagonal costs little against the full optimum.
+
+    Parameters
+    ----------
+    model
+        Its parameters, all but y_c and the weights, receive the gradient.
+    chunks
+        Gives the same chunks each time that it is called.
+    num_rows
+        N, to decide what to keep in memory.
+    tight
+        Whether to use the tighter bound.
+    """
+
+    def __init__(self, model: CVGP, chunks: Chunks, num_rows: int, *, tight: bool = False) -> None:
+        self.model = model
+        self.chunks = chunks
+        self.tight = tight
+        self.keep = 3 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
+
+    def value_and_backward(self) -> float:
+        """The bound in nats; its gradient is added to the `grad` of the parameters."""
+        model = self.model
+        K_cc = add_jitter(square_matrix(model.kernel, model.X_c), JITTER)
+        L_inv = bounds.whitener(K_cc.detach())
+        kept: list[_ChunkGraph] = []
+        total = None
+        for graph in self._graphs():
+            part = graph.gather(L_inv)
+            total = part if total is None else total.merge(part)
+            if self.keep:
+                kept.append(graph)
+        assert total is not None, "a data source has at least one row"
+        with torch.no_grad():
+            solution = bounds.solve_full(total, L_inv)
+        value = solution.value.item()
+        for graph in kept if self.keep else self._graphs():
+            value += graph.backward(solution, K_cc, tight=self.tight).item()
+        torch.autograd.backward(K_cc, solution.d_K_cc)
+        return value
+
+    def _graphs(self) -> Iterator[_ChunkGraph]:
+        return (_ChunkGraph(self.model, batch) for batch in self.chunks())
+
+
+def collapsed_parameters(model: CVGP) -> list[Tensor]:
+    """What is left to learn when the sites are solved for."""
+    sites = ("y_c", "raw_beta")
+    return [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+
+
+@torch.no_grad()
+def statistics(model: CVGP, chunks: Iterable[Batch]) -> bounds.Statistics:
+    """Whitened statistics of all chunks at the model's kernel and pseudo-inputs: one pass."""
+    L_inv = bounds.whitener(add_jitter(square_matrix(model.kernel, model.X_c), JITTER))
+    total = None
+    for batch in chunks:
+        part = _ChunkGraph(model, batch).gather(L_inv)
+        total = part if total is None else total.merge(part)
+    assert total is not None, "a data source has at least one row"
+    return total
+
+
+def solve_coreset(model: CVGP, chunks: Iterable[Batch]) -> float:
+    """Set the model's y_c and beta to their optimum, from one pass over the data; returns the bound in nats."""
+    return model.adopt_optimum(statistics(model, chunks)).item()
+
+
+@torch.no_grad()
+def full_bound(model: CVGP, chunks: Iterable[Batch], num_rows: int, *, tight: bool = False) -> float:
+    """The bound of the model as it is over all rows, in nats.
+
+    Each chunk gives an estimate of it, scaled to all rows; their mean, weighted by size, counts the KL once.
+    """
+    bound = model.tight_elbo if tight else model.elbo
+    estimates = (
+        (len(b.x), bound(b.x, b.y, num_rows, sample_weight=b.sample_weight, noise_variance=b.noise_variance))
+        for b in chunks
+    )
+    return sum(size * estimate.item() for size, estimate in estimates) / num_rows

@@ -1,0 +1,1 @@
+"""Optimisers that know nothing of Gaussian processes: closures in, a Result out."""

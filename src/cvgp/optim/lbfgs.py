@@ -1,0 +1,137 @@
+"""L-BFGS (SciPy's) on the parameters of a torch module, with a plateau rule, restarts after failures, and stops."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, minimize
+from torch import Tensor
+
+from cvgp.errors import FactorisationError
+from cvgp.linalg import single_threaded_blas
+from cvgp.optim.result import Monitor, Progress, Result, Status
+from cvgp.optim.stopping import Plateau
+from cvgp.optim.vector import read_gradient, read_vector, write_vector
+
+__all__ = ["minimise_lbfgs"]
+
+Vector = NDArray[np.float64]
+Evaluation = tuple[float, Vector]
+MAX_RESTARTS = 3
+PLATEAU_WINDOW = 10
+FARTHEST = 20.0
+"""How far a coordinate may go from its start. Parameters are logarithms or standardised inputs, for which this is no
+limit in earnest; it keeps a line search on flat ground from overflowing."""
+
+
+class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.value)
+        self.status = status
+
+
+def minimise_lbfgs(
+    parameters: Sequence[Tensor],
+    objective: Callable[[], float],
+    *,
+    max_evaluations: int,
+    tol: float,
+    monitor: Monitor = lambda progress: None,
+    memo: Callable[[Vector, Callable[[], Evaluation]], Evaluation] = lambda x, evaluate: evaluate(),
+) -> Result:
+    """Minimise `objective`, which reads the parameters and leaves its gradient in their `grad`.
+
+    A failed factorisation or a value that is not finite sends the search back to the best point so far, from which
+    it restarts without its memory of curvature, and so with a short first step; after three such restarts the
+    failure is raised.
+
+    Parameters
+    ----------
+    parameters
+        Tensors to optimise; they are left at the best point found.
+    objective
+        The value to minimise at the present parameters.
+    max_evaluations, tol
+        Limits: evaluations of the objective, and the least improvement over ten iterations.
+    monitor
+        Called after every evaluation; may stop the search.
+    memo
+        Wraps each evaluation, so that a resumed search can replay recorded ones.
+    """
+    search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor, memo)
+    for restart in range(MAX_RESTARTS + 1):
+        try:
+            with single_threaded_blas():
+                minimize(
+                    search.evaluate,
+                    search.best_point,
+                    jac=True,
+                    method="L-BFGS-B",
+                    bounds=search.box,
+                    callback=search.end_iteration,
+                    options={"maxiter": max_evaluations, "maxfun": 10 * max_evaluations, "ftol": 0.0, "gtol": 1e-10},
+                )
+            # The line search found nothing better in floating point: nothing is left to gain.
+            status = Status.CONVERGED
+            break
+        except _StopSearch as stop:
+            status = stop.status
+            break
+        except (FactorisationError, FloatingPointError) as failure:
+            if restart == MAX_RESTARTS or not math.isfinite(search.best_value):
+                raise
+            search.report(f"restart after: {failure}")
+    write_vector(parameters, search.best_point)
+    return Result(status, search.best_value, search.count)
+
+
+class _Search:
+    """The state of one search: evaluations so far and the best point among them."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        objective: Callable[[], float],
+        max_evaluations: int,
+        plateau: Plateau,
+        monitor: Monitor,
+        memo: Callable[[Vector, Callable[[], Evaluation]], Evaluation],
+    ) -> None:
+        self.parameters = parameters
+        self.objective = objective
+        self.max_evaluations = max_evaluations
+        self.plateau = plateau
+        self.monitor = monitor
+        self.memo = memo
+        self.count = 0
+        self.best_value = math.inf
+        self.best_point = read_vector(parameters)
+        self.box = Bounds(self.best_point - FARTHEST, self.best_point + FARTHEST)
+
+    def evaluate(self, point: Vector) -> Evaluation:
+        if self.count >= self.max_evaluations:
+            raise _StopSearch(Status.ITERATION_LIMIT)
+        write_vector(self.parameters, point)
+        value, gradient = self.memo(point, self._compute)
+        self.count += 1
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            raise FloatingPointError("the objective or its gradient is not finite")
+        if value < self.best_value:
+            self.best_value, self.best_point = value, point.copy()
+        self.report("")
+        return value, gradient
+
+    def _compute(self) -> Evaluation:
+        for p in self.parameters:
+            p.grad = None
+        return self.objective(), read_gradient(self.parameters)
+
+    def end_iteration(self, xk: Vector) -> None:
+        if self.plateau.update(self.best_value):
+            raise _StopSearch(Status.CONVERGED)
+
+    def report(self, event: str) -> None:
+        status = self.monitor(Progress(self.count, self.best_value, math.nan, event))
+        if status is not None:
+            raise _StopSearch(status)

@@ -1,0 +1,112 @@
+"""A fitted model with the scaling that its data had: everything in and out is in the user's units."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from gpytorch.kernels import LinearKernel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.scaling import Scaling
+from cvgp.kernels import stationary_form
+from cvgp.model import CVGP
+from cvgp.process import CoresetProcess
+
+__all__ = ["ScaledGP"]
+
+Array = NDArray[np.float64]
+
+CHUNK_ROWS = 4096
+"""Rows that are predicted at once: memory is for one chunk, however many rows there are."""
+
+
+class ScaledGP:
+    """Predictions of a :class:`~cvgp.model.CVGP` in the units of its data.
+
+    Parameters
+    ----------
+    model
+        The fitted model, in standardised units. It must not change afterwards.
+    scaling
+        From the user's units to the model's.
+    dtype
+        Precision of predictions.
+    """
+
+    def __init__(self, model: CVGP, scaling: Scaling, dtype: torch.dtype = torch.float64) -> None:
+        self.model = model
+        self.scaling = scaling
+        self.dtype = dtype
+
+    @cached_property
+    def process(self) -> CoresetProcess:
+        """The posterior over functions, factorised once."""
+        with torch.no_grad():
+            return self.model.process()
+
+    def mean(self, x: Array) -> Array:
+        """Posterior mean [n, T]."""
+        with torch.no_grad():
+            parts = [_columns(self.process(chunk).mean) for chunk in self._chunks(x)]
+        return self.scaling.unscale_y(np.concatenate(parts))
+
+    def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
+        """Posterior mean [n, T] and variance of f [n, T]."""
+        means, variances = [], []
+        with torch.no_grad():
+            for chunk in self._chunks(x):
+                prediction = self.process(chunk)
+                means.append(_columns(prediction.mean))
+                variances.append(_columns(prediction.variance))
+        return self.scaling.unscale_y(np.concatenate(means)), np.concatenate(variances) * self.scaling.y_scale**2
+
+    def covariance(self, x: Array) -> Array:
+        """Joint posterior covariance of f, [n, n] in the model's units; outputs differ by y_scale^2."""
+        with torch.no_grad():
+            return self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy()
+
+    @property
+    def noise_variance(self) -> Array:
+        """Learned noise variance [T]."""
+        return self.model.noise.item() * self.scaling.y_scale**2
+
+    @property
+    def coreset(self) -> Coreset:
+        """The coreset in the user's units."""
+        own = self.model.coreset
+        y = self.scaling.unscale_y(own.y.reshape(len(own), -1)).reshape(own.y.shape)
+        return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
+
+    @property
+    def lengthscales(self) -> Array | None:
+        """Lengthscales [D] in the user's units, for a stationary kernel."""
+        inverse = self._inverse_lengthscales()
+        return None if inverse is None else self.scaling.x_scale / inverse
+
+    @property
+    def feature_importance(self) -> Array | None:
+        """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one."""
+        importance = self._inverse_lengthscales()
+        kernel = self.model.kernel
+        if importance is None and isinstance(kernel, LinearKernel):
+            variance = kernel.variance.detach().to(torch.float64).cpu().numpy().reshape(-1)
+            importance = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
+        return None if importance is None else importance / importance.sum()
+
+    def _inverse_lengthscales(self) -> Array | None:
+        with torch.no_grad():
+            form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
+            return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
+
+    def _tensor(self, x: Array) -> Tensor:
+        return torch.as_tensor(self.scaling.scale_x(x), dtype=self.dtype, device=self.model.X_c.device)
+
+    def _chunks(self, x: Array) -> Iterator[Tensor]:
+        return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+
+
+def _columns(values: Tensor) -> Array:
+    return values.to(torch.float64).cpu().numpy().reshape(len(values), -1)

@@ -1,0 +1,170 @@
+"""Checkpoints of a fit: a folder from which a killed run goes on to the same result.
+
+Everything before the solver (scaling, start, initial coreset) is repeated, since it depends only on data and seed. Of
+Adam the parameters, moments, step and history are stored; batches depend on seed and step alone. Of L-BFGS every
+evaluation is appended to a journal, which a resumed run replays: the same points give the same values and gradients,
+so the search takes the same course.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.data.tensorfile import read_tensors, write_tensors
+from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
+from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
+from cvgp.training.watch import Watch
+
+__all__ = ["Checkpoint", "Extra", "fingerprint"]
+
+Vector = NDArray[np.float64]
+Evaluation = tuple[float, Vector]
+Extra = tuple[dict[str, Tensor], dict[str, float]]
+"""Tensors and numbers that a solver stores beside the optimiser's."""
+STATE_FILE, JOURNAL_FILE = "state.safetensors", "journal.bin"
+SECONDS_BETWEEN = 1.0
+
+
+def fingerprint(tensors: Iterable[Tensor | None], *facts: object) -> str:
+    """A short name for data, starting parameters and settings: equal exactly when a fit would be the same."""
+    digest = hashlib.sha256(json.dumps(facts, default=str).encode())
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(str(tuple(tensor.shape)).encode())
+            digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()[:32]
+
+
+class Checkpoint:
+    """One fit's folder, or nothing where no folder was asked for.
+
+    Parameters
+    ----------
+    folder
+        Where to store; made if it is not there. None stores nothing.
+    identity
+        The :func:`fingerprint` of the fit. A folder that belongs to another fit is refused.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, identity: str, watch: Watch) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.identity = identity
+        self.watch = watch
+        self._last = time.perf_counter()
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
+
+    def load_adam(self, state: AdamState) -> Extra | None:
+        """Bring parameters, optimiser and history to where a stored run was; None if there is none."""
+        if self.folder is None or not (self.folder / STATE_FILE).exists():
+            return None
+        tensors, metadata = read_tensors(self.folder / STATE_FILE)
+        self._check_identity(str(metadata.get("identity")))
+        moments = [
+            {k: _like(tensors[f"moment.{i}.{k}"]) for k in ("step", "exp_avg", "exp_avg_sq")}
+            for i in range(len(state.parameters))
+            if f"moment.{i}.step" in tensors
+        ]
+        parameters = [_like(tensors[f"parameter.{i}"]) for i in range(len(state.parameters))]
+        state.restore({"parameters": parameters, "moments": moments or [{} for _ in parameters]})
+        state.step, state.recoveries = int(metadata["step"]), int(metadata["recoveries"])
+        state.smoothed, state.learning_rate = float(metadata["smoothed"]), float(metadata["learning_rate"])
+        self.watch.resume(list(metadata["history"]), float(metadata["seconds"]))
+        more = {k.removeprefix("extra."): _like(v) for k, v in tensors.items() if k.startswith("extra.")}
+        return more, dict(metadata["extra"])
+
+    def save_adam(self, state: AdamState, extra: Extra, *, now: bool = False) -> None:
+        """Store the run, at most once a second unless it must be now.
+
+        Only steps at which the optimiser itself takes a snapshot are stored: from there a resumed run decides
+        everything that it decides now and then (precision, recovery) as the uninterrupted one does.
+        """
+        if self.folder is None or not (now or state.step % SNAPSHOT_EVERY == 0):
+            return
+        if not now and time.perf_counter() - self._last < SECONDS_BETWEEN:
+            return
+        tensors: dict[str, Tensor] = {}
+        for i, p in enumerate(state.parameters):
+            tensors[f"parameter.{i}"] = p.detach()
+            tensors |= {f"moment.{i}.{k}": v for k, v in state.optimiser.state[p].items()}
+        more_tensors, more_metadata = extra
+        tensors |= {f"extra.{k}": v for k, v in more_tensors.items()}
+        metadata = {
+            "identity": self.identity,
+            "step": state.step,
+            "smoothed": state.smoothed,
+            "learning_rate": state.learning_rate,
+            "recoveries": state.recoveries,
+            "seconds": self.watch.seconds,
+            "history": self.watch.history,
+            "extra": more_metadata,
+        }
+        write_tensors(self.folder / STATE_FILE, {k: v.cpu().numpy() for k, v in tensors.items()}, metadata)
+        self._last = time.perf_counter()
+
+    def journal(self, size: int) -> Callable[[Vector, Callable[[], Evaluation]], Evaluation]:
+        """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
+        if self.folder is None:
+            return lambda point, evaluate: evaluate()
+        journal = _Journal(self.folder / JOURNAL_FILE, self.identity, size, self._check_identity)
+        return journal.evaluate
+
+    def _check_identity(self, found: str) -> None:
+        if found != self.identity:
+            raise InvalidInputError(
+                f"The checkpoint in {self.folder} belongs to another fit (other data, parameters or starting point). "
+                "Choose another folder, or remove this one to start afresh."
+            )
+
+
+class _Journal:
+    """Evaluations of one search, appended to a file: identity, then records of value, point and gradient."""
+
+    def __init__(self, path: Path, identity: str, size: int, check: Callable[[str], None]) -> None:
+        self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,))])
+        header = identity.encode()
+        complete = 0
+        self._replay: Iterator[Any] = iter(())
+        if path.exists() and path.stat().st_size >= len(header):
+            content = path.read_bytes()
+            try:
+                check(content[: len(header)].decode())
+            except UnicodeDecodeError as error:
+                raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
+            complete = (len(content) - len(header)) // self._record.itemsize
+            records = np.frombuffer(content, self._record, complete, len(header))
+            self._replay = iter(records)
+        self._file: BinaryIO = path.open("r+b" if complete else "wb")
+        # A record that a kill cut short is overwritten by the evaluation that it stood for.
+        self._file.seek(0)
+        self._file.write(header)
+        self._file.seek(len(header) + complete * self._record.itemsize)
+        self._file.truncate()
+        self._file.flush()
+
+    def evaluate(self, point: Vector, evaluate: Callable[[], Evaluation]) -> Evaluation:
+        recorded = next(self._replay, None)
+        if recorded is not None and np.array_equal(recorded["point"], point):
+            return float(recorded["value"]), recorded["gradient"].copy()
+        value, gradient = evaluate()
+        record = np.zeros((), self._record)
+        record["value"], record["point"], record["gradient"] = value, point, gradient
+        self._file.write(record.tobytes())
+        self._file.flush()
+        return value, gradient
+
+
+def _like(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array)

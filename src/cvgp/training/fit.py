@@ -1,0 +1,95 @@
+"""One fit from a starting model to a finished one: plan, solve, close."""
+
+from typing import NamedTuple
+
+from cvgp.data.memory import MemorySource
+from cvgp.full_data import full_bound, solve_coreset
+from cvgp.model import CVGP
+from cvgp.optim.result import Result
+from cvgp.training.checkpoint import Checkpoint, fingerprint
+from cvgp.training.settings import Settings
+from cvgp.training.solvers import CHUNK_ROWS, Plan, fit_adam, fit_lbfgs
+from cvgp.training.watch import Watch
+
+__all__ = ["FitReport", "fit_model", "make_plan"]
+
+LBFGS_ROWS = 2000
+"""Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
+
+LBFGS_EVALUATIONS = 200
+ADAM_STEPS = 1500
+LEARNING_RATE = 0.03
+PAPER_LEARNING_RATE = 1e-3
+PAPER_BATCH = 512
+PAPER_EPOCHS = 100_000
+
+
+class FitReport(NamedTuple):
+    """What a fit did."""
+
+    solver: str
+    bound: float
+    """Total nats in the model's units."""
+    result: Result
+
+
+def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
+    """Decide what the settings leave open, from the number of rows and the size of the coreset."""
+    paper = settings.solver == "paper"
+    solver = "adam" if paper else settings.solver
+    if solver == "auto":
+        solver = "lbfgs" if num_rows <= LBFGS_ROWS and not settings.early_stopping else "adam"
+    batch_size = settings.batch_size or (PAPER_BATCH if paper else default_batch(size))
+    batch_size = min(batch_size, num_rows)
+    if settings.max_iter is not None:
+        max_iter = settings.max_iter
+    elif paper:
+        max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
+    else:
+        max_iter = LBFGS_EVALUATIONS if solver == "lbfgs" else ADAM_STEPS
+    dtype = settings.dtype
+    if dtype == "auto" and (paper or solver == "lbfgs"):
+        dtype = "float32" if paper else "float64"
+    return Plan(
+        solver=solver,
+        tight=settings.bound == "tight",
+        max_iter=max_iter,
+        batch_size=batch_size,
+        learning_rate=settings.learning_rate or (PAPER_LEARNING_RATE if paper else LEARNING_RATE),
+        schedule_is_constant=paper,
+        dtype=dtype,
+        solve_at_end=not (paper or settings.early_stopping),
+    )
+
+
+def default_batch(size: int) -> int:
+    """The smallest power of two from 512 on that is at least twice the coreset."""
+    batch = 512
+    while batch < 2 * size:
+        batch *= 2
+    return batch
+
+
+def fit_model(
+    model: CVGP,
+    source: MemorySource,
+    settings: Settings,
+    watch: Watch,
+    *,
+    checkpoint_dir: str | None = None,
+    validation: MemorySource | None = None,
+) -> FitReport:
+    """Train the model in place on a float64 source; early stopping needs validation data."""
+    plan = make_plan(settings, source.num_rows, len(model.X_c))
+    identity = ""
+    if checkpoint_dir is not None:
+        identity = fingerprint([*source.data, *model.parameters()], plan, settings)
+    checkpoint = Checkpoint(checkpoint_dir, identity, watch)
+    if plan.solver == "lbfgs":
+        result = fit_lbfgs(model, source, plan, settings, watch, checkpoint)
+    else:
+        result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
+    if plan.solve_at_end:
+        solve_coreset(model, source.chunks(CHUNK_ROWS))
+    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight)
+    return FitReport(plan.solver, bound, result)

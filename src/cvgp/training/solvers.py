@@ -1,0 +1,183 @@
+"""The two ways to maximise a bound over a data source: collapsed L-BFGS on all rows, Adam on minibatches."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cvgp.data.memory import MemorySource
+from cvgp.full_data import CollapsedObjective, collapsed_parameters
+from cvgp.kernels import diagonal
+from cvgp.model import CVGP
+from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
+from cvgp.optim.lbfgs import minimise_lbfgs
+from cvgp.optim.result import Progress, Result, Status
+from cvgp.optim.stopping import NoImprovement
+from cvgp.training.checkpoint import Checkpoint, Extra
+from cvgp.training.settings import Settings
+from cvgp.training.watch import Watch
+
+__all__ = ["CHUNK_ROWS", "Plan", "fit_adam", "fit_lbfgs"]
+
+CHUNK_ROWS = 2048
+"""Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
+
+FLOAT32_LIMIT = 1e4
+"""Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
+
+PRECISION_CHECK_EVERY = 50
+
+
+class Plan(NamedTuple):
+    """A solver with everything decided."""
+
+    solver: str
+    tight: bool
+    max_iter: int
+    batch_size: int
+    learning_rate: float
+    schedule_is_constant: bool
+    dtype: str
+    solve_at_end: bool
+
+
+def fit_lbfgs(
+    model: CVGP, source: MemorySource, plan: Plan, settings: Settings, watch: Watch, checkpoint: Checkpoint
+) -> Result:
+    """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
+    parameters = collapsed_parameters(model)
+    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight)
+    scale = -1.0 / source.num_rows
+
+    def negative_bound_per_row() -> float:
+        value = objective.value_and_backward()
+        for p in parameters:
+            if p.grad is not None:
+                p.grad.mul_(scale)
+        return scale * value
+
+    watch.begin("lbfgs", plan.max_iter)
+    return minimise_lbfgs(
+        parameters,
+        negative_bound_per_row,
+        max_evaluations=plan.max_iter,
+        tol=settings.tol,
+        monitor=watch.monitor,
+        memo=checkpoint.journal(sum(p.numel() for p in parameters)),
+    )
+
+
+def fit_adam(
+    model: CVGP,
+    source: MemorySource,
+    plan: Plan,
+    settings: Settings,
+    watch: Watch,
+    checkpoint: Checkpoint,
+    validation: MemorySource | None = None,
+) -> Result:
+    """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
+    num_rows = source.num_rows
+    data = _Precision(model, source, plan.dtype)
+    bound = model.tight_elbo if plan.tight else model.elbo
+    state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
+    watch.begin("adam", plan.max_iter)
+    stored = checkpoint.load_adam(state)
+    keeper = None if validation is None else _BestByValidation(model, validation, settings, state)
+    if keeper is not None and stored is not None:
+        keeper.load(stored)
+    epoch = max(num_rows // plan.batch_size, 1)
+
+    def batch_loss(step: int) -> Tensor:
+        batch = data.source(step).minibatch(step, plan.batch_size, settings.seed)
+        value = bound(
+            batch.x, batch.y, num_rows, sample_weight=batch.sample_weight, noise_variance=batch.noise_variance
+        )
+        return value / -num_rows
+
+    def monitor(progress: Progress) -> Status | None:
+        if keeper is not None and progress.iteration % epoch == 0:
+            watch.validation_rmse = keeper.check()
+        status = watch.monitor(progress)
+        checkpoint.save_adam(state, ({}, {}) if keeper is None else keeper.dump())
+        if status is None and keeper is not None and keeper.patience.exhausted:
+            return Status.EARLY_STOPPED
+        return status
+
+    result = minimise_adam(
+        state,
+        batch_loss,
+        max_steps=plan.max_iter,
+        schedule=constant if plan.schedule_is_constant else one_cycle,
+        time_used=watch.time_used,
+        monitor=monitor,
+    )
+    checkpoint.save_adam(state, ({}, {}) if keeper is None else keeper.dump(), now=True)
+    if keeper is not None:
+        keeper.restore()
+    return result._replace(status=_converged(result, watch, settings.tol))
+
+
+class _Precision:
+    """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
+
+    def __init__(self, model: CVGP, source: MemorySource, dtype: str) -> None:
+        self.model = model
+        self.full = source
+        self.may_grow = dtype == "auto"
+        self.current = source if dtype == "float64" else source.to(torch.float32)
+
+    def source(self, step: int) -> MemorySource:
+        if self.may_grow and step % PRECISION_CHECK_EVERY == 0 and self._too_large():
+            self.current, self.may_grow = self.full, False
+        return self.current
+
+    @torch.no_grad()
+    def _too_large(self) -> bool:
+        scale = diagonal(self.model.kernel, self.model.X_c).max()
+        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT)
+
+
+class _BestByValidation:
+    """Early stopping: the parameters with the lowest RMSE on held-out rows."""
+
+    def __init__(self, model: CVGP, validation: MemorySource, settings: Settings, state: AdamState) -> None:
+        self.model = model
+        self.validation = validation
+        self.patience = NoImprovement(settings.n_iter_no_change)
+        self.state = state
+        self.best = [p.detach().clone() for p in state.parameters]
+
+    @torch.no_grad()
+    def check(self) -> float:
+        process = self.model.process()
+        squares = [(process(b.x).mean - b.y).square().sum() for b in self.validation.chunks(CHUNK_ROWS)]
+        score = math.sqrt(sum(s.item() for s in squares) / self.validation.data.y.numel())
+        if self.patience.update(score):
+            self.best = [p.detach().clone() for p in self.state.parameters]
+        return score
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for p, value in zip(self.state.parameters, self.best, strict=True):
+            p.copy_(value)
+
+    def dump(self) -> Extra:
+        counts = {"best": self.patience.best, "checks_since_best": float(self.patience.checks_since_best)}
+        return {str(i): value for i, value in enumerate(self.best)}, counts
+
+    def load(self, stored: Extra) -> None:
+        tensors, counts = stored
+        self.best = [tensors[str(i)] for i in range(len(self.best))]
+        self.patience.best, self.patience.checks_since_best = counts["best"], int(counts["checks_since_best"])
+
+
+def _converged(result: Result, watch: Watch, tol: float) -> Status:
+    """A finished cycle has converged if its last tenth gained less than `tol` nats a row per ten steps."""
+    if result.status is not Status.ITERATION_LIMIT:
+        return result.status
+    values = [row["bound"] for row in watch.history if row["phase"] == "adam"]
+    window = max(len(values) // 10, 1)
+    gain = values[-1] - values[-window - 1] if len(values) > window else math.inf
+    return Status.CONVERGED if gain < tol * window / 10.0 else Status.ITERATION_LIMIT

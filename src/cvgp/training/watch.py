@@ -1,0 +1,108 @@
+"""Watching a fit: the clock, the history, callbacks and the requests to stop that come from them."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from cvgp.errors import CVGPWarning
+from cvgp.optim.result import Progress, Status
+
+__all__ = ["Callback", "FitEvent", "Watch", "print_line"]
+
+
+HISTORY_ROWS = 1000
+"""A phase leaves about this many rows in the history, however long it is."""
+
+
+class FitEvent(NamedTuple):
+    """What a callback is told after an iteration."""
+
+    phase: str
+    iteration: int
+    max_iter: int
+    bound: float
+    """The bound in nats per observation, in the model's units; for minibatches a running mean."""
+    seconds: float
+    learning_rate: float
+    validation_rmse: float | None
+    event: str
+
+
+Callback = Callable[[FitEvent], Any]
+"""Called after each iteration; returning True ends the fit there, with what was learned kept."""
+
+
+class Watch:
+    """Shared by all phases of one fit.
+
+    Parameters
+    ----------
+    max_time
+        Seconds after which the fit winds down, or None.
+    callbacks
+        Called after each iteration.
+    """
+
+    def __init__(self, max_time: float | None = None, callbacks: Sequence[Callback] = ()) -> None:
+        self.max_time = max_time
+        self.callbacks = tuple(callbacks)
+        self.history: list[dict[str, Any]] = []
+        self.phase = ""
+        self.max_iter = 0
+        self._stride = 1
+        self.validation_rmse: float | None = None
+        self._start = time.perf_counter()
+        self._before = 0.0
+
+    def begin(self, phase: str, max_iter: int) -> None:
+        """Name what comes next."""
+        self.phase, self.max_iter, self.validation_rmse = phase, max_iter, None
+        self._stride = max(max_iter // HISTORY_ROWS, 1)
+
+    def resume(self, history: list[dict[str, Any]], seconds: float) -> None:
+        """Go on where an interrupted fit was: its history and the time that it had used."""
+        self.history = history
+        self._before = seconds
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Time used, interrupted runs included."""
+        return self._before + time.perf_counter() - self._start
+
+    def time_used(self) -> float:
+        """Fraction of the time limit that is spent; 0 without one."""
+        return 0.0 if self.max_time is None else self.seconds / self.max_time
+
+    def monitor(self, progress: Progress) -> Status | None:
+        """Record an iteration of an optimiser that minimises the negative bound per observation."""
+        event = FitEvent(
+            self.phase,
+            progress.iteration,
+            self.max_iter,
+            -progress.value,
+            self.seconds,
+            progress.learning_rate,
+            self.validation_rmse,
+            progress.event,
+        )
+        if progress.event or progress.iteration % self._stride == 0 or progress.iteration == self.max_iter:
+            self.history.append(event._asdict())
+        if progress.event:
+            warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
+        stop = [callback(event) for callback in self.callbacks]
+        if any(answer is True for answer in stop):
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if self.time_used() >= 1.0 else None
+
+
+def print_line(event: FitEvent) -> None:
+    """A callback that prints about twenty plain lines a phase."""
+    if event.event or event.iteration % max(event.max_iter // 20, 1) == 0:
+        validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
+        print(
+            f"{event.phase:>10}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
+            f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
+            flush=True,
+        )
