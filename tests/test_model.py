@@ -17,7 +17,8 @@ from torch import Tensor
 from cvgp import CVGP, Coreset
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.kernels import KERNEL_NAMES, evaluate
-from cvgp.model import JITTER, gaussian_likelihood
+from cvgp.likelihoods import gaussian_likelihood
+from cvgp.model import JITTER
 from tests import reference as ref
 
 N, M, D = 24, 5, 2

@@ -6,15 +6,15 @@ holds one chunk's matrices at a time, unless all of them are small enough to kee
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from cvgp import bounds
 from cvgp.data.source import Batch
-from cvgp.kernels import cross_matrix, diagonal, square_matrix
-from cvgp.linalg import add_jitter
-from cvgp.model import CVGP, JITTER
+from cvgp.kernels import cross_matrix, diagonal
+from cvgp.model import CVGP
 from cvgp.process import prior_mean
 
 __all__ = ["CollapsedObjective", "collapsed_parameters", "full_bound", "solve_coreset", "statistics"]
@@ -95,7 +95,7 @@ class CollapsedObjective:
     def value_and_backward(self) -> float:
         """The bound in nats; its gradient is added to the `grad` of the parameters."""
         model = self.model
-        K_cc = add_jitter(square_matrix(model.kernel, model.X_c), JITTER)
+        K_cc = model.jittered_covariance()
         L_inv = bounds.whitener(K_cc.detach())
         kept: list[_ChunkGraph] = []
         total = None
@@ -126,13 +126,11 @@ def collapsed_parameters(model: CVGP) -> list[Tensor]:
 @torch.no_grad()
 def statistics(model: CVGP, chunks: Iterable[Batch]) -> bounds.Statistics:
     """Whitened statistics of all chunks at the model's kernel and pseudo-inputs: one pass."""
-    L_inv = bounds.whitener(add_jitter(square_matrix(model.kernel, model.X_c), JITTER))
-    total = None
-    for batch in chunks:
-        part = _ChunkGraph(model, batch).gather(L_inv)
-        total = part if total is None else total.merge(part)
-    assert total is not None, "a data source has at least one row"
-    return total
+    L_inv = bounds.whitener(model.jittered_covariance())
+    parts = (
+        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
+    )
+    return reduce(bounds.Statistics.merge, parts)
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Batch]) -> float:

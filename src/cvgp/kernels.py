@@ -104,7 +104,11 @@ def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
 
 def kernel_matrices(kernel: Kernel, X_c: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """K_cc [M, M] in float64, K_cx [M, B] and the diagonal k_xx [B], differentiable in the kernel and X_c."""
-    return square_matrix(kernel, X_c), cross_matrix(kernel, X_c, x), diagonal(kernel, x)
+    form = stationary_form(kernel, X_c.shape[-1])
+    if form is None:
+        return square_matrix(kernel, X_c), cross_matrix(kernel, X_c, x), diagonal(kernel, x)
+    k_xx = form.outputscale.to(x.dtype).expand(x.shape[:-1])
+    return stationary.square_matrix(form, X_c), stationary.cross_matrix(form, X_c, x), k_xx
 
 
 def square_matrix(kernel: Kernel, X_c: Tensor) -> Tensor:

@@ -1,43 +1,30 @@
 """CVGP as a torch module: a mean, a GPyTorch kernel, a Gaussian likelihood and a coreset, all learnable."""
 
-import math
 from typing import Literal
 
 import torch
-from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
 from cvgp import bounds
+from cvgp.checks import check_batch, check_finite
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.kernels import kernel_matrices, make_kernel, square_matrix
+from cvgp.kernels import cross_matrix, diagonal, kernel_matrices, make_kernel, square_matrix
+from cvgp.likelihoods import gaussian_likelihood
 from cvgp.linalg import add_jitter
 from cvgp.posterior import factorise
-from cvgp.process import CoresetProcess, Prediction, check_finite, check_inputs, prior_mean
+from cvgp.process import CoresetProcess, Prediction, prior_mean
 
-__all__ = ["CVGP", "gaussian_likelihood"]
-
-NOISE_FLOOR = 1e-8
-"""Smallest learned noise variance; GPyTorch's own floor of 1e-4 is above what near-noiseless data need."""
+__all__ = ["CVGP", "JITTER"]
 
 JITTER = 1e-8
 """Multiple of the mean diagonal that joins K_cc in the bounds that factorise it (tight and collapsed)."""
 
 SMALLEST_SHARE = 1e-12
 """A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
-
-
-def gaussian_likelihood(noise: float = 0.1) -> GaussianLikelihood:
-    """GPyTorch's Gaussian likelihood in float64, with the logarithm of the noise variance as its parameter."""
-    if not NOISE_FLOOR < noise < math.inf:
-        raise InvalidInputError(f"noise is a variance, finite and above the floor of {NOISE_FLOOR}; got {noise}.")
-    constraint = GreaterThan(NOISE_FLOOR, transform=torch.exp, inv_transform=torch.log)
-    likelihood = GaussianLikelihood(noise_constraint=constraint).double()
-    likelihood.noise = torch.tensor(noise, dtype=torch.float64)  # GPyTorch would round a float to float32
-    return likelihood
 
 
 class CVGP(nn.Module):
@@ -153,22 +140,7 @@ class CVGP(nn.Module):
         noise_variance
             Known noise variances `[B]`, added to the learned one.
         """
-        self._check_batch(x, y)
-        K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        residual, residual_c = self._residuals(x, y)
-        value = bounds.elbo(
-            K_cc,
-            K_cx,
-            k_xx,
-            residual,
-            residual_c,
-            self.beta,
-            self.total_noise(noise_variance),
-            site_noise=self.site_noise,
-            sample_weight=sample_weight,
-            num_data=num_data,
-        )
-        return self._finite(value, x, y)
+        return self._bound(x, y, num_data, sample_weight, noise_variance, tight=False)
 
     def tight_elbo(
         self,
@@ -180,9 +152,22 @@ class CVGP(nn.Module):
         noise_variance: Tensor | None = None,
     ) -> Tensor:
         """The tighter bound of Titsias (2025); arguments as for :meth:`elbo`."""
-        self._check_batch(x, y)
+        return self._bound(x, y, num_data, sample_weight, noise_variance, tight=True)
+
+    def _bound(
+        self,
+        x: Tensor,
+        y: Tensor,
+        num_data: int | None,
+        sample_weight: Tensor | None,
+        noise_variance: Tensor | None,
+        *,
+        tight: bool,
+    ) -> Tensor:
+        check_batch(x, y, self.X_c, self.y_c)
         K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc = add_jitter(K_cc, JITTER)
+        if tight:
+            K_cc = add_jitter(K_cc, JITTER)
         residual, residual_c = self._residuals(x, y)
         noise = self.total_noise(noise_variance)
         value = bounds.elbo(
@@ -197,16 +182,17 @@ class CVGP(nn.Module):
             sample_weight=sample_weight,
             num_data=num_data,
         )
-        gain = bounds.tightening(
-            K_cc,
-            K_cx,
-            k_xx,
-            noise,
-            num_outputs=self._num_outputs,
-            sample_weight=sample_weight,
-            num_data=num_data,
-        )
-        return self._finite(value + gain, x, y)
+        if tight:
+            value = value + bounds.tightening(
+                K_cc,
+                K_cx,
+                k_xx,
+                noise,
+                num_outputs=self._num_outputs,
+                sample_weight=sample_weight,
+                num_data=num_data,
+            )
+        return self._finite(value, x, y)
 
     def collapsed_elbo(
         self,
@@ -218,7 +204,7 @@ class CVGP(nn.Module):
         noise_variance: Tensor | None = None,
     ) -> Tensor:
         """The bound on all data at the best pseudo-outputs, which stay as they are; see :meth:`solve_coreset`."""
-        self._check_batch(x, y)
+        check_batch(x, y, self.X_c, self.y_c)
         # A NaN would stop the factorisation of the statistics, far from its cause.
         check_finite("x", x)
         check_finite("y", y)
@@ -252,22 +238,32 @@ class CVGP(nn.Module):
         noise_variance: Tensor | None = None,
     ) -> Tensor:
         """Set y_c and beta to their optimum at the present kernel and pseudo-inputs; returns the bound there."""
-        self._check_batch(x, y)
+        L_inv = bounds.whitener(self.jittered_covariance())
+        return self.adopt_optimum(self.gather(L_inv, x, y, sample_weight=sample_weight, noise_variance=noise_variance))
+
+    def jittered_covariance(self) -> Tensor:
+        """K_cc with the jitter of the bounds that factorise it `[M, M]`."""
+        return add_jitter(square_matrix(self.kernel, self.X_c), JITTER)
+
+    @torch.no_grad()
+    def gather(
+        self,
+        L_inv: Tensor,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        noise_variance: Tensor | None = None,
+    ) -> bounds.Statistics:
+        """Statistics of some rows, whitened by the inverse factor of :meth:`jittered_covariance`."""
+        check_batch(x, y, self.X_c, self.y_c)
         check_finite("x", x)
         check_finite("y", y)
-        K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc = add_jitter(K_cc, JITTER)
-        residual, _ = self._residuals(x, y)
+        k_xx = diagonal(self.kernel, x)
         weighting = bounds.weigh(self.total_noise(noise_variance), k_xx, sample_weight=sample_weight)
-        statistics = bounds.gather(
-            bounds.whitener(K_cc),
-            K_cx,
-            k_xx,
-            residual.reshape(len(x), -1),
-            weighting.precision,
-            weighting.log_normaliser,
-        )
-        return self.adopt_optimum(statistics)
+        residual = (y - prior_mean(self.mean, x, y)).reshape(len(x), -1)
+        K_cx = cross_matrix(self.kernel, self.X_c, x)
+        return bounds.gather(L_inv, K_cx, k_xx, residual, weighting.precision, weighting.log_normaliser)
 
     @torch.no_grad()
     def adopt_optimum(self, statistics: bounds.Statistics) -> Tensor:
@@ -339,23 +335,6 @@ class CVGP(nn.Module):
 
     def _residuals(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return y - prior_mean(self.mean, x, y), self.y_c - prior_mean(self.mean, self.X_c, self.y_c)
-
-    def _check_batch(self, x: Tensor, y: Tensor) -> None:
-        check_inputs(x, self.X_c)
-        if not isinstance(y, Tensor):
-            raise InvalidTypeError(
-                f"y must be a torch.Tensor; got {type(y).__name__}. Convert it with torch.as_tensor."
-            )
-        expected = (len(x), *self.y_c.shape[1:])
-        if x.ndim != 2 or len(x) == 0 or tuple(y.shape) != expected:
-            raise InvalidInputError(
-                f"x must be [B, D] with B >= 1 and y {list(expected)}; got {tuple(x.shape)} and {tuple(y.shape)}."
-            )
-        if y.dtype != x.dtype or y.device != x.device:
-            raise InvalidInputError(
-                f"x and y must share dtype and device; got {x.dtype} on {x.device} and {y.dtype} on {y.device}. "
-                "Convert one of them with .to(...)."
-            )
 
     def _finite(self, value: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the bound, or say which input spoilt it. Looking only afterwards keeps the check free."""

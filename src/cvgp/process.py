@@ -14,34 +14,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from cvgp import posterior
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.checks import check_finite, check_inputs
+from cvgp.errors import InvalidInputError
 from cvgp.kernels import cross_matrix, diagonal, evaluate, parameters_as, square_matrix, stationary_form
 from cvgp.linalg import safe_cholesky
 from cvgp.posterior import Factor
 from cvgp.weight_space import feature_map, random_features
 
-__all__ = ["CoresetProcess", "Prediction", "check_finite", "check_inputs", "prior_mean"]
-
-
-def check_inputs(x: Tensor, X_c: Tensor) -> None:
-    """Raise unless x is a tensor [..., B, D] that fits the pseudo-inputs [M, D]."""
-    if not isinstance(x, Tensor):
-        raise InvalidTypeError(f"x must be a torch.Tensor; got {type(x).__name__}. Convert it with torch.as_tensor.")
-    D = X_c.shape[1]
-    if x.ndim < 2 or x.shape[-1] != D:
-        raise InvalidInputError(f"x must be [..., B, {D}], as the pseudo-inputs are; got {tuple(x.shape)}.")
-    if x.device != X_c.device or not x.is_floating_point():
-        raise InvalidInputError(
-            f"x must be a floating-point tensor on {X_c.device}, where the pseudo-inputs are; "
-            f"got {x.dtype} on {x.device}. Convert it with x.to(...)."
-        )
-
-
-def check_finite(name: str, values: Tensor) -> None:
-    """Raise if any of the values is NaN or infinite."""
-    bad = int((~torch.isfinite(values)).sum())
-    if bad:
-        raise InvalidInputError(f"{name} holds {bad} NaN or infinite values; drop or impute those rows first.")
+__all__ = ["CoresetProcess", "Prediction", "prior_mean"]
 
 
 def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:

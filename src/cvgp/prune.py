@@ -13,9 +13,8 @@ from cvgp import bounds
 from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
-from cvgp.kernels import square_matrix
-from cvgp.linalg import add_jitter, inverse_lower, safe_cholesky
-from cvgp.model import CVGP, JITTER
+from cvgp.linalg import inverse_lower, safe_cholesky
+from cvgp.model import CVGP
 
 __all__ = ["Pruned", "prune_model", "restrict"]
 
@@ -49,7 +48,7 @@ def prune_model(model: CVGP, statistics: Statistics, tolerance: float) -> Pruned
     """
     if not tolerance >= 0:
         raise InvalidInputError(f"tolerance must be a number of nats of at least 0; got {tolerance!r}.")
-    K_cc = add_jitter(square_matrix(model.kernel, model.X_c), JITTER)
+    K_cc = model.jittered_covariance()
     order = model.site_precision.argsort()
     before = bounds.best_coreset(K_cc, statistics, model.site_precision).value.item()
 

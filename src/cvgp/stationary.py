@@ -19,11 +19,10 @@ __all__ = ["FAMILIES", "Family", "StationaryKernel", "cross_matrix", "square_mat
 
 
 class Family(NamedTuple):
-    """A correlation function of the squared distance and its derivatives, each in terms of the value."""
+    """A correlation function of the squared distance with its derivatives."""
 
-    correlation: Callable[[Tensor, Tensor], Tensor]  # (r2, shape) -> kappa
-    slope: Callable[[Tensor, Tensor, Tensor], Tensor]  # (r2, shape, kappa) -> d kappa / d r2
-    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # d kappa / d shape
+    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # (r2, shape) -> kappa, d kappa / d r2
+    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, kappa) -> d kappa / d shape
 
 
 class StationaryKernel(NamedTuple):
@@ -67,25 +66,35 @@ def _root(r2: Tensor) -> Tensor:
     return r2.clamp_min(torch.finfo(r2.dtype).tiny * 1e8).sqrt()
 
 
-def _matern12_slope(r2: Tensor, shape: Tensor, kappa: Tensor) -> Tensor:
+def _rbf(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    kappa = torch.exp(-0.5 * r2)
+    return kappa, -0.5 * kappa
+
+
+def _matern12(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     # exp(-r) has a kink at zero: there the derivative is taken as zero, as for any coincident points.
+    kappa = torch.exp(-_root(r2))
     coincident = r2 <= torch.finfo(r2.dtype).eps
-    return torch.where(coincident, 0.0, -0.5 * kappa / torch.where(coincident, 1.0, r2).sqrt())
+    return kappa, torch.where(coincident, 0.0, -0.5 * kappa / torch.where(coincident, 1.0, r2).sqrt())
 
 
-def _matern52(r2: Tensor, shape: Tensor) -> Tensor:
-    r = math.sqrt(5.0) * _root(r2)
-    return (1.0 + r + (5.0 / 3.0) * r2) * torch.exp(-r)
+def _matern32(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    r = _root(r2).mul_(math.sqrt(3.0))
+    decay = torch.exp(-r)
+    return r.add_(1.0).mul_(decay), decay.mul_(-1.5)
 
 
-def _matern52_slope(r2: Tensor, shape: Tensor, kappa: Tensor) -> Tensor:
-    r = math.sqrt(5.0) * _root(r2)
-    return -(5.0 / 6.0) * (1.0 + r) * kappa / (1.0 + r + (5.0 / 3.0) * r2)
+def _matern52(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    r = _root(r2).mul_(math.sqrt(5.0))
+    slope = torch.exp(-r).mul_(r.add_(1.0))  # (1 + r) exp(-r), with r now one larger
+    decay = slope / r
+    return torch.addcmul(slope, r2, decay, value=5.0 / 3.0), slope.mul_(-5.0 / 6.0)
 
 
-def _matern32(r2: Tensor, shape: Tensor) -> Tensor:
-    r = math.sqrt(3.0) * _root(r2)
-    return (1.0 + r) * torch.exp(-r)
+def _rq(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    u = 0.5 * r2 / shape
+    kappa = torch.exp(-shape * u.log1p())
+    return kappa, -0.5 * kappa / (1.0 + u)
 
 
 def _rq_shape_slope(r2: Tensor, shape: Tensor, kappa: Tensor) -> Tensor:
@@ -94,21 +103,11 @@ def _rq_shape_slope(r2: Tensor, shape: Tensor, kappa: Tensor) -> Tensor:
 
 
 FAMILIES: dict[str, Family] = {
-    "rbf": Family(
-        lambda r2, shape: torch.exp(-0.5 * r2),
-        lambda r2, shape, kappa: -0.5 * kappa,
-    ),
-    "matern12": Family(lambda r2, shape: torch.exp(-_root(r2)), _matern12_slope),
-    "matern32": Family(
-        _matern32,
-        lambda r2, shape, kappa: -1.5 * kappa / (1.0 + math.sqrt(3.0) * _root(r2)),
-    ),
-    "matern52": Family(_matern52, _matern52_slope),
-    "rq": Family(
-        lambda r2, shape: torch.exp(-shape * (0.5 * r2 / shape).log1p()),
-        lambda r2, shape, kappa: -0.5 * kappa / (1.0 + 0.5 * r2 / shape),
-        _rq_shape_slope,
-    ),
+    "rbf": Family(_rbf),
+    "matern12": Family(_matern12),
+    "matern32": Family(_matern32),
+    "matern52": Family(_matern52),
+    "rq": Family(_rq, _rq_shape_slope),
 }
 
 
@@ -133,21 +132,19 @@ class _Matrix(torch.autograd.Function):
         r2 = _squared_distance(points * scale.to(dtype), data * scale.to(dtype))  # [M, B]
         if x is None:
             r2.fill_diagonal_(0.0)
-        correlation = family.correlation(r2, shape.to(dtype))
+        correlation, slope = family.with_slope(r2, shape.to(dtype))
         ctx.family, ctx.is_square = family, x is None
         ctx.dtypes = (X_c.dtype, inverse_lengthscale.dtype, outputscale.dtype, shape.dtype)
-        ctx.save_for_backward(points, data, scale, outputscale, shape, r2, correlation)
+        ctx.save_for_backward(points, data, scale, outputscale, shape, r2, correlation, slope)
         return outputscale.to(dtype) * correlation
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
-        points, data, scale, outputscale, shape, r2, correlation = ctx.saved_tensors
+        points, data, scale, outputscale, shape, r2, correlation, slope = ctx.saved_tensors
         to_X_c, to_scale, to_outputscale, to_shape = ctx.dtypes
-        dtype, shape = r2.dtype, shape.to(r2.dtype)
-        d_outputscale = (G * correlation).sum(dtype=torch.float64)
-        G = outputscale.to(dtype) * G
-        H = G * ctx.family.slope(r2, shape, correlation)  # [M, B], d bound / d r2
+        dtype, amplitude = r2.dtype, outputscale.to(r2.dtype)
+        H = G * slope  # [M, B], d bound / d r2 over the outputscale
         if ctx.is_square:
             # No point moves away from itself; its terms would cancel below, but only to rounding times scale squared.
             H.fill_diagonal_(0.0)
@@ -155,7 +152,7 @@ class _Matrix(torch.autograd.Function):
         H_data = H @ data  # [M, D]
         # sum_mb H_mb (points_md - data_bd)^2, which is what the inverse lengthscales see.
         spread = rows @ points.square() + columns @ data.square() - 2.0 * (points * H_data).sum(0)
-        pull = 2.0 * scale.square().to(dtype)
+        pull = 2.0 * amplitude * scale.square().to(dtype)
         d_X_c = pull * (rows[:, None] * points - H_data)
         d_x = None
         if ctx.is_square or ctx.needs_input_grad[2]:
@@ -164,12 +161,13 @@ class _Matrix(torch.autograd.Function):
             d_X_c, d_x = d_X_c + d_x, None
         d_shape = None
         if ctx.family.shape_slope is not None:
-            d_shape = (G * ctx.family.shape_slope(r2, shape, correlation)).sum(dtype=torch.float64).to(to_shape)
+            bend = G * ctx.family.shape_slope(r2, shape.to(dtype), correlation)
+            d_shape = (amplitude * bend.sum(dtype=torch.float64)).to(to_shape)
         return (
             None,
             d_X_c.to(to_X_c),
             d_x,
-            (2.0 * scale * spread.to(torch.float64)).to(to_scale),
-            d_outputscale.to(to_outputscale),
+            (2.0 * amplitude * scale * spread).to(to_scale),
+            (G * correlation).sum(dtype=torch.float64).to(to_outputscale),
             d_shape,
         )

@@ -23,8 +23,9 @@ from cvgp.estimators.inputs import TrainingData, canonical, check_noise, check_p
 from cvgp.full_data import statistics
 from cvgp.initialise import InitName, initial_coreset
 from cvgp.kernels import make_kernel
+from cvgp.likelihoods import gaussian_likelihood
 from cvgp.linalg import safe_cholesky
-from cvgp.model import CVGP, gaussian_likelihood
+from cvgp.model import CVGP
 from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
 from cvgp.training.fit import FitReport, fit_model

@@ -17,7 +17,8 @@ from cvgp.data.memory import MemorySource
 from cvgp.errors import FactorisationError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
 from cvgp.initialise import initial_coreset
-from cvgp.model import CVGP, gaussian_likelihood
+from cvgp.likelihoods import gaussian_likelihood
+from cvgp.model import CVGP
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.watch import Watch
 

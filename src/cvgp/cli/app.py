@@ -1,0 +1,49 @@
+"""The application: its commands and what holds for all of them."""
+
+from typing import Annotated
+
+import typer
+
+import cvgp
+from cvgp.cli.coreset import coreset
+from cvgp.cli.demo import demo
+from cvgp.cli.evaluate import evaluate
+from cvgp.cli.fit import fit
+from cvgp.cli.guard import GuardedGroup
+from cvgp.cli.info import info
+from cvgp.cli.plot import plot
+from cvgp.cli.predict import predict
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    cls=GuardedGroup,
+    help="Gaussian process regression for tables, with a learned coreset.",
+    epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback is for programming errors alone, and then it should be the plain one.
+    pretty_exceptions_enable=False,
+)
+for command in (fit, predict, evaluate, coreset, info, plot, demo):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(cvgp.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="cvgp")

@@ -1,0 +1,64 @@
+"""Output: results on the standard output, everything else on the standard error."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["note", "print_facts", "print_json", "print_table"]
+
+
+def note(text: str) -> None:
+    """Say something about the work, on the standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object; numbers that JSON has no word for become null."""
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=False), flush=True)
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print names and values in two columns."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(_plain(name), _plain(value))
+    _print(grid)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column holds names and whose others hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for position, name in enumerate(columns):
+        table.add_column(_plain(name), justify="left" if position == 0 else "right")
+    for row in rows:
+        table.add_row(*(_plain(cell) for cell in row))
+    _print(table)
+
+
+def _print(content: Any) -> None:
+    from rich.console import Console
+
+    Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()).print(content)
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)  # a name such as "[red]" is not markup
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
