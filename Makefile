@@ -14,7 +14,7 @@ SETUP_BENCH := $(VENV)/.stamp-bench
 .PHONY: help setup demo test test-slow lint bench docs clean
 
 help:
-	@echo "make demo       draw a coreset posterior next to the exact one, in demo/"
+	@echo "make demo       fit, predict, evaluate and draw a small table, in demo/"
 	@echo "make test       lint, types, layers and the tests"
 	@echo "make test-slow  the tests marked slow"
 	@echo "make lint       lint, types and layers alone"
@@ -38,7 +38,7 @@ $(SETUP_BENCH): $(SETUP)
 setup: $(SETUP)
 
 demo: $(SETUP)
-	$(PY) examples/synthetic3.py
+	$(BIN)/cvgp demo
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
+    from cvgp.estimators.files import load
     from cvgp.estimators.regressor import CVGPRegressor
     from cvgp.model import CVGP
     from cvgp.process import CoresetProcess
@@ -22,9 +23,10 @@ _HOME = {
     "CVGPWarning": "cvgp.errors",
     "Coreset": "cvgp.coreset",
     "CoresetProcess": "cvgp.process",
+    "load": "cvgp.estimators.files",
 }
 
-__all__ = ["CVGP", "CVGPError", "CVGPRegressor", "CVGPWarning", "Coreset", "CoresetProcess", "__version__"]
+__all__ = ["CVGP", "CVGPError", "CVGPRegressor", "CVGPWarning", "Coreset", "CoresetProcess", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:

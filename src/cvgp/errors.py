@@ -6,6 +6,7 @@ Each error is also the built-in that a reader of Python (and scikit-learn's chec
 __all__ = [
     "CVGPError",
     "CVGPWarning",
+    "DivergenceError",
     "FactorisationError",
     "FileAccessError",
     "FileFormatError",
@@ -30,6 +31,10 @@ class InvalidTypeError(CVGPError, TypeError):
 
 class FactorisationError(CVGPError, ArithmeticError):
     """A matrix stayed indefinite after the whole jitter ladder, or held values that are not finite."""
+
+
+class DivergenceError(CVGPError, FloatingPointError):
+    """An objective that became NaN or infinite, although the optimiser went back and took shorter steps."""
 
 
 class FileAccessError(CVGPError, OSError):

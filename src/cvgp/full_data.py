@@ -17,7 +17,14 @@ from cvgp.kernels import cross_matrix, diagonal
 from cvgp.model import CVGP
 from cvgp.process import prior_mean
 
-__all__ = ["CollapsedObjective", "collapsed_parameters", "full_bound", "solve_coreset", "statistics"]
+__all__ = [
+    "CollapsedObjective",
+    "collapsed_parameters",
+    "collapsed_value",
+    "full_bound",
+    "solve_coreset",
+    "statistics",
+]
 
 KEEP_BYTES = 1_000_000_000
 """Kernel matrices up to this size stay in memory between the two passes, which saves computing them twice."""
@@ -131,6 +138,13 @@ def statistics(model: CVGP, chunks: Iterable[Batch]) -> bounds.Statistics:
         model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
     )
     return reduce(bounds.Statistics.merge, parts)
+
+
+@torch.no_grad()
+def collapsed_value(model: CVGP, chunks: Iterable[Batch]) -> float:
+    """The value of :class:`CollapsedObjective` without its gradient, from one pass."""
+    L_inv = bounds.whitener(model.jittered_covariance())
+    return bounds.solve_full(statistics(model, chunks), L_inv).value.item()
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Batch]) -> float:

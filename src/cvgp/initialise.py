@@ -61,8 +61,9 @@ def initial_coreset(
     elif method == "greedy":
         if kernel is None:
             raise InvalidInputError("The greedy initialiser needs a kernel to measure variance with.")
-        chosen, _ = greedy_order(kernel, xs[: max(GREEDY_CANDIDATES, size)], size)
-        centres, labels = xs[chosen], _nearest(xs, xs[chosen])
+        candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
+        centres = candidates[greedy_order(kernel, candidates, size)[0]]
+        labels = _nearest(xs, centres)
     else:
         raise InvalidInputError(f"Unknown initialiser {method!r}. Choose kmeans, random or greedy, or pass a Coreset.")
     return _from_clusters(centres, labels, ys, ws, total)
@@ -101,8 +102,9 @@ def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.i
 def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
     from sklearn.cluster import KMeans
 
-    if size == len(x):
-        return x, np.arange(size)
+    distinct, labels = np.unique(x, axis=0, return_inverse=True)
+    if len(distinct) <= size:
+        return distinct, labels.reshape(-1).astype(np.intp)
     seed = int(rng.integers(2**31))
     # Lloyd's steps beyond the first few move centres by less than training does at once.
     fitted = KMeans(size, n_init=1, max_iter=10, random_state=seed).fit(x, sample_weight=weight)

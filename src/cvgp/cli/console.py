@@ -47,7 +47,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _print(content: Any) -> None:
     from rich.console import Console
 
-    Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()).print(content)
+    # In a log or a pipe there is no screen whose width would matter.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(content)
 
 
 def _plain(text: str) -> Any:

@@ -40,9 +40,16 @@ class GuardedGroup(TyperGroup):
                     raise
                 _complain("Error:", f"the system refused: {error}. Check the disk's free space and the permissions.")
                 raise typer.Exit(FAILURE) from error
-            except MemoryError as error:
+            except (MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
                 _complain("Error:", "there is not enough memory; use fewer rows, or a smaller --coreset.")
                 raise typer.Exit(FAILURE) from error
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    # torch has no class of its own for memory that the system refuses.
+    return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
 
 
 def _complain(*parts: object) -> None:

@@ -25,10 +25,15 @@ class DataSource(Protocol):
         """N, the number of rows."""
         ...
 
+    @property
+    def total_weight(self) -> float:
+        """The sum of the sample weights; N where there are none."""
+        ...
+
     def chunks(self, size: int) -> Iterator[Batch]:
         """Every row once, in order, `size` at a time."""
         ...
 
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
-        """The batch of a step: epochs are permutations of the rows, cut into equal batches."""
+        """The batch of a step: epochs are shuffles of the rows, cut into equal batches."""
         ...

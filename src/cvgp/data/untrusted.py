@@ -15,6 +15,9 @@ __all__ = ["Arrays", "Members"]
 Shape = tuple[int | None, ...]
 FLOATS = ("float64", "float32")
 
+MAX_ARRAYS = 2000
+"""More than any kernel that a person writes needs, and few enough to be gone through in no time."""
+
 
 class Members:
     """The members of a JSON object: each is taken once, and :meth:`close` refuses what nobody asked for.
@@ -54,6 +57,12 @@ class Members:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self._wrong(name, f"a whole number of at least {least}", value)
         return value
+
+    def optional_integer(self, name: str, least: int) -> int | None:
+        """A whole number of at least `least`, or None."""
+        if self._left.get(name, 0) is None:
+            return self._left.pop(name)  # type: ignore[no-any-return]
+        return self.integer(name, least)
 
     def number(self, name: str) -> float:
         """A finite number."""
@@ -98,22 +107,22 @@ class Arrays:
     """Named arrays: each is taken once, and :meth:`close` refuses what nobody asked for."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if len(arrays) > MAX_ARRAYS:
+            raise FileFormatError(f"There must be at most {MAX_ARRAYS} arrays; got {len(arrays)}.")
         self._left = dict(arrays)
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
-    def take(
-        self, name: str, shape: Shape | None, dtypes: Collection[str] = FLOATS, *, finite: bool = True
-    ) -> NDArray[Any]:
-        """An array of a shape (where None is any size of at least one) and one of some dtypes."""
+    def take(self, name: str, *shapes: Shape, dtypes: Collection[str] = FLOATS, finite: bool = True) -> NDArray[Any]:
+        """An array of one of some dtypes and, if any are given, one of some shapes; None is a size of at least one."""
         if name not in self._left:
             raise FileFormatError(f"There is no array {name!r}.")
         array = self._left.pop(name)
         if array.dtype.name not in dtypes:
             raise FileFormatError(f"The array {name!r} must be of {' or '.join(dtypes)}; got {array.dtype}.")
-        if shape is not None and not _fits(array.shape, shape):
-            expected = [size if size is not None else "any" for size in shape]
+        if shapes and not any(_fits(array.shape, shape) for shape in shapes):
+            expected = " or ".join(str(["any" if size is None else size for size in shape]) for shape in shapes)
             raise FileFormatError(f"The array {name!r} must be of shape {expected}; got {list(array.shape)}.")
         if finite and not np.isfinite(array).all():
             raise FileFormatError(f"The array {name!r} holds values that are NaN or infinite.")

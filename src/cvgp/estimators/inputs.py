@@ -1,16 +1,28 @@
 """Checking and ordering what a user passes to an estimator."""
 
+import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["TrainingData", "canonical", "check_noise", "check_prediction", "check_training"]
+__all__ = [
+    "TrainingData",
+    "canonical",
+    "check_callbacks",
+    "check_folder",
+    "check_noise",
+    "check_prediction",
+    "check_seed",
+    "check_size",
+    "check_training",
+]
 
 Array = NDArray[np.float64]
 
@@ -45,12 +57,12 @@ def check_training(
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(_from_tensor(sample_weight), x, dtype=np.float64, ensure_non_negative=True)
+        single_output = y.ndim == 1
+        y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
     except TypeError as error:
         raise InvalidTypeError(str(error)) from error
     except ValueError as error:
         raise InvalidInputError(str(error)) from error
-    single_output = y.ndim == 1
-    y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
     if not np.isfinite(y).all():
         raise InvalidInputError("y contains NaN or infinity; drop or impute those rows before fitting.")
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
@@ -107,6 +119,38 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
     return np.asarray(noise)
+
+
+def check_seed(random_state: Any) -> np.random.RandomState:
+    """A source of random numbers from what scikit-learn calls a random state."""
+    try:
+        return check_random_state(random_state)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise InvalidInputError(
+            f"random_state must be a whole number of at least 0, a numpy RandomState or None; got {random_state!r}."
+        ) from error
+
+
+def check_callbacks(callbacks: Any) -> list[Any]:
+    """The callbacks, none by default."""
+    functions = () if callbacks is None else callbacks
+    if not isinstance(functions, Sequence) or not all(callable(f) for f in functions):
+        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {callbacks!r}.")
+    return list(functions)
+
+
+def check_folder(folder: Any) -> str | None:
+    """The name of a folder, or None."""
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise InvalidTypeError(f"checkpoint_dir must be a path or None; got {folder!r}.")
+    return None if folder is None else os.fspath(folder)
+
+
+def check_size(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"{name} must be a whole number of at least 1; got {value!r}.")
+    return int(value)
 
 
 def _drop_unweighted(data: TrainingData) -> TrainingData:

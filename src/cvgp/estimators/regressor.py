@@ -2,43 +2,49 @@
 
 import os
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.means import ConstantMean, Mean, ZeroMean
+from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _check_y, check_is_fitted, check_random_state
+from sklearn.utils.validation import _check_y, check_is_fitted
 
 from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
 from cvgp.data.memory import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import TrainingData, canonical, check_noise, check_prediction, check_training
+from cvgp.estimators.inputs import (
+    TrainingData,
+    canonical,
+    check_callbacks,
+    check_folder,
+    check_noise,
+    check_prediction,
+    check_seed,
+    check_size,
+    check_training,
+)
 from cvgp.full_data import statistics
-from cvgp.initialise import InitName, initial_coreset
-from cvgp.kernels import make_kernel
-from cvgp.likelihoods import gaussian_likelihood
+from cvgp.initialise import InitName
 from cvgp.linalg import safe_cholesky
 from cvgp.model import CVGP
 from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
+from cvgp.training.begin import begin_model, prior_kernel, prior_mean
 from cvgp.training.fit import FitReport, fit_model
-from cvgp.training.settings import BoundName, Settings, SolverName
-from cvgp.training.size import choose_size
-from cvgp.training.start import Start, search_start, site_noise_offset, typical_lengthscale
+from cvgp.training.settings import BoundName, Number, Settings, SolverName
+from cvgp.training.start import site_noise_offset
 from cvgp.training.watch import Callback, Watch, print_line
 
 __all__ = ["CVGPRegressor"]
 
 Array = NDArray[np.float64]
 CHUNK_ROWS = 2048
-DEFAULT_KERNEL = "matern32"
 
 
 class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -89,7 +95,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     verbose : int
         1 prints a line now and then.
     checkpoint_dir : path or None
-        Where to store progress; a fit that finds its own unfinished run there goes on with it.
+        Where to store progress; a fit that finds its own unfinished run there goes on with it. Its own is one of the
+        same data and parameters, so `random_state` must be a number.
     callbacks : sequence of callables or None
         Called with a :class:`~cvgp.training.watch.FitEvent` after each iteration; True ends the fit.
 
@@ -197,31 +204,33 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             Known noise variances, to which a learned constant is added.
         """
         data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = np.random.default_rng(check_seed(self.random_state).randint(2**31))
         settings = self._settings(int(rng.integers(2**31)))
-        watch = Watch(self.max_time, [*([print_line] if self.verbose else []), *(self.callbacks or ())])
+        folder = check_folder(self.checkpoint_dir)
+        watch = Watch(self.max_time, [*([print_line] if self.verbose else []), *check_callbacks(self.callbacks)])
 
         train, held_out = _split(data, settings, rng)
         train = canonical(train)
         dims, outputs = train.x.shape[1], train.y.shape[1]
         scaling = learn_scaling(train.x, train.y, train.weight) if self.standardize else no_scaling(dims, outputs)
+        _check_variance(scaling.y_scale)
         source = self._source(train, scaling)
-        start = search_start(self._prior_kernel(dims), self._prior_mean(), source, rng, watch)
-        coreset = self._start_coreset(source, scaling, start, rng)
-        model = CVGP(
-            coreset,
-            start.kernel,
-            mean=start.mean,
-            likelihood=gaussian_likelihood(start.noise),
+        model = begin_model(
+            source,
+            prior_kernel(self.kernel, dims, ard=self.ard),
+            prior_mean(self.mean),
+            rng,
+            watch,
+            size=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
+            init=_scale_coreset(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
-        ).to(source.data.x.device)
-        model.site_noise_offset.fill_(site_noise_offset(start.noise, source.data.noise_variance))
+        )
         report = fit_model(
             model,
             source,
             settings,
             watch,
-            checkpoint_dir=None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir),
+            checkpoint_dir=folder,
             validation=None if held_out is None else self._source(held_out, scaling),
         )
         model.set_site_noise_offset(site_noise_offset(model.noise.item(), source.data.noise_variance))
@@ -274,7 +283,10 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Quantiles of y, (n_samples, n_quantiles) (with outputs in the middle if there are several)."""
-        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        try:
+            levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise InvalidTypeError(f"q must be one or more numbers between 0 and 1; got {q!r}.") from error
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
         mean, sd = self.predict(X, return_std=True)
@@ -284,7 +296,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Joint draws of y, (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)."""
         check_is_fitted(self)
         x = check_prediction(self, X)
-        rng = check_random_state(random_state)
+        n_samples = check_size("n_samples", n_samples)
+        rng = check_seed(random_state)
         cov = torch.as_tensor(self.gp_.covariance(x)) + self.model_.noise.item() * torch.eye(len(x))
         L = safe_cholesky(cov, "predictive covariance").numpy()
         mean = self.gp_.mean(x)
@@ -310,11 +323,24 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         The rest of the coreset is solved anew from statistics that the fit kept, so no data are needed.
         """
         check_is_fitted(self)
+        if not isinstance(tolerance, Number) or not tolerance >= 0:
+            raise InvalidInputError(f"tolerance must be a number of nats a row of at least 0; got {tolerance!r}.")
         pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
         self.gp_ = ScaledGP(pruned.model, self.gp_.scaling, self.gp_.dtype)
         self.statistics_ = pruned.statistics
         self.elbo_ -= pruned.loss
         return pruned.dropped
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, without the training data; :func:`cvgp.load` opens it.
+
+        The file holds arrays and JSON, nothing that could be executed, and takes its place whole or not at all.
+        Kernel and mean must be built of the classes that a file can hold; what is left out of the parameters is said
+        in :mod:`cvgp.estimators.files`.
+        """
+        from cvgp.estimators import files  # which knows this class
+
+        files.save(self, path)
 
     @property
     def model_(self) -> CVGP:
@@ -370,59 +396,19 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         device = "cpu" if self.device == "auto" else self.device
         try:
             tensors = [None if a is None else torch.as_tensor(a, device=device) for a in arrays]
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError, TypeError) as error:  # torch has one for each way to lack a device
             raise InvalidInputError(
                 f"device must be 'auto' or a device that torch has here; got {device!r}."
             ) from error
         return MemorySource(*tensors)  # type: ignore[arg-type]
-
-    def _prior_kernel(self, num_dims: int) -> Kernel:
-        if isinstance(self.kernel, Kernel):
-            return deepcopy(self.kernel).double()
-        if self.kernel is not None and not isinstance(self.kernel, str):
-            raise InvalidTypeError(
-                f"kernel must be a name, a GPyTorch kernel or None; got {type(self.kernel).__name__}."
-            )
-        kernel = make_kernel(self.kernel or DEFAULT_KERNEL, num_dims, ard=self.ard)
-        for part in kernel.modules():
-            if isinstance(part, Kernel) and part.has_lengthscale:
-                part.lengthscale = typical_lengthscale(num_dims)
-        return kernel
-
-    def _prior_mean(self) -> Mean:
-        if isinstance(self.mean, Mean):
-            return deepcopy(self.mean).double()
-        if self.mean not in ("zero", "constant"):
-            raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {self.mean!r}.")
-        return ConstantMean().double() if self.mean == "constant" else ZeroMean()
-
-    def _start_coreset(self, source: MemorySource, scaling: Scaling, start: Start, rng: np.random.Generator) -> Coreset:
-        data = source.data
-        x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
-        if isinstance(self.init, Coreset):
-            given = self.init
-            if given.num_dims != x.shape[1] or given.y.shape[1:] != y.shape[1:]:
-                raise InvalidInputError(
-                    f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
-                    f"the data have {x.shape[1]} and {1 if y.ndim == 1 else y.shape[1]}."
-                )
-            scaled_y = scaling.scale_y(given.y.reshape(len(given), -1)).reshape(given.y.shape)
-            return Coreset(scaling.scale_x(given.X), scaled_y, given.beta)
-        if self.n_coreset == "auto":
-            size = choose_size(start.kernel, start.noise, x, rng, self.max_time)
-        else:
-            size = _check_size(self.n_coreset)
-        weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
-        return initial_coreset(self.init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
 
     def _set_results(
         self, model: CVGP, scaling: Scaling, source: MemorySource, report: FitReport, history: list[dict[str, Any]]
     ) -> None:
         import pandas as pd
 
-        weight = source.data.sample_weight
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
-        self.n_rows_ = float(source.num_rows if weight is None else weight.sum().item())
+        self.n_rows_ = source.total_weight
         self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS))
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
@@ -435,10 +421,24 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return values[:, 0] if self._single_output else values
 
 
-def _check_size(n_coreset: object) -> int:
-    if not isinstance(n_coreset, int | np.integer) or isinstance(n_coreset, bool) or n_coreset < 1:
-        raise InvalidInputError(f"n_coreset must be 'auto' or a whole number of at least 1; got {n_coreset!r}.")
-    return int(n_coreset)
+def _scale_coreset(given: Coreset, scaling: Scaling) -> Coreset:
+    """A coreset in the user's units, brought to the model's."""
+    dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
+    if given.num_dims != dims or given.num_outputs != outputs:
+        raise InvalidInputError(
+            f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
+            f"the data have {dims} and {outputs}."
+        )
+    scaled_y = scaling.scale_y(given.y.reshape(len(given), -1)).reshape(given.y.shape)
+    return Coreset(scaling.scale_x(given.X), scaled_y, given.beta)
+
+
+def _check_variance(y_scale: Array) -> None:
+    if y_scale.max() > 1e150 or y_scale.min() < 1e-150:
+        raise InvalidInputError(
+            f"y has a standard deviation of {y_scale.max():.0e}, whose square is beyond the range of floating-point "
+            "numbers; give y in another unit."
+        )
 
 
 def _split(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cvgp.errors import FactorisationError
+from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.result import Monitor, Progress, Result, Status
 
 __all__ = ["SNAPSHOT_EVERY", "AdamState", "constant", "minimise_adam", "one_cycle"]
@@ -52,6 +52,10 @@ class AdamState:
         moments = [{k: v.clone() for k, v in self.optimiser.state[p].items()} for p in self.parameters]
         return {"parameters": [p.detach().clone() for p in self.parameters], "moments": moments}
 
+    def is_finite(self) -> bool:
+        """Whether no parameter is NaN or infinite."""
+        return all(bool(torch.isfinite(p).all()) for p in self.parameters)
+
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Return to a snapshot."""
         with torch.no_grad():
@@ -93,7 +97,7 @@ def minimise_adam(
     while state.step < max_steps:
         spent = time_used()
         if spent >= 1.0:
-            return Result(Status.TIME_LIMIT, state.smoothed, state.step)
+            return _finish(state, good, Status.TIME_LIMIT)
         factor = schedule(max(state.step / max_steps, spent))
         for group in state.optimiser.param_groups:
             group["lr"] = state.learning_rate * factor
@@ -102,7 +106,10 @@ def minimise_adam(
             value = _step(state, batch_loss)
         except (FactorisationError, FloatingPointError) as failure:
             if state.recoveries == MAX_RECOVERIES:
-                raise
+                raise DivergenceError(
+                    f"Adam failed {MAX_RECOVERIES + 1} times, although the learning rate was halved after each "
+                    f"({failure}). Start with a smaller learning_rate, and look for extreme values in the data."
+                ) from failure
             state.restore(good)
             state.recoveries += 1
             state.learning_rate *= 0.5
@@ -112,12 +119,19 @@ def minimise_adam(
                 value if math.isnan(state.smoothed) else SMOOTHING * state.smoothed + (1.0 - SMOOTHING) * value
             )
         state.step += 1
-        if state.step % SNAPSHOT_EVERY == 0:
+        # A gradient that is not finite shows in the parameters at once, and in the loss only at the next step.
+        if state.step % SNAPSHOT_EVERY == 0 and state.is_finite():
             good = state.snapshot()
         status = monitor(Progress(state.step, state.smoothed, state.learning_rate * factor, event))
         if status is not None:
-            return Result(status, state.smoothed, state.step)
-    return Result(Status.ITERATION_LIMIT, state.smoothed, state.step)
+            return _finish(state, good, status)
+    return _finish(state, good, Status.ITERATION_LIMIT)
+
+
+def _finish(state: AdamState, good: dict[str, Any], status: Status) -> Result:
+    if not state.is_finite():
+        state.restore(good)
+    return Result(status, state.smoothed, state.step)
 
 
 def _step(state: AdamState, batch_loss: Callable[[int], Tensor]) -> float:
@@ -125,7 +139,7 @@ def _step(state: AdamState, batch_loss: Callable[[int], Tensor]) -> float:
     loss = batch_loss(state.step)
     value = loss.item()
     if not math.isfinite(value):
-        raise FloatingPointError("the loss is not finite")
+        raise DivergenceError("the loss is not finite")
     loss.backward()
     state.optimiser.step()
     return value

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
-from cvgp.errors import FactorisationError
+from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.linalg import single_threaded_blas
 from cvgp.optim.result import Monitor, Progress, Result, Status
 from cvgp.optim.stopping import Plateau
@@ -60,8 +60,11 @@ def minimise_lbfgs(
         Wraps each evaluation, so that a resumed search can replay recorded ones.
     """
     search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor, memo)
+    event = ""
     for restart in range(MAX_RESTARTS + 1):
         try:
+            if event:
+                search.report(event)
             with single_threaded_blas():
                 minimize(
                     search.evaluate,
@@ -81,7 +84,7 @@ def minimise_lbfgs(
         except (FactorisationError, FloatingPointError) as failure:
             if restart == MAX_RESTARTS or not math.isfinite(search.best_value):
                 raise
-            search.report(f"restart after: {failure}")
+            event = f"restart after: {failure}"
     write_vector(parameters, search.best_point)
     return Result(status, search.best_value, search.count)
 
@@ -116,7 +119,7 @@ class _Search:
         value, gradient = self.memo(point, self._compute)
         self.count += 1
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            raise FloatingPointError("the objective or its gradient is not finite")
+            raise DivergenceError("the objective or its gradient is not finite")
         if value < self.best_value:
             self.best_value, self.best_point = value, point.copy()
         self.report("")

@@ -11,8 +11,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,13 +73,13 @@ class Checkpoint:
             return None
         tensors, metadata = read_tensors(self.folder / STATE_FILE)
         self._check_identity(str(metadata.get("identity")))
+        names = ("step", "exp_avg", "exp_avg_sq")
         moments = [
-            {k: _like(tensors[f"moment.{i}.{k}"]) for k in ("step", "exp_avg", "exp_avg_sq")}
+            {k: _like(tensors[f"moment.{i}.{k}"]) for k in names if f"moment.{i}.{k}" in tensors}
             for i in range(len(state.parameters))
-            if f"moment.{i}.step" in tensors
         ]
         parameters = [_like(tensors[f"parameter.{i}"]) for i in range(len(state.parameters))]
-        state.restore({"parameters": parameters, "moments": moments or [{} for _ in parameters]})
+        state.restore({"parameters": parameters, "moments": moments})
         state.step, state.recoveries = int(metadata["step"]), int(metadata["recoveries"])
         state.smoothed, state.learning_rate = float(metadata["smoothed"]), float(metadata["learning_rate"])
         self.watch.resume(list(metadata["history"]), float(metadata["seconds"]))
@@ -133,37 +134,53 @@ class _Journal:
     """Evaluations of one search, appended to a file: identity, then records of value, point and gradient."""
 
     def __init__(self, path: Path, identity: str, size: int, check: Callable[[str], None]) -> None:
+        self._path = path
         self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,))])
+        self._records: NDArray[Any] = np.empty(0, self._record)
+        self._next = 0
         header = identity.encode()
-        complete = 0
-        self._replay: Iterator[Any] = iter(())
-        if path.exists() and path.stat().st_size >= len(header):
-            content = path.read_bytes()
-            try:
-                check(content[: len(header)].decode())
-            except UnicodeDecodeError as error:
-                raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
-            complete = (len(content) - len(header)) // self._record.itemsize
-            records = np.frombuffer(content, self._record, complete, len(header))
-            self._replay = iter(records)
-        self._file: BinaryIO = path.open("r+b" if complete else "wb")
-        # A record that a kill cut short is overwritten by the evaluation that it stood for.
-        self._file.seek(0)
-        self._file.write(header)
-        self._file.seek(len(header) + complete * self._record.itemsize)
-        self._file.truncate()
-        self._file.flush()
+        content = b""
+        if path.is_file():
+            with self._open("rb") as file:
+                content = file.read()
+        if len(content) < len(header):
+            with self._open("wb") as file:
+                file.write(header)
+            return
+        try:
+            check(content[: len(header)].decode())
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
+        complete = (len(content) - len(header)) // self._record.itemsize
+        self._records = np.frombuffer(content, self._record, complete, len(header))
+        with self._open("r+b") as file:
+            # What a kill cut short makes way for the evaluation that it stood for.
+            file.truncate(len(header) + complete * self._record.itemsize)
 
     def evaluate(self, point: Vector, evaluate: Callable[[], Evaluation]) -> Evaluation:
-        recorded = next(self._replay, None)
-        if recorded is not None and np.array_equal(recorded["point"], point):
-            return float(recorded["value"]), recorded["gradient"].copy()
+        if self._next < len(self._records):
+            recorded = self._records[self._next]
+            # An evaluation that failed left no record; it fails again, and the next point is the recorded one.
+            if np.array_equal(recorded["point"], point):
+                self._next += 1
+                return float(recorded["value"]), recorded["gradient"].copy()
         value, gradient = evaluate()
         record = np.zeros((), self._record)
         record["value"], record["point"], record["gradient"] = value, point, gradient
-        self._file.write(record.tobytes())
-        self._file.flush()
+        with self._open("ab") as file:
+            file.write(record.tobytes())
         return value, gradient
+
+    @contextmanager
+    def _open(self, mode: str) -> Iterator[Any]:
+        try:
+            with self._path.open(mode) as file:
+                yield file
+        except OSError as error:
+            raise FileAccessError(
+                f"Could not read or write {self._path} ({error.strerror or error}); check the free space and the "
+                "permissions of its folder, or choose another checkpoint_dir."
+            ) from error
 
 
 def _like(array: NDArray[Any]) -> Tensor:

@@ -13,11 +13,11 @@ from cvgp.training.watch import Watch
 
 __all__ = ["FitReport", "fit_model", "make_plan"]
 
-LBFGS_ROWS = 2000
+LBFGS_ROWS = 3000
 """Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
 
 LBFGS_EVALUATIONS = 200
-ADAM_STEPS = 1500
+ADAM_STEPS = 3000
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
 __all__ = ["Settings"]
 
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight"]
+Number = int | float | np.integer | np.floating
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,8 @@ class Settings:
     """Choices of a fit; None leaves one to the solver.
 
     ``solver="paper"`` is the paper's own recipe: Adam at a constant 1e-3, batches of 512, float32, early stopping on
-    the best validation RMSE with 30 % of the data held out.
+    the best validation RMSE. The paper holds out 30 % of the data and waits for 3000 epochs; those two are set by
+    `validation_fraction` and `n_iter_no_change`, as for the other solvers.
     """
 
     solver: SolverName = "auto"
@@ -41,10 +45,14 @@ class Settings:
         _check_count("n_iter_no_change", self.n_iter_no_change)
         _check_positive("learning_rate", self.learning_rate)
         _check_positive("max_time", self.max_time)
-        if not (isinstance(self.tol, int | float) and self.tol >= 0):
+        if not (isinstance(self.tol, Number) and self.tol >= 0):
             raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
-        if not (isinstance(self.validation_fraction, float) and 0.0 < self.validation_fraction < 1.0):
+        if not (isinstance(self.validation_fraction, Number) and 0.0 < self.validation_fraction < 1.0):
             raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {self.validation_fraction!r}.")
+        if self.early_stopping and self.solver == "lbfgs":
+            raise InvalidInputError(
+                "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
+            )
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -55,7 +63,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 def _check_count(name: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InvalidTypeError(f"{name} must be a whole number or None; got {value!r}.")
     if value < 1:
         raise InvalidInputError(f"{name} must be at least 1; got {value}.")
@@ -64,7 +72,7 @@ def _check_count(name: str, value: object) -> None:
 def _check_positive(name: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Number):
         raise InvalidTypeError(f"{name} must be a number or None; got {value!r}.")
     if not value > 0:
         raise InvalidInputError(f"{name} must be positive; got {value}.")

@@ -8,7 +8,7 @@ from cvgp.initialise import greedy_order
 
 __all__ = ["choose_size"]
 
-UNEXPLAINED_SHARE = 0.1
+UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
 
 LARGEST_BY_DEFAULT = 400
@@ -43,4 +43,4 @@ def affordable(seconds: float) -> int:
 
 
 def _fit_seconds(size: int) -> float:
-    return 1500 * (1e-3 + 6.0 * size**2 * max(512, 2 * size) / 40e9)
+    return 3000 * (1e-3 + 6.0 * size**2 * max(512, 2 * size) / 40e9)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cvgp.data.memory import MemorySource
+from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
 from cvgp.kernels import diagonal
 from cvgp.model import CVGP
@@ -48,7 +49,7 @@ def fit_lbfgs(
     """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
     parameters = collapsed_parameters(model)
     objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight)
-    scale = -1.0 / source.num_rows
+    scale = -1.0 / source.total_weight
 
     def negative_bound_per_row() -> float:
         value = objective.value_and_backward()
@@ -85,36 +86,50 @@ def fit_adam(
     watch.begin("adam", plan.max_iter)
     stored = checkpoint.load_adam(state)
     keeper = None if validation is None else _BestByValidation(model, validation, settings, state)
-    if keeper is not None and stored is not None:
-        keeper.load(stored)
+    if stored is not None:
+        data.load(stored)
+        if keeper is not None:
+            keeper.load(stored)
     epoch = max(num_rows // plan.batch_size, 1)
 
     def batch_loss(step: int) -> Tensor:
         batch = data.source(step).minibatch(step, plan.batch_size, settings.seed)
-        value = bound(
-            batch.x, batch.y, num_rows, sample_weight=batch.sample_weight, noise_variance=batch.noise_variance
-        )
-        return value / -num_rows
+        try:
+            value = bound(
+                batch.x, batch.y, num_rows, sample_weight=batch.sample_weight, noise_variance=batch.noise_variance
+            )
+        except InvalidInputError as error:
+            # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
+            raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        return value / -source.total_weight
 
     def monitor(progress: Progress) -> Status | None:
         if keeper is not None and progress.iteration % epoch == 0:
             watch.validation_rmse = keeper.check()
         status = watch.monitor(progress)
-        checkpoint.save_adam(state, ({}, {}) if keeper is None else keeper.dump())
+        checkpoint.save_adam(state, extra())
         if status is None and keeper is not None and keeper.patience.exhausted:
             return Status.EARLY_STOPPED
         return status
 
-    result = minimise_adam(
-        state,
-        batch_loss,
-        max_steps=plan.max_iter,
-        schedule=constant if plan.schedule_is_constant else one_cycle,
-        time_used=watch.time_used,
-        monitor=monitor,
-    )
-    checkpoint.save_adam(state, ({}, {}) if keeper is None else keeper.dump(), now=True)
+    def extra() -> Extra:
+        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
+        return tensors, numbers | data.dump()
+
+    if keeper is not None and keeper.patience.exhausted:
+        result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
+    else:
+        result = minimise_adam(
+            state,
+            batch_loss,
+            max_steps=plan.max_iter,
+            schedule=constant if plan.schedule_is_constant else one_cycle,
+            time_used=watch.time_used,
+            monitor=monitor,
+        )
+    checkpoint.save_adam(state, extra(), now=True)
     if keeper is not None:
+        keeper.check()  # a run may end between two epochs, or before the first one does
         keeper.restore()
     return result._replace(status=_converged(result, watch, settings.tol))
 
@@ -130,8 +145,18 @@ class _Precision:
 
     def source(self, step: int) -> MemorySource:
         if self.may_grow and step % PRECISION_CHECK_EVERY == 0 and self._too_large():
-            self.current, self.may_grow = self.full, False
+            self._grow()
         return self.current
+
+    def dump(self) -> dict[str, float]:
+        return {"may_grow": float(self.may_grow)}
+
+    def load(self, stored: Extra) -> None:
+        if self.may_grow and not stored[1]["may_grow"]:
+            self._grow()
+
+    def _grow(self) -> None:
+        self.current, self.may_grow = self.full, False
 
     @torch.no_grad()
     def _too_large(self) -> bool:

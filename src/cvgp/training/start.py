@@ -15,14 +15,14 @@ from torch import Tensor
 
 from cvgp.data.memory import MemorySource
 from cvgp.errors import FactorisationError
-from cvgp.full_data import CollapsedObjective, collapsed_parameters
+from cvgp.full_data import CollapsedObjective, collapsed_parameters, collapsed_value
 from cvgp.initialise import initial_coreset
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.model import CVGP
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.watch import Watch
 
-__all__ = ["START_FACTORS", "Start", "search_start", "site_noise_offset", "typical_lengthscale"]
+__all__ = ["START_FACTORS", "Start", "raise_noise", "search_start", "site_noise_offset", "typical_lengthscale"]
 
 START_FACTORS = (0.25, 1.0, 4.0)
 """Multiples of the typical lengthscale that are tried."""
@@ -30,6 +30,7 @@ START_FACTORS = (0.25, 1.0, 4.0)
 START_NOISE = 0.1
 LEAST_START_NOISE = 1e-6
 """A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
+NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
 SUBSET_ROWS = 1000
 SUBSET_CORESET = 64
 EVALUATIONS = 25
@@ -66,6 +67,25 @@ def search_start(kernel: Kernel, mean: Mean, source: MemorySource, rng: np.rando
     return best
 
 
+@torch.no_grad()
+def raise_noise(model: CVGP, source: MemorySource, rng: np.random.Generator) -> None:
+    """Raise the model's noise to the rung of a ladder that suits its coreset best, by the bound on a subset.
+
+    The noise that the search learned is what its own points, already trained, left unexplained. A smaller coreset, or
+    one that has yet to move, leaves more; under a noise far below that, a solver's cheapest way up is to give up the
+    function and predict a constant.
+    """
+    rows = _subset(source, rng)
+
+    def bound_at(noise: float) -> float:
+        model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
+        return collapsed_value(model, rows.chunks(SUBSET_ROWS))
+
+    start = model.noise.item()
+    best = max([start, *(noise for noise in NOISE_LADDER if noise > start)], key=bound_at)
+    model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
+
+
 def site_noise_offset(noise: float, known: Tensor | None) -> float:
     """What to add to the learned noise so that a weight of one stands for the harmonic mean of the total noise."""
     return 0.0 if known is None else 1.0 / (noise + known).reciprocal().mean().item() - noise
@@ -79,8 +99,8 @@ def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> 
         value = objective.value_and_backward()
         for p in parameters:
             if p.grad is not None:
-                p.grad.mul_(-1.0 / rows.num_rows)
-        return -value / rows.num_rows
+                p.grad.mul_(-1.0 / rows.total_weight)
+        return -value / rows.total_weight
 
     watch.begin(f"start x{factor:g}", EVALUATIONS)
     try:

@@ -54,6 +54,7 @@ class Watch:
         self.validation_rmse: float | None = None
         self._start = time.perf_counter()
         self._before = 0.0
+        self._stop = False
 
     def begin(self, phase: str, max_iter: int) -> None:
         """Name what comes next."""
@@ -91,8 +92,10 @@ class Watch:
             self.history.append(event._asdict())
         if progress.event:
             warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
-        stop = [callback(event) for callback in self.callbacks]
-        if any(answer is True for answer in stop):
+        answers = [callback(event) for callback in self.callbacks]
+        # Remembered, so that what would follow the present phase ends at once too.
+        self._stop = self._stop or any(answer is True for answer in answers)
+        if self._stop:
             return Status.INTERRUPTED
         return Status.TIME_LIMIT if self.time_used() >= 1.0 else None
 

@@ -1,0 +1,144 @@
+"""Which defaults are best: one factor at a time, each fit with the same time."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from benchmarks.beginning import BetaTransform
+from benchmarks.datasets import random_split
+from benchmarks.ours import estimator, with_beta_transform
+from benchmarks.runner import Task
+from benchmarks.scores import Fit, Metrics, measure
+from cvgp import CVGPRegressor
+from cvgp.errors import InvalidInputError
+from cvgp.initialise import InitName
+from cvgp.training.begin import DEFAULT_KERNEL
+from cvgp.training.fit import make_plan
+from cvgp.training.settings import Settings
+
+__all__ = ["FACTORS", "Choice", "Config", "Plan", "choices", "tasks"]
+
+NO_STEP_LIMIT = 10**6
+"""Time alone ends a fit, so that cheap steps are worth what they save."""
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "kernel": ("rbf", "matern12", "matern32", "matern52", "rq"),
+    "bound": ("elbo", "tight"),
+    "solver": ("auto", "lbfgs", "adam"),
+    "batch_size": (256, 512, 1024),
+    "learning_rate": (0.01, 0.03, 0.1),
+    "beta": ("log", "softplus"),
+    "init": ("kmeans", "random", "greedy"),
+}
+
+ADAM_FACTORS = ("batch_size", "learning_rate", "beta")
+"""They change nothing in L-BFGS, which has no batches and solves for the weights: compared with Adam on every set."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that is compared, named in full so that a stored result stays what it was when a default changes."""
+
+    kernel: str
+    bound: str
+    solver: str
+    batch_size: int
+    learning_rate: float
+    beta: BetaTransform
+    init: InitName
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    datasets: tuple[str, ...]
+    splits: int
+    factors: tuple[str, ...]
+    size: int
+    max_time: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of a factor."""
+
+    factor: str
+    value: Any
+    config: Config
+    is_default: bool
+
+
+def default_config(size: int) -> Config:
+    """The estimator's present defaults, for many rows."""
+    estimator_defaults = CVGPRegressor()
+    plan = make_plan(Settings(), NO_STEP_LIMIT, size)
+    return Config(
+        kernel=DEFAULT_KERNEL,
+        bound="tight" if plan.tight else "elbo",
+        solver=estimator_defaults.solver,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        beta="log",
+        init=cast(InitName, estimator_defaults.init),
+    )
+
+
+def choices(factors: Sequence[str], size: int) -> list[Choice]:
+    """Each value of each factor, with all else at its default; the default itself is always among them."""
+    unknown = [name for name in factors if name not in FACTORS]
+    if unknown:
+        raise InvalidInputError(f"Unknown factors {', '.join(unknown)}. Choose from {', '.join(FACTORS)}.")
+    found = []
+    for factor in factors:
+        base = default_config(size)
+        if factor in ADAM_FACTORS:
+            base = replace(base, solver="adam")
+        default = getattr(base, factor)
+        values = FACTORS[factor] if default in FACTORS[factor] else (*FACTORS[factor], default)
+        found += [Choice(factor, v, replace(base, **{factor: v}), v == default) for v in values]
+    return found
+
+
+def task(plan: Plan, dataset: str, split: int, config: Config) -> Task:
+    """One fit."""
+    key = {
+        "benchmark": "defaults",
+        "dataset": dataset,
+        "split": split,
+        **asdict(config),
+        "size": plan.size,
+        "max_time": plan.max_time,
+        "threads": plan.threads,
+    }
+    return Task(key, lambda: _measure(plan, dataset, split, config))
+
+
+def tasks(plan: Plan) -> list[Task]:
+    """All fits, each once however many factors share it; a split is finished before the next begins."""
+    configs = list(dict.fromkeys(choice.config for choice in choices(plan.factors, plan.size)))
+    return [
+        task(plan, dataset, split, config)
+        for split in range(plan.splits)
+        for dataset in plan.datasets
+        for config in configs
+    ]
+
+
+def _measure(plan: Plan, dataset: str, split: int, config: Config) -> Metrics:
+    settings: dict[str, Any] = {
+        "bound": config.bound,
+        "solver": config.solver,
+        "batch_size": config.batch_size,
+        "learning_rate": config.learning_rate,
+        "max_iter": NO_STEP_LIMIT,
+        "max_time": plan.max_time,
+    }
+    kernel, init = config.kernel, config.init
+    fit: Fit
+    if config.beta == "log":
+        fit = estimator(plan.size, split, kernel=kernel, init=init, **settings)
+    else:
+        fit = with_beta_transform(config.beta, plan.size, split, kernel=kernel, init=init, settings=settings)
+    return measure(fit, random_split(dataset, split))

@@ -1,0 +1,1 @@
+"""Other libraries' methods, each set up as well as we set up our own."""

@@ -1,0 +1,52 @@
+"""What is measured of a fit."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.datasets import Split
+from cvgp.metrics import coverage, mean_log_density, rmse
+
+__all__ = ["Fit", "Fitted", "Metrics", "measure"]
+
+Array = NDArray[np.float64]
+Metrics = dict[str, float]
+
+LEVEL = 0.9
+
+
+class Fitted(Protocol):
+    """A method after its fit."""
+
+    num_iter: int
+    noise: float
+    """Learned noise variance."""
+
+    def predict(self, x: Array) -> tuple[Array, Array]:
+        """Mean [n] and standard deviation [n] of y."""
+        ...
+
+
+Fit = Callable[[Array, Array], Fitted]
+"""Takes training inputs [N, D] and targets [N], standardised."""
+
+
+def measure(fit: Fit, split: Split) -> Metrics:
+    """Fit on the training rows, with everything that takes counted, and score the others."""
+    begin = time.perf_counter()
+    fitted = fit(split.x, split.y)
+    seconds = time.perf_counter() - begin
+    mean, sd = fitted.predict(split.x_test)
+    y = split.y_test
+    return {
+        "rmse": rmse(y, mean),
+        "log_likelihood": mean_log_density(y, mean, sd),
+        "coverage": coverage(y, mean, sd, LEVEL),
+        "constant_log_likelihood": mean_log_density(y, np.zeros_like(y), np.ones_like(y)),
+        "seconds": seconds,
+        "iterations": float(fitted.num_iter),
+        "noise": fitted.noise,
+    }

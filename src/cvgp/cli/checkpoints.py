@@ -1,0 +1,64 @@
+"""The folder in which an interrupted fit can go on, as the command line sees it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+
+from cvgp.cli.files import check_can_write
+from cvgp.errors import FileAccessError
+
+__all__ = ["check_folder", "how_to_go_on"]
+
+
+def check_folder(folder: Path | None, resume: bool) -> None:
+    """Refuse, before any work, a folder that does not go with what was asked."""
+    if folder is None:
+        if resume:
+            raise typer.BadParameter(
+                "there is nothing to go on with unless --checkpoint-dir names the folder of the stored run.",
+                param_hint="'--resume'",
+            )
+        return
+    stored = _holds_a_run(folder)
+    if resume and not stored:
+        raise typer.BadParameter(
+            f"there is no stored run in {folder}; check --checkpoint-dir, or leave out --resume to start one.",
+            param_hint="'--resume'",
+        )
+    if stored and not resume:
+        raise typer.BadParameter(
+            f"{folder} holds an earlier run; add --resume to go on with it, or name another folder (or remove this "
+            "one) to start afresh.",
+            param_hint="'--checkpoint-dir'",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(
+            f"Could not make the folder {folder} ({error.strerror}); choose another place."
+        ) from error
+    check_can_write(folder / _file_names()[0])
+
+
+def how_to_go_on(folder: Path | None) -> str:
+    """What to tell a user whose fit ended before its model was stored."""
+    if folder is None:
+        return "Progress was not kept; --checkpoint-dir FOLDER keeps it the next time."
+    if not _holds_a_run(folder):
+        return f"Nothing was stored in {folder} yet, so start again with the same command."
+    arguments = [argument for argument in sys.argv[1:] if argument != "--resume"]
+    return f"Progress is kept in {folder}. Go on with:\n  {shlex.join(['cvgp', *arguments, '--resume'])}"
+
+
+def _holds_a_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _file_names())
+
+
+def _file_names() -> tuple[str, str]:
+    from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
+
+    return STATE_FILE, JOURNAL_FILE

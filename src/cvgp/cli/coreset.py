@@ -1,0 +1,47 @@
+"""`cvgp coreset`: the learned pseudo-data as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cvgp.cli.console import print_json
+from cvgp.cli.files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model
+from cvgp.cli.options import AsJson, ModelFile
+
+__all__ = ["coreset"]
+
+
+def coreset(
+    model_file: ModelFile,
+    out: Annotated[Path, typer.Option(help="The table to write; its ending says the format.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the coreset: features, target and weight (beta) of each pseudo-point, the heaviest first.
+
+    Values are in the units of the table; what stands for text columns are indicators, which need not be 0 or 1.
+    """
+    check_ending(out, TABLE_ENDINGS)
+    check_can_write(out)
+    model = load_model(model_file)
+
+    import numpy as np
+    import pandas as pd
+
+    from cvgp.data.tables import write_table
+    from cvgp.plots.columns import feature_names, target_name
+
+    points = model.coreset_
+    target = target_name(model)
+    outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
+    names = feature_names(model)
+    names += free_names([*outputs, "beta"], names)
+    order = np.argsort(-points.beta, kind="stable")
+    frame = pd.DataFrame(np.column_stack([points.X, points.y, points.beta])[order], columns=names)
+    write_table(frame, out)
+    if as_json:
+        print_json({"out": str(out), "points": len(frame), "columns": names})
+    else:
+        print(f"Wrote {len(frame)} pseudo-points to {out}: {', '.join(names)}")

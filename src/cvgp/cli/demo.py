@@ -1,0 +1,65 @@
+"""`cvgp demo`: the other commands one after the other, on a table that it makes."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cvgp.cli.console import note
+from cvgp.errors import FileAccessError
+
+__all__ = ["demo"]
+
+TRAINING_ROWS, TEST_ROWS = 1000, 300
+
+
+def demo(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="The folder for everything that is written.")] = Path("demo"),
+) -> None:
+    """Make a table of electricity demand; fit, predict, evaluate and draw it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(f"Could not make the folder {out} ({error.strerror}); choose another place.") from error
+    train, test, model = out / "train.csv", out / "test.csv", out / "model.cvgp"
+    _write_tables(train, test)
+    note(f"Wrote {train} and {test}: electricity demand by hour, day and weather, with noise of 2.")
+    commands: list[list[Any]] = [
+        ["fit", train, "--target", "demand", "--out", model],
+        ["predict", model, test, "--out", out / "predictions.csv"],
+        ["evaluate", model, test],
+        ["coreset", model, "--out", out / "coreset.csv"],
+        ["plot", model, "--data", test, "--out", out / "pictures.png"],
+    ]
+    application: Any = context.find_root().command
+    for command in commands:
+        arguments = [str(word) for word in command]
+        note(f"\n$ {shlex.join(['cvgp', *arguments])}")
+        code = application.main(args=arguments, prog_name="cvgp", standalone_mode=False)
+        if code:
+            raise typer.Exit(code)
+
+
+def _write_tables(train: Path, test: Path) -> None:
+    import numpy as np
+    import pandas as pd
+
+    from cvgp.data.tables import write_table
+
+    rng = np.random.default_rng(0)
+    rows = TRAINING_ROWS + TEST_ROWS
+    hour = rng.integers(0, 24, rows)
+    day = rng.choice(["workday", "saturday", "sunday"], rows, p=[5 / 7, 1 / 7, 1 / 7])
+    temperature = rng.normal(12.0, 8.0, rows).round(1)
+    wind = rng.gamma(2.0, 2.0, rows).round(1)
+    daily = np.where(day == "workday", 12.0, 6.0) * np.sin(2 * np.pi * (hour - 9) / 24)
+    weekend = np.select([day == "saturday", day == "sunday"], [-4.0, -8.0], 0.0)
+    weather = 0.05 * (temperature - 18.0) ** 2 + 0.1 * wind * np.maximum(18.0 - temperature, 0.0) / 5
+    demand = (45.0 + daily + weekend + weather + rng.normal(0.0, 2.0, rows)).round(2)
+    frame = pd.DataFrame({"hour": hour, "day": day, "temperature": temperature, "wind": wind, "demand": demand})
+    write_table(frame[:TRAINING_ROWS], train)
+    write_table(frame[TRAINING_ROWS:], test)

@@ -1,0 +1,77 @@
+"""`cvgp plot`: one page of pictures of a model."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cvgp.cli.console import print_json
+from cvgp.cli.files import check_can_write, check_ending, features, load_model, model_schema
+from cvgp.cli.options import AsJson, ModelFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["plot"]
+
+ENDINGS = (".png", ".pdf", ".svg")
+MOST_COLUMNS = 4
+
+
+def plot(
+    model_file: ModelFile,
+    out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
+    data: Annotated[Path | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the importance of features, what the most important columns do, training, and with data the predictions."""
+    check_ending(out, ENDINGS)
+    check_can_write(out)
+    model = load_model(model_file)
+    table = None
+    if data is not None:
+        from cvgp.data.tables import read_table
+
+        schema = model_schema(model, model_file)
+        x, y = schema.encode_both(read_table(data))
+        table = features(schema, x), y
+    figure, names = _draw(model, table)
+
+    from cvgp.data.atomic import atomic_write
+
+    with atomic_write(out) as temporary:
+        figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=110)
+    if as_json:
+        print_json({"out": str(out), "pictures": names})
+    else:
+        print(f"Wrote {out}: {', '.join(names)}")
+
+
+def _draw(model: CVGPRegressor, table: tuple[Any, Any] | None) -> tuple[Figure, list[str]]:
+    from functools import partial
+
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    from cvgp import plots
+
+    drawings: dict[str, Any] = {}
+    if model.feature_importance_ is not None:
+        drawings["importance"] = partial(plots.plot_feature_importance, model)
+    for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
+        drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
+    drawings["training"] = partial(plots.plot_history, model)
+    if table is not None:
+        drawings["predictions"] = partial(plots.plot_predicted, model, *table)
+        drawings["calibration"] = partial(plots.plot_calibration, model, *table)
+    across = min(len(drawings), 4 if len(drawings) > 6 else 3)
+    down = math.ceil(len(drawings) / across)
+    figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    for position, draw in enumerate(drawings.values(), start=1):
+        draw(ax=figure.add_subplot(down, across, position))
+    return figure, list(drawings)

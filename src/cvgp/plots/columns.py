@@ -1,0 +1,88 @@
+"""The columns of a model's table, and the features that stand for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cvgp.data.schema import Schema
+from cvgp.errors import FileFormatError, InvalidInputError
+
+if TYPE_CHECKING:
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = [
+    "TableColumn",
+    "columns_by_importance",
+    "feature_names",
+    "find_column",
+    "stored_schema",
+    "table_columns",
+    "target_name",
+]
+
+
+class TableColumn(NamedTuple):
+    """A column of numbers, which is one feature, or of text, which is one feature a category."""
+
+    name: str
+    features: slice
+    categories: tuple[str, ...] = ()
+
+
+def stored_schema(model: CVGPRegressor) -> Schema | None:
+    """The schema that the command line keeps with a model; None for a model that knows no table."""
+    stored = getattr(model, "schema_", None)
+    if stored is None:
+        return None
+    schema = Schema.from_json(stored)
+    if list(schema.feature_names) != feature_names(model):
+        raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
+    return schema
+
+
+def table_columns(model: CVGPRegressor) -> list[TableColumn]:
+    """The columns of the table that the model was fitted to, or its features where it knows no table."""
+    schema = stored_schema(model)
+    if schema is None:
+        return [TableColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(model))]
+    columns, start = [], 0
+    for column in schema.columns:
+        stop = start + len(column.feature_names)
+        columns.append(TableColumn(column.name, slice(start, stop), column.categories))
+        start = stop
+    return columns
+
+
+def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
+    """A column by name or position."""
+    columns = table_columns(model)
+    names = [column.name for column in columns]
+    if isinstance(wanted, str) and wanted in names:
+        return columns[names.index(wanted)]
+    if isinstance(wanted, int) and 0 <= wanted < len(columns):
+        return columns[wanted]
+    raise InvalidInputError(f"There is no column {wanted!r}; choose from {names}, or a position from 0 on.")
+
+
+def columns_by_importance(model: CVGPRegressor) -> list[str]:
+    """The names of the columns, the most important first; in the table's order if the kernel tells no importance."""
+    columns = table_columns(model)
+    importance = model.feature_importance_
+    if importance is None:
+        return [column.name for column in columns]
+    largest = [importance[column.features].max() for column in columns]
+    return [columns[i].name for i in np.argsort(largest)[::-1]]
+
+
+def feature_names(model: CVGPRegressor) -> list[str]:
+    """The names of the features, x0, x1, ... where they have none."""
+    known = getattr(model, "feature_names_in_", None)
+    return [f"x{d}" for d in range(model.n_features_in_)] if known is None else [str(name) for name in known]
+
+
+def target_name(model: CVGPRegressor) -> str:
+    """The name of what is predicted."""
+    schema = stored_schema(model)
+    return "y" if schema is None else schema.target

@@ -1,0 +1,89 @@
+"""Partial dependence: what one column does to the prediction, on average over the coreset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.plots.columns import TableColumn, find_column, target_name
+from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["plot_partial_dependence"]
+
+Array = NDArray[np.float64]
+GRID = 60
+MOST_POINTS = 200
+"""The average is over the heaviest points; more of them cost much and change it little."""
+
+
+def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
+    """How the prediction changes with one column, the others being as in the coreset.
+
+    The line is the mean prediction over the coreset's points, each counting by its weight, with the column set to the
+    value on the axis; the band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted to one output.
+    column : str or int
+        A name or position among the table's columns, where the model knows its table, or else among the features.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    """
+    ax = axes_or_current(ax)
+    chosen = find_column(one_output(model), column)
+    ax.set(xlabel=chosen.name, ylabel=target_name(model), title="Partial dependence")
+    if chosen.categories:
+        _draw_categories(ax, model, chosen)
+    else:
+        _draw_line(ax, model, chosen)
+    return ax
+
+
+def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
+    mean, sd = _average(model, column, np.eye(len(column.categories)))
+    ax.errorbar(column.categories, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
+    ax.margins(x=0.2)
+    if len(column.categories) > 3:
+        ax.tick_params(axis="x", rotation=45)
+    # Differences that are small against the spread of y should look small.
+    middle, span = 0.5 * (mean.min() + mean.max()), model.gp_.scaling.y_scale[0]
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(low, middle - span), max(high, middle + span))
+
+
+def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
+    feature = column.features.start
+    inputs, scaling = model.coreset_.X[:, feature], model.gp_.scaling
+    reach = 3.0 * scaling.x_scale[feature]
+    low = max(inputs.min(), scaling.x_mean[feature] - reach)
+    high = min(inputs.max(), scaling.x_mean[feature] + reach)
+    grid = np.linspace(low, high, GRID)
+    mean, sd = _average(model, column, grid[:, None])
+    draw_band(ax, grid, mean, sd, 0.3, "95 %", ORANGE)
+    ax.plot(grid, mean, color=ORANGE, lw=2, zorder=4, label="mean")  # above the dots, which can be many
+    draw_coreset(ax, model, feature)
+    margin = 0.02 * (high - low) if high > low else 1.0
+    ax.set_xlim(low - margin, high + margin)
+
+
+def _average(model: CVGPRegressor, column: TableColumn, values: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
+    coreset, gp = model.coreset_, model.gp_
+    heaviest = np.argsort(coreset.beta)[::-1][:MOST_POINTS]
+    points = coreset.X[heaviest]
+    share = coreset.beta[heaviest] / coreset.beta[heaviest].sum()
+    means, variances = [], []
+    for value in values:
+        points[:, column.features] = value
+        means.append(share @ gp.mean(points)[:, 0])
+        variances.append(max(share @ gp.covariance(points) @ share, 0.0))
+    return np.array(means), np.sqrt(variances) * gp.scaling.y_scale[0]

@@ -1,0 +1,105 @@
+"""What a fit found: the function of one input, the importance of features, the course of training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cvgp.errors import InvalidInputError
+from cvgp.plots.columns import feature_names, target_name
+from cvgp.plots.style import BLUE, GREY, ORANGE, axes_or_current, draw_band, draw_coreset, one_output, some_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["plot_feature_importance", "plot_history", "plot_posterior_1d"]
+
+
+def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Data, mean, 95 % intervals of the function and of new observations, and the coreset, for one input.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted to one input.
+    X, y : array-like of shape (n_samples, 1) and (n_samples,)
+        Data to show; the picture reaches a tenth of their range beyond them on both sides.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    """
+    ax = axes_or_current(ax)
+    if model.n_features_in_ != 1:
+        raise InvalidInputError(
+            f"plot_posterior_1d draws a function of one input, but the model has {model.n_features_in_}; "
+            "use plot_partial_dependence."
+        )
+    x, observed = np.asarray(X, dtype=np.float64).reshape(-1), np.asarray(y, dtype=np.float64).reshape(-1)
+    margin = 0.1 * np.ptp(x)
+    grid = np.linspace(x.min() - margin, x.max() + margin, 300)
+    mean, f_var = (values[:, 0] for values in one_output(model).gp_.mean_and_variance(grid[:, None]))
+    shown = some_rows(len(x))
+    ax.scatter(x[shown], observed[shown], s=7, color=GREY, alpha=0.5, lw=0, label="data")
+    draw_band(ax, grid, mean, np.sqrt(f_var + model.noise_variance_), 0.15, "95 % of new data")
+    draw_band(ax, grid, mean, np.sqrt(f_var), 0.4, "95 % of the function")
+    ax.plot(grid, mean, color=BLUE, label="mean")
+    draw_coreset(ax, model, 0)
+    ax.set(xlabel=feature_names(model)[0], ylabel=target_name(model), xlim=(grid[0], grid[-1]))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False, fontsize="small", markerscale=1.5)
+    return ax
+
+
+def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
+    """Bars of the inverse lengthscales on standardised inputs, the largest on top.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted with a kernel that has lengthscales.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    top : int
+        The most features to show.
+    """
+    ax = axes_or_current(ax)
+    importance = model.feature_importance_
+    if importance is None:
+        raise InvalidInputError("The model's kernel has no single set of lengthscales, so features have no importance.")
+    order = np.argsort(importance)[::-1][:top][::-1]
+    names = feature_names(model)
+    bars = ax.barh([names[d] for d in order], importance[order], color=BLUE)
+    ax.bar_label(bars, [f"{importance[d]:.2f}" for d in order], padding=3)
+    ax.margins(x=0.2)
+    ax.set(xlabel="share of the inverse lengthscales", title="Importance of features")
+    return ax
+
+
+def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
+    """The bound over the iterations of the solver, and the validation error where there is one.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    """
+    ax = axes_or_current(ax)
+    history = model.history_
+    solver = history[history["phase"] == history["phase"].iloc[-1]]
+    ax.plot(solver["iteration"], solver["bound"], color=BLUE)
+    # The first few iterations gain so much that the rest would look flat.
+    settled = solver["bound"].iloc[len(solver) // 10 :]
+    margin = max(0.1 * (settled.max() - settled.min()), 1e-3)
+    ax.set_ylim(settled.min() - margin, settled.max() + margin)
+    ax.set(xlabel="iteration", ylabel="bound (nats a row, standardised y)", title=f"Training by {model.solver_}")
+    checked = solver[solver["validation_rmse"].notna()]
+    if len(checked):
+        ax.yaxis.label.set_color(BLUE)
+        twin = ax.twinx()
+        twin.plot(checked["iteration"], checked["validation_rmse"].astype(float), color=ORANGE, ls="--")
+        twin.set_ylabel("validation RMSE (in sd of y)", color=ORANGE)
+    return ax

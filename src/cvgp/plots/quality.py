@@ -1,0 +1,77 @@
+"""How good predictions are on data that the model has not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cvgp import metrics
+from cvgp.plots.columns import target_name
+from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["plot_calibration", "plot_predicted"]
+
+
+def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """The share of observations inside central intervals against the probability that the intervals claim.
+
+    Above the diagonal the model is less certain than it could be, below it more certain than it should be.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted to one output.
+    X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+        Data that the model has not seen.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    """
+    ax = axes_or_current(ax)
+    mean, sd = one_output(model).predict(X, return_std=True)
+    levels = np.linspace(0.05, 0.95, 19)
+    observed = [metrics.coverage(y, mean, sd, level) for level in levels]
+    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(mean))
+    ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
+    ax.plot([0, 1], [0, 1], color=GREY, lw=1)
+    ax.plot(levels, observed, "o-", color=BLUE, ms=4, label="model")
+    ax.set(xlabel="probability of the interval", ylabel="share of observations inside", title="Calibration")
+    ax.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1)
+    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+    return ax
+
+
+def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Observations against predictions, with those outside their 95 % interval marked.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted to one output.
+    X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+        Data that the model has not seen.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+    """
+    ax = axes_or_current(ax)
+    mean, sd = one_output(model).predict(X, return_std=True)
+    observed = np.asarray(y, dtype=np.float64).reshape(-1)
+    outside = np.abs(observed - mean) > Z95 * sd
+    shown = some_rows(len(mean))
+    for group, colour, marker, place in ((~outside, BLUE, "o", "inside"), (outside, ORANGE, "^", "outside")):
+        rows = shown[group[shown]]
+        label = f"{place} the 95 % interval: {100 * group.mean():.1f} %"
+        ax.scatter(mean[rows], observed[rows], s=14, color=colour, marker=marker, alpha=0.6, lw=0, label=label)
+    ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
+    ax.plot(ends, ends, color=GREY, lw=1)
+    name = target_name(model)
+    ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
+    ax.set_title(f"Predictions: RMSE {metrics.rmse(observed, mean):.3g}")
+    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+    return ax

@@ -1,0 +1,61 @@
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+import cvgp
+from cvgp.cli import options
+from cvgp.data.columns import Impute
+from cvgp.initialise import InitName
+from cvgp.kernels import KERNEL_NAMES
+from cvgp.training.settings import BoundName, SolverName
+from tests.cli.conftest import Run
+
+COMMANDS = ["fit", "predict", "evaluate", "coreset", "info", "plot", "demo"]
+HEAVY = ["torch", "gpytorch", "pandas", "sklearn", "matplotlib", "scipy", "numpy"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Run, command: str) -> None:
+    assert f"Usage: cvgp {command}" in run(command, "--help").stdout
+
+
+def test_help_imports_nothing_that_takes_time() -> None:
+    code = (
+        "import sys\nfrom cvgp.cli import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"sys.exit(' '.join(set({HEAVY}) & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    assert run("--version").stdout == f"{cvgp.__version__}\n"
+
+
+def test_an_unknown_command_is_wrong_use(run: Run) -> None:
+    assert run("fitt").exit_code == 2
+
+
+def test_a_missing_option_is_wrong_use(run: Run) -> None:
+    assert run("fit", "table.csv").exit_code == 2
+
+
+def test_python_m_cvgp_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "cvgp", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == cvgp.__version__
+
+
+@pytest.mark.parametrize(
+    ("offered", "known"),
+    [
+        (options.Kernel, KERNEL_NAMES),
+        (options.Init, get_args(InitName)),
+        (options.Solver, get_args(SolverName)),
+        (options.Bound, get_args(BoundName)),
+        (options.Impute, get_args(Impute)),
+    ],
+)
+def test_the_choices_are_those_of_the_library(offered: type[options.Kernel], known: tuple[str, ...]) -> None:
+    assert tuple(choice.value for choice in offered) == known

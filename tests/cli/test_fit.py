@@ -1,0 +1,167 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import cvgp
+from tests.cli.conftest import Run, flat, make_table
+
+QUICK = ("--coreset", 8, "--max-iter", 20, "--quiet")
+
+
+def test_the_model_is_saved_with_the_schema_of_its_table(model: Path) -> None:
+    assert cvgp.load(model).schema_["target"] == "price"
+
+
+def test_text_columns_become_indicators(model: Path) -> None:
+    assert list(cvgp.load(model).feature_names_in_) == ["size", "weight", "colour=blue", "colour=red"]
+
+
+def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> None:
+    flags = [
+        *(
+            "--kernel",
+            "rbf",
+            "--no-ard",
+            "--init",
+            "random",
+            "--solver",
+            "adam",
+            "--bound",
+            "tight",
+            "--dtype",
+            "float32",
+        ),
+        *("--device", "cpu", "--seed", 3, "--batch-size", 16, "--learning-rate", 0.02, "--early-stopping"),
+        *("--max-time", 60),
+    ]
+    run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, *flags)
+    found = cvgp.load(tmp_path / "m").get_params()
+    expected = {
+        "n_coreset": 8,
+        "kernel": "rbf",
+        "ard": False,
+        "init": "random",
+        "solver": "adam",
+        "bound": "tight",
+        "dtype": "float32",
+        "device": "cpu",
+        "random_state": 3,
+        "batch_size": 16,
+        "learning_rate": 0.02,
+        "early_stopping": True,
+        "max_iter": 20,
+        "max_time": 60.0,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_the_same_seed_gives_the_same_model(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    run("fit", model.with_name("train.csv"), "--target", "price", "--out", out, "--coreset", 10, "--max-iter", 20)
+    assert cvgp.load(out).coreset_ == cvgp.load(model).coreset_
+
+
+def test_json_is_all_there_is_on_the_standard_output(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", "--json", "--coreset", 8, "--max-iter", 20)
+    facts = json.loads(result.stdout)
+    assert (facts["rows"], facts["coreset_size"], facts["iterations"]) == (60, 8, 20)
+
+
+def test_a_coreset_is_at_most_as_large_as_the_table(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", "--json", "--coreset", 500, *QUICK[2:])
+    assert json.loads(result.stdout)["coreset_size"] == 60
+
+
+def test_the_text_says_what_was_chosen_and_where_it_is(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK)
+    names = [line.split("  ")[0] for line in result.stdout.splitlines()]
+    assert names == ["solver", "coreset", "kernel", "bound", "noise sd", "importance", "time", "saved"]
+
+
+def test_progress_in_a_log_is_lines_on_the_standard_error(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", "--coreset", 8, "--max-iter", 20)
+    assert "lbfgs  20/20  bound " in result.stderr
+
+
+def test_quiet_shows_no_progress(run: Run, table: Path, tmp_path: Path) -> None:
+    assert run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--coreset", "many"),
+        ("--coreset", 0),
+        ("--kernel", "rbff"),
+        ("--solver", "newton"),
+        ("--max-iter", 0),
+        ("--max-time", 0),
+        ("--learning-rate", -1),
+        ("--device", "abacus"),
+        ("--device", "cuda:99"),
+        ("--impute", "zero"),
+        ("--seed", -1),
+    ],
+)
+def test_a_wrong_value_is_wrong_use(run: Run, table: Path, tmp_path: Path, flags: tuple[object, ...]) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *flags)
+    assert (result.exit_code, str(flags[0]) in result.stderr) == (2, True)
+
+
+def test_a_target_that_is_not_there_is_wrong_use_and_similar_names_are_offered(
+    run: Run, table: Path, tmp_path: Path
+) -> None:
+    result = run("fit", table, "--target", "Prise", "--out", tmp_path / "m")
+    assert result.exit_code == 2
+    assert "did you mean 'price'? It has size, weight, colour, price." in flat(result.stderr)
+
+
+@pytest.mark.parametrize("out", ["no-such-folder/model", "."])
+def test_a_model_that_cannot_be_written_is_refused_before_the_table_is_read(run: Run, tmp_path: Path, out: str) -> None:
+    result = run("fit", tmp_path / "no-such-table.csv", "--target", "price", "--out", tmp_path / out)
+    assert "Cannot write" in result.stderr
+
+
+@pytest.mark.parametrize(("rule", "rows"), [("median", 60), ("mean", 60), ("most_frequent", 60), ("drop", 57)])
+def test_missing_values_are_treated_by_the_rule(run: Run, tmp_path: Path, rule: str, rows: int) -> None:
+    frame = make_table(60)
+    frame.loc[[3, 5], "size"] = None
+    frame.loc[[7], "colour"] = None
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    result = run(
+        "fit", tmp_path / "gaps.csv", "--target", "price", "--out", tmp_path / "m", "--impute", rule, "--json", *QUICK
+    )
+    assert json.loads(result.stdout)["rows"] == rows
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".parquet", ".feather"])
+def test_tables_of_other_formats_can_be_fitted(run: Run, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"table{ending}"
+    frame = make_table(60)
+    {
+        ".tsv": lambda: frame.to_csv(path, sep="\t", index=False),
+        ".parquet": lambda: frame.to_parquet(path),
+        ".feather": lambda: frame.to_feather(path),
+    }[ending]()
+    assert run("fit", path, "--target", "price", "--out", tmp_path / "m", *QUICK).exit_code == 0
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(run: Run, tmp_path: Path) -> None:
+    frame = make_table(40).rename(columns={"size": "[red]size[/red]"})
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    result = run("fit", tmp_path / "odd.csv", "--target", "price", "--out", tmp_path / "m", *QUICK)
+    assert "[red]size[/red]" in result.stdout
+
+
+def test_a_warning_is_one_line(run: Run, model: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    unknown = pd.DataFrame({"size": [1.0], "weight": [50.0], "colour": ["green"]})
+    unknown.to_csv(tmp_path / "unknown.csv", index=False)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = run("predict", model, tmp_path / "unknown.csv", "--out", tmp_path / "out.csv")
+    assert result.stderr.startswith("Warning: Cells with a category that the training table did not have: 'colour' 1")
+    assert len(result.stderr.splitlines()) == 1

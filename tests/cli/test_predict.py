@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cvgp
+from cvgp.cli.files import TABLE_ENDINGS, free_names
+from cvgp.data.schema import Schema
+from cvgp.data.tables import read_table
+from tests.cli.conftest import Run, make_table
+
+COLUMNS = ["price_mean", "price_sd", "price_lower", "price_upper"]
+
+
+def test_predictions_stand_beside_the_columns_of_the_table(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    run("predict", model, table, "--out", tmp_path / "out.csv")
+    assert list(read_table(tmp_path / "out.csv").columns) == [*read_table(table).columns, *COLUMNS]
+
+
+def test_predictions_are_those_of_the_model(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    run("predict", model, table, "--out", tmp_path / "out.parquet")
+    found, frame, estimator = read_table(tmp_path / "out.parquet"), read_table(table), cvgp.load(model)
+    schema = Schema.from_json(estimator.schema_)
+    x = pd.DataFrame(schema.encode(frame), columns=list(schema.feature_names))
+    lower, upper = estimator.predict_quantiles(x, [0.025, 0.975]).T
+    mean, sd = estimator.predict(x, return_std=True)
+    np.testing.assert_allclose(found[COLUMNS].to_numpy(), np.column_stack([mean, sd, lower, upper]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("ending", TABLE_ENDINGS)
+def test_every_ending_is_a_format(run: Run, model: Path, table: Path, tmp_path: Path, ending: str) -> None:
+    run("predict", model, table, "--out", tmp_path / f"out{ending}")
+    assert len(read_table(tmp_path / f"out{ending}")) == 60
+
+
+def test_an_unknown_ending_is_wrong_use(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    assert run("predict", model, table, "--out", tmp_path / "out.xlsx").exit_code == 2
+
+
+def test_the_target_need_not_be_there(run: Run, model: Path, tmp_path: Path) -> None:
+    make_table(5).drop(columns="price").to_csv(tmp_path / "new.csv", index=False)
+    assert run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv").exit_code == 0
+
+
+def test_names_that_are_taken_get_a_number(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    run("predict", model, table, "--out", tmp_path / "once.csv")
+    result = run("predict", model, tmp_path / "once.csv", "--out", tmp_path / "twice.csv", "--json")
+    assert json.loads(result.stdout)["columns"] == [f"{name}_2" for name in COLUMNS]
+
+
+def test_numbers_go_on_until_a_name_is_free() -> None:
+    assert free_names(["a", "b"], ["b", "a_2"]) == ["a_3", "b_3"]
+
+
+def test_rows_that_the_model_would_drop_keep_empty_predictions(run: Run, tmp_path: Path) -> None:
+    frame = make_table(40)
+    frame.loc[2, "size"] = None
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    out = tmp_path / "model"
+    quick = ("--coreset", 8, "--max-iter", 10, "--quiet")
+    run("fit", tmp_path / "gaps.csv", "--target", "price", "--out", out, "--impute", "drop", *quick)
+    run("predict", out, tmp_path / "gaps.csv", "--out", tmp_path / "out.csv")
+    missing = read_table(tmp_path / "out.csv")["price_mean"].isna()
+    assert list(missing[missing].index) == [2]
+
+
+def test_a_missing_column_is_a_failure_that_names_it(run: Run, model: Path, tmp_path: Path) -> None:
+    make_table(5).drop(columns="weight").to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert (result.exit_code, "lacks the columns ['weight']" in result.stderr) == (1, True)
+
+
+def test_a_model_that_knows_no_table_cannot_read_one(run: Run, table: Path, tmp_path: Path) -> None:
+    frame = make_table(30)
+    cvgp.CVGPRegressor(5, max_iter=5, random_state=0).fit(frame[["size"]], frame["price"]).save(tmp_path / "m")
+    result = run("predict", tmp_path / "m", table, "--out", tmp_path / "out.csv")
+    assert (result.exit_code, "saved from Python" in result.stderr) == (1, True)

@@ -1,0 +1,111 @@
+"""coreset, info, plot and demo: what can be had from a model file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+import cvgp
+from cvgp.data.tables import read_table
+from tests.cli.conftest import Run, make_table
+
+
+@pytest.fixture(scope="session")
+def python_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two outputs that was saved from Python, without a schema."""
+    frame = make_table(30)
+    path = tmp_path_factory.mktemp("python") / "m.cvgp"
+    x, y = frame[["size", "weight"]].to_numpy(), frame[["price", "size"]].to_numpy()
+    cvgp.CVGPRegressor(5, max_iter=5, random_state=0).fit(x, y).save(path)
+    return path
+
+
+def test_the_coreset_is_a_table_in_the_units_of_the_data(run: Run, model: Path, tmp_path: Path) -> None:
+    run("coreset", model, "--out", tmp_path / "coreset.parquet")
+    found, coreset = read_table(tmp_path / "coreset.parquet"), cvgp.load(model).coreset_
+    order = np.argsort(-coreset.beta)
+    expected = np.column_stack([coreset.X, coreset.y, coreset.beta])[order]
+    assert list(found.columns) == ["size", "weight", "colour=blue", "colour=red", "price", "beta"]
+    np.testing.assert_array_equal(found.to_numpy(), expected)
+
+
+def test_the_coreset_of_several_outputs_has_a_column_for_each(run: Run, python_model: Path, tmp_path: Path) -> None:
+    result = run("coreset", python_model, "--out", tmp_path / "coreset.csv", "--json")
+    assert json.loads(result.stdout)["columns"] == ["x0", "x1", "y0", "y1", "beta"]
+
+
+def test_info_describes_the_table_and_the_fit(run: Run, model: Path) -> None:
+    text = run("info", model).stdout
+    assert "colour (text: blue, red)" in text
+    assert "10 points for 60 rows" in text
+
+
+def test_info_as_json_holds_the_schema(run: Run, model: Path) -> None:
+    facts = json.loads(run("info", model, "--json").stdout)
+    assert facts["schema"] == cvgp.load(model).schema_
+
+
+def test_info_describes_a_model_that_knows_no_table(run: Run, python_model: Path) -> None:
+    facts = json.loads(run("info", python_model, "--json").stdout)
+    assert (facts["schema"], len(facts["noise_sd"])) == (None, 2)
+
+
+def test_info_names_the_kernel_as_fit_takes_it(run: Run, table: Path, tmp_path: Path) -> None:
+    quick = ("--coreset", 5, "--max-iter", 5, "--quiet")
+    for kernel in ("rbf", "matern12", "matern52", "rq", "linear", "periodic"):
+        run("fit", table, "--target", "price", "--out", tmp_path / "m", "--kernel", kernel, *quick)
+        assert json.loads(run("info", tmp_path / "m", "--json").stdout)["kernel"] == kernel
+
+
+def test_plot_without_data_shows_the_model(run: Run, model: Path, tmp_path: Path) -> None:
+    result = run("plot", model, "--out", tmp_path / "p.png", "--json")
+    assert json.loads(result.stdout)["pictures"] == [
+        "importance",
+        *(f"dependence on {name}" for name in ("size", "weight", "colour")),
+        "training",
+    ]
+
+
+def test_plot_with_data_shows_the_predictions_as_well(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    result = run("plot", model, "--out", tmp_path / "p.png", "--data", table, "--json")
+    assert json.loads(result.stdout)["pictures"][-2:] == ["predictions", "calibration"]
+
+
+def test_plot_writes_a_picture_that_is_not_blank(run: Run, model: Path, tmp_path: Path) -> None:
+    run("plot", model, "--out", tmp_path / "p.png")
+    assert imread(tmp_path / "p.png")[..., :3].std() > 0.05
+
+
+@pytest.mark.parametrize(("ending", "start"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_plot_writes_the_format_of_the_ending(run: Run, model: Path, tmp_path: Path, ending: str, start: bytes) -> None:
+    run("plot", model, "--out", tmp_path / f"p{ending}")
+    assert (tmp_path / f"p{ending}").read_bytes().startswith(start)
+
+
+def test_plot_of_several_outputs_is_a_failure(run: Run, python_model: Path, tmp_path: Path) -> None:
+    result = run("plot", python_model, "--out", tmp_path / "p.png")
+    assert (result.exit_code, "the model has 2" in result.stderr) == (1, True)
+
+
+def test_plot_to_an_unknown_ending_is_wrong_use(run: Run, model: Path, tmp_path: Path) -> None:
+    assert run("plot", model, "--out", tmp_path / "p.bmp").exit_code == 2
+
+
+def test_the_demo_writes_all_its_files(run: Run, tmp_path: Path) -> None:
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
+        "coreset.csv",
+        "model.cvgp",
+        "pictures.png",
+        "predictions.csv",
+        "test.csv",
+        "train.csv",
+    ]
+
+
+def test_the_demo_stops_with_the_code_of_a_command_that_fails(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "demo" / "model.cvgp").mkdir(parents=True)
+    assert run("demo", "--out", tmp_path / "demo").exit_code == 1

@@ -1,0 +1,238 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cvgp.errors import CVGPError, DivergenceError, FactorisationError
+from cvgp.optim.adam import MAX_RECOVERIES, SNAPSHOT_EVERY, AdamState, constant, minimise_adam, one_cycle
+from cvgp.optim.result import Progress, Result, Status
+
+TARGET = torch.tensor([3.0, -2.0, 0.5], dtype=torch.float64)
+
+
+class NoisyQuadratic:
+    """(x - target)^2 with noise that depends on the step alone, and steps at which it goes wrong."""
+
+    def __init__(self, learning_rate: float = 0.1, noise: float = 0.3) -> None:
+        self.x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+        self.state = AdamState([self.x], learning_rate)
+        self.noise = noise
+        self.wrong: dict[int, Exception | float] = {}
+
+    def loss(self, step: int) -> Tensor:
+        wrong = self.wrong.get(step)
+        if isinstance(wrong, Exception):
+            raise wrong
+        noise = torch.randn(3, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+        value = (self.x - TARGET + self.noise * noise).square().sum()
+        return value if wrong is None else value * wrong
+
+    def run(self, max_steps: int, **options: Any) -> Result:
+        return minimise_adam(self.state, self.loss, max_steps=max_steps, **options)
+
+
+def watch(run: NoisyQuadratic, steps: int, **options: Any) -> list[Progress]:
+    seen: list[Progress] = []
+    run.run(steps, monitor=seen.append, **options)
+    return seen
+
+
+BAD_STEPS = {
+    "a loss that is not finite": math.nan,
+    "an infinite loss": math.inf,
+    "a failed factorisation": FactorisationError("not positive definite"),
+}
+
+
+def test_converges_on_a_noisy_quadratic() -> None:
+    run = NoisyQuadratic()
+    run.run(600)
+    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
+
+
+def test_run_that_was_not_stopped_ends_at_its_limit() -> None:
+    result = NoisyQuadratic().run(20)
+    assert (result.status, result.num_iter) == (Status.ITERATION_LIMIT, 20)
+
+
+def test_reported_value_is_a_running_mean_of_the_loss() -> None:
+    run = NoisyQuadratic(noise=0.0)
+    values: list[float] = []
+    loss = run.loss
+
+    def recorded(step: int) -> Tensor:
+        value = loss(step)
+        values.append(value.item())
+        return value
+
+    result = minimise_adam(run.state, recorded, max_steps=3)
+    assert result.value == pytest.approx(0.98 * (0.98 * values[0] + 0.02 * values[1]) + 0.02 * values[2], rel=1e-12)
+
+
+def test_monitor_stops_the_run_with_its_status() -> None:
+    result = NoisyQuadratic().run(100, monitor=lambda p: Status.EARLY_STOPPED if p.iteration == 7 else None)
+    assert (result.status, result.num_iter) == (Status.EARLY_STOPPED, 7)
+
+
+@pytest.mark.parametrize("bad", BAD_STEPS.values(), ids=BAD_STEPS)
+def test_bad_step_returns_to_the_last_snapshot(bad: Exception | float) -> None:
+    run, untouched = NoisyQuadratic(), NoisyQuadratic()
+    schedule: dict[str, Any] = {"schedule": constant}
+    minimise_adam(untouched.state, untouched.loss, max_steps=SNAPSHOT_EVERY, **schedule)
+    run.wrong = {SNAPSHOT_EVERY + 10: bad}
+    run.run(SNAPSHOT_EVERY + 11, **schedule)
+    assert torch.equal(run.x, untouched.x)
+
+
+@pytest.mark.parametrize("bad", BAD_STEPS.values(), ids=BAD_STEPS)
+def test_bad_step_halves_the_learning_rate(bad: Exception | float) -> None:
+    run = NoisyQuadratic(learning_rate=0.1)
+    run.wrong = {5: bad}
+    rates = [p.learning_rate for p in watch(run, 8, schedule=constant)]
+    # The failing step itself was taken at the full rate, which it reports as it leaves it.
+    assert rates == [0.1] * 5 + [0.05] * 3
+
+
+@pytest.mark.parametrize("bad", BAD_STEPS.values(), ids=BAD_STEPS)
+def test_bad_step_is_reported_once(bad: Exception | float) -> None:
+    run = NoisyQuadratic()
+    run.wrong = {5: bad}
+    events = [(p.iteration, p.event.split(":")[0]) for p in watch(run, 12) if p.event]
+    assert events == [(6, "back to the last good state, learning rate halved")]
+
+
+def test_run_converges_after_a_bad_step() -> None:
+    run = NoisyQuadratic()
+    run.wrong = {60: math.nan, 75: math.inf}
+    run.run(600)
+    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
+
+
+def test_moments_return_with_the_parameters() -> None:
+    run = NoisyQuadratic()
+    run.wrong = {SNAPSHOT_EVERY + 3: math.nan}
+    run.run(SNAPSHOT_EVERY + 4)
+    assert run.state.optimiser.state[run.x]["step"].item() == SNAPSHOT_EVERY
+
+
+def test_raises_after_the_last_recovery() -> None:
+    run = NoisyQuadratic()
+    run.wrong = dict.fromkeys(range(3, 100), math.nan)
+    with pytest.raises(DivergenceError, match="smaller learning_rate"):
+        run.run(100)
+    assert run.state.recoveries == MAX_RECOVERIES
+
+
+def test_failure_after_the_last_recovery_names_its_cause() -> None:
+    run = NoisyQuadratic()
+    run.wrong = {step: FactorisationError("K_cc is indefinite") for step in range(3, 100)}
+    with pytest.raises(CVGPError, match="K_cc is indefinite"):
+        run.run(100)
+
+
+class BadGradient(NoisyQuadratic):
+    """A finite loss whose gradient is NaN at one step."""
+
+    def __init__(self, bad_step: int) -> None:
+        super().__init__()
+        self.bad_step = bad_step
+
+    def loss(self, step: int) -> Tensor:
+        value = super().loss(step)
+        if step == self.bad_step:
+            value.register_hook(lambda gradient: gradient * math.nan)
+        return value
+
+
+@pytest.mark.parametrize("bad_step", [10, SNAPSHOT_EVERY - 1], ids=["between snapshots", "where a snapshot is due"])
+def test_run_recovers_from_a_gradient_that_is_not_finite(bad_step: int) -> None:
+    run = BadGradient(bad_step)
+    run.run(600)
+    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
+
+
+@pytest.mark.parametrize("stop", [None, Status.TIME_LIMIT], ids=["at the limit", "by the monitor"])
+def test_parameters_are_finite_when_the_last_gradient_is_not(stop: Status | None) -> None:
+    run = BadGradient(bad_step=69)
+    run.run(70, monitor=lambda p: stop if p.iteration == 70 else None)
+    assert run.x.isfinite().all()
+
+
+def test_schedule_follows_the_steps() -> None:
+    rates = [p.learning_rate for p in watch(NoisyQuadratic(learning_rate=0.1), 8)]
+    assert rates == pytest.approx([0.1 * one_cycle(step / 8) for step in range(8)])
+
+
+def test_schedule_follows_the_time_when_that_is_nearer_its_end() -> None:
+    spent = iter([0.0, 0.3, 0.6, 0.9, 1.0])
+    rates = [p.learning_rate for p in watch(NoisyQuadratic(learning_rate=0.1), 1000, time_used=lambda: next(spent))]
+    assert rates == pytest.approx([0.1 * one_cycle(fraction) for fraction in (0.0, 0.3, 0.6, 0.9)])
+
+
+def test_spent_time_ends_the_run() -> None:
+    spent = iter([0.0, 0.5, 1.2])
+    result = NoisyQuadratic().run(1000, time_used=lambda: next(spent))
+    assert (result.status, result.num_iter) == (Status.TIME_LIMIT, 2)
+
+
+def test_one_cycle_starts_at_a_tenth() -> None:
+    assert one_cycle(0.0) == pytest.approx(0.1)
+
+
+def test_one_cycle_peaks_after_a_quarter() -> None:
+    assert one_cycle(0.25) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("end", [1.0, 1.5])
+def test_one_cycle_ends_at_a_thousandth(end: float) -> None:
+    assert one_cycle(end) == pytest.approx(1e-3)
+
+
+def test_one_cycle_rises_then_falls() -> None:
+    values = [one_cycle(i / 100) for i in range(101)]
+    assert values[:26] == sorted(values[:26])
+    assert values[25:] == sorted(values[25:], reverse=True)
+
+
+@pytest.mark.parametrize("steps", [1, 37, 2 * SNAPSHOT_EVERY])
+def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(steps: int) -> None:
+    whole = NoisyQuadratic()
+    whole.run(150)
+    first, second = NoisyQuadratic(), NoisyQuadratic()
+    first.run(150, monitor=lambda p: Status.INTERRUPTED if p.iteration == steps else None)
+    second.state.restore(first.state.snapshot())
+    second.state.step, second.state.smoothed = first.state.step, first.state.smoothed
+    second.run(150)
+    assert torch.equal(second.x, whole.x)
+    assert second.state.smoothed == whole.state.smoothed
+
+
+def test_snapshot_is_a_copy() -> None:
+    run = NoisyQuadratic()
+    run.run(5)
+    snapshot = run.state.snapshot()
+    before = snapshot["parameters"][0].clone()
+    run.run(10)
+    assert torch.equal(snapshot["parameters"][0], before)
+
+
+def test_restored_snapshot_can_be_restored_again() -> None:
+    run = NoisyQuadratic()
+    run.run(5)
+    snapshot, x = run.state.snapshot(), run.x.detach().clone()
+    run.state.restore(snapshot)
+    run.run(10)
+    run.state.restore(snapshot)
+    assert torch.equal(run.x, x)
+
+
+def test_finished_run_does_nothing_more() -> None:
+    run = NoisyQuadratic()
+    run.run(10)
+    steps: list[int] = []
+    loss: Callable[[int], Tensor] = lambda step: steps.append(step) or run.loss(step)  # type: ignore[func-returns-value] # noqa: E731
+    minimise_adam(run.state, loss, max_steps=10)
+    assert steps == []

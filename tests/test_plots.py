@@ -1,0 +1,185 @@
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cvgp import CVGPRegressor, plots
+from cvgp.data.schema import Schema
+from cvgp.errors import FileFormatError, InvalidInputError
+
+Data = tuple[pd.DataFrame, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(80, 3)), columns=["strong", "weak", "useless"])
+    return x, (2.0 * np.sin(2 * x["strong"]) + 0.5 * x["weak"] + rng.normal(0.0, 0.1, 80)).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def model(data: Data) -> CVGPRegressor:
+    return CVGPRegressor(15, random_state=0, max_iter=40).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def table_model() -> CVGPRegressor:
+    """A model of a number and a text of three categories."""
+    rng = np.random.default_rng(0)
+    size, colour = rng.normal(size=60), rng.choice(["blue", "green", "red"], 60)
+    frame = pd.DataFrame({"size": size, "colour": colour, "price": size + 3.0 * (colour == "red")})
+    schema = Schema.learn(frame, "price")
+    x, y = schema.encode_both(frame)
+    fitted = CVGPRegressor(15, random_state=0, max_iter=40).fit(pd.DataFrame(x, columns=schema.feature_names), y)
+    fitted.schema_ = schema.to_json()
+    return fitted
+
+
+@pytest.fixture
+def ax() -> Axes:
+    return Figure().add_subplot()
+
+
+def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    drawn = [
+        plots.plot_feature_importance(model, ax),
+        plots.plot_partial_dependence(model, "strong", ax),
+        plots.plot_history(model, ax),
+        plots.plot_calibration(model, *data, ax),
+        plots.plot_predicted(model, *data, ax),
+    ]
+    assert all(axes is ax for axes in drawn)
+
+
+def test_without_axes_the_current_ones_are_used(model: CVGPRegressor) -> None:
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    current = plt.figure().add_subplot()
+    assert plots.plot_feature_importance(model) is current
+    plt.close()
+
+
+def test_importance_has_a_bar_a_feature_with_the_largest_on_top(model: CVGPRegressor, ax: Axes) -> None:
+    plots.plot_feature_importance(model, ax)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names[::-1] == [model.feature_names_in_[d] for d in np.argsort(model.feature_importance_)[::-1]]
+    assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importance_)
+
+
+def test_importance_shows_at_most_as_many_bars_as_asked(model: CVGPRegressor, ax: Axes) -> None:
+    assert len(plots.plot_feature_importance(model, ax, top=2).patches) == 2
+
+
+def test_a_kernel_without_lengthscales_has_no_importance_to_draw(data: Data, ax: Axes) -> None:
+    periodic = CVGPRegressor(5, kernel="periodic", random_state=0, max_iter=3).fit(*data)
+    with pytest.raises(InvalidInputError, match="no single set of lengthscales"):
+        plots.plot_feature_importance(periodic, ax)
+
+
+def test_columns_of_a_kernel_without_importance_keep_their_order(data: Data) -> None:
+    periodic = CVGPRegressor(5, kernel="periodic", random_state=0, max_iter=3).fit(*data)
+    assert plots.columns_by_importance(periodic) == ["strong", "weak", "useless"]
+
+
+def test_partial_dependence_is_the_weighted_mean_over_the_coreset(model: CVGPRegressor, ax: Axes) -> None:
+    line = plots.plot_partial_dependence(model, "strong", ax).lines[0]
+    value = line.get_xdata()[7]
+    points = pd.DataFrame(model.coreset_.X.copy(), columns=model.feature_names_in_).assign(strong=value)
+    expected = np.average(model.predict(points), weights=model.coreset_.beta)
+    assert line.get_ydata()[7] == pytest.approx(expected)
+
+
+def test_the_band_of_partial_dependence_is_that_of_the_mean_function(model: CVGPRegressor, ax: Axes) -> None:
+    plots.plot_partial_dependence(model, 0, ax)
+    band = ax.collections[0].get_paths()[0].vertices
+    value = ax.lines[0].get_xdata()[7]
+    points = pd.DataFrame(model.coreset_.X.copy(), columns=model.feature_names_in_).assign(strong=value)
+    _, cov = model.predict(points, return_cov=True, include_noise=False)
+    share = model.coreset_.beta / model.coreset_.beta.sum()
+    heights = band[np.isclose(band[:, 0], value), 1]
+    assert np.ptp(heights) == pytest.approx(2 * 1.959964 * np.sqrt(share @ cov @ share), rel=1e-5)
+
+
+def test_a_text_column_is_drawn_by_category(table_model: CVGPRegressor, ax: Axes) -> None:
+    line = plots.plot_partial_dependence(table_model, "colour", ax).lines[0]
+    blue, green, red = line.get_ydata()
+    assert list(line.get_xdata()) == ["blue", "green", "red"]
+    assert red - max(blue, green) > 2.0
+
+
+def test_columns_of_a_table_are_ranked_as_columns(table_model: CVGPRegressor) -> None:
+    assert sorted(plots.columns_by_importance(table_model)) == ["colour", "size"]
+
+
+@pytest.mark.parametrize("wanted", ["strange", 3, -1])
+def test_a_column_that_is_not_there_is_refused(model: CVGPRegressor, ax: Axes, wanted: str | int) -> None:
+    with pytest.raises(InvalidInputError, match=r"choose from \['strong', 'weak', 'useless'\]"):
+        plots.plot_partial_dependence(model, wanted, ax)
+
+
+def test_a_schema_of_other_features_is_refused(table_model: CVGPRegressor, model: CVGPRegressor, ax: Axes) -> None:
+    model_with_wrong_schema = CVGPRegressor()
+    model_with_wrong_schema.__dict__.update(model.__dict__, schema_=table_model.schema_)
+    with pytest.raises(FileFormatError, match="other features"):
+        plots.plot_partial_dependence(model_with_wrong_schema, "size", ax)
+
+
+def test_far_pseudo_points_do_not_stretch_the_picture(model: CVGPRegressor, ax: Axes) -> None:
+    low, high = plots.plot_partial_dependence(model, "strong", ax).get_ylim()
+    assert high - low < 8 * model.gp_.scaling.y_scale[0]
+
+
+def test_history_is_that_of_the_solver_alone(model: CVGPRegressor, ax: Axes) -> None:
+    line = plots.plot_history(model, ax).lines[0]
+    assert list(line.get_xdata()) == list(range(1, model.n_iter_ + 1))
+
+
+def test_history_shows_the_validation_error_on_its_own_axis(data: Data) -> None:
+    figure = Figure()
+    fitted = CVGPRegressor(10, random_state=0, max_iter=10, early_stopping=True).fit(*data)
+    plots.plot_history(fitted, figure.add_subplot())
+    assert figure.axes[1].get_ylabel() == "validation RMSE (in sd of y)"
+
+
+def test_calibration_shows_the_coverage_of_each_level(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    line = plots.plot_calibration(model, *data, ax).lines[1]
+    mean, sd = model.predict(data[0], return_std=True)
+    inside = np.abs(data[1] - mean) < 0.67449 * sd
+    assert line.get_ydata()[9] == pytest.approx(inside.mean(), abs=1e-3)
+
+
+def test_predictions_outside_their_interval_are_marked(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    x, y = data
+    far = y.copy()
+    far[:4] += 100.0
+    inside, outside = plots.plot_predicted(model, x, far, ax).collections
+    assert len(outside.get_offsets()) >= 4
+    assert len(inside.get_offsets()) + len(outside.get_offsets()) == 80
+
+
+def test_many_rows_are_thinned_out(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    x, y = pd.concat([data[0]] * 40, ignore_index=True), np.tile(data[1], 40)
+    shown = sum(len(points.get_offsets()) for points in plots.plot_predicted(model, x, y, ax).collections)
+    assert shown == 2000
+
+
+def test_the_posterior_of_one_input_is_drawn_beyond_the_data(data: Data, ax: Axes) -> None:
+    x, y = data[0][["strong"]].to_numpy(), data[1]
+    fitted = CVGPRegressor(10, random_state=0, max_iter=20).fit(x, y)
+    low, high = plots.plot_posterior_1d(fitted, x, y, ax).get_xlim()
+    assert (low < x.min(), high > x.max()) == (True, True)
+
+
+def test_the_posterior_of_several_inputs_cannot_be_drawn_as_a_line(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    with pytest.raises(InvalidInputError, match="the model has 3"):
+        plots.plot_posterior_1d(model, *data, ax)
+
+
+def test_several_outputs_cannot_be_drawn(data: Data, ax: Axes) -> None:
+    x, y = data
+    fitted = CVGPRegressor(5, random_state=0, max_iter=3).fit(x, np.column_stack([y, -y]))
+    with pytest.raises(InvalidInputError, match="of one output, but the model has 2"):
+        plots.plot_predicted(fitted, x, y, ax)

@@ -1,0 +1,298 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cvgp.errors import FactorisationError, FileAccessError, FileFormatError, InvalidInputError
+from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
+from cvgp.training import checkpoint as checkpoint_module
+from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint
+from cvgp.training.watch import Watch
+
+SIZE = 3
+IDENTITY = fingerprint([torch.ones(2)], "a fit")
+Evaluation = tuple[float, np.ndarray]
+
+
+def make_checkpoint(folder: Path | None, identity: str = IDENTITY) -> Checkpoint:
+    return Checkpoint(folder, identity, Watch())
+
+
+def square(point: np.ndarray) -> Callable[[], Evaluation]:
+    return lambda: (float(point @ point), 2.0 * point)
+
+
+def unwanted() -> Evaluation:
+    pytest.fail("evaluated what was recorded")
+
+
+POINTS = [np.arange(SIZE) + 0.1 * i for i in range(4)]
+
+
+def record(folder: Path, points: list[np.ndarray]) -> None:
+    journal = make_checkpoint(folder).journal(SIZE)
+    for point in points:
+        journal(point, square(point))
+
+
+def make_state(seed: int = 0) -> AdamState:
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [torch.randn(shape, generator=generator, requires_grad=True) for shape in ((2, 3), ())]
+    return AdamState(parameters, 0.1)
+
+
+def trained_state() -> AdamState:
+    state = make_state()
+    for _ in range(3):
+        state.optimiser.zero_grad()
+        sum(p.square().sum() for p in state.parameters).backward()
+        state.optimiser.step()
+    state.step, state.smoothed, state.recoveries, state.learning_rate = SNAPSHOT_EVERY, 0.25, 2, 0.05
+    return state
+
+
+def test_fingerprint_of_the_same_is_the_same() -> None:
+    assert fingerprint([torch.ones(2), None], "fact", 1) == fingerprint([torch.ones(2), None], "fact", 1)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "facts"),
+    [([torch.ones(3)], ("a fit",)), ([torch.tensor([1.0, 1.0 + 1e-7])], ("a fit",)), ([torch.ones(2)], ("another",))],
+    ids=["shape", "value", "fact"],
+)
+def test_fingerprint_differs_by(tensors: list[torch.Tensor], facts: tuple[str, ...]) -> None:
+    assert fingerprint(tensors, *facts) != IDENTITY
+
+
+def test_journal_replays_what_it_recorded(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    journal = make_checkpoint(tmp_path).journal(SIZE)
+    for point in POINTS:
+        value, gradient = journal(point, unwanted)
+        assert value == float(point @ point)
+        np.testing.assert_array_equal(gradient, 2.0 * point)
+
+
+def test_journal_goes_on_after_what_it_replayed(tmp_path: Path) -> None:
+    record(tmp_path, POINTS[:2])
+    record(tmp_path, POINTS)
+    journal = make_checkpoint(tmp_path).journal(SIZE)
+    assert [journal(point, unwanted)[0] for point in POINTS] == [float(point @ point) for point in POINTS]
+
+
+def test_another_point_is_evaluated(tmp_path: Path) -> None:
+    record(tmp_path, POINTS[:1])
+    other = np.full(SIZE, 7.0)
+    assert make_checkpoint(tmp_path).journal(SIZE)(other, square(other))[0] == float(other @ other)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 55])
+def test_record_that_was_cut_short_is_evaluated_again(tmp_path: Path, cut: int) -> None:
+    record(tmp_path, POINTS[:2])
+    path = tmp_path / JOURNAL_FILE
+    path.write_bytes(path.read_bytes()[:-cut])
+    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal(POINTS[0], unwanted)
+    assert journal(POINTS[1], square(POINTS[1]))[0] == float(POINTS[1] @ POINTS[1])
+
+
+def test_journal_is_whole_again_after_a_cut(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    path = tmp_path / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    record(tmp_path, POINTS)
+    assert path.read_bytes() == whole
+
+
+def test_journal_cut_within_its_header_starts_afresh(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    path = tmp_path / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole[:10])
+    record(tmp_path, POINTS)
+    assert path.read_bytes() == whole
+
+
+def test_evaluation_that_failed_does_not_spoil_the_replay(tmp_path: Path) -> None:
+    def fail() -> Evaluation:
+        raise FactorisationError("not positive definite")
+
+    for _ in range(2):
+        journal = make_checkpoint(tmp_path).journal(SIZE)
+        journal(POINTS[0], square(POINTS[0]))
+        with pytest.raises(FactorisationError):
+            journal(POINTS[1], fail)
+        journal(POINTS[2], square(POINTS[2]))
+    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal(POINTS[0], unwanted)
+    with pytest.raises(FactorisationError):
+        journal(POINTS[1], fail)
+    assert journal(POINTS[2], unwanted)[0] == float(POINTS[2] @ POINTS[2])
+
+
+def test_replayed_gradient_may_be_changed(tmp_path: Path) -> None:
+    record(tmp_path, POINTS[:1])
+    _, gradient = make_checkpoint(tmp_path).journal(SIZE)(POINTS[0], unwanted)
+    gradient += 1.0  # SciPy writes into what it is given
+    np.testing.assert_array_equal(gradient, 2.0 * POINTS[0] + 1.0)
+
+
+def test_journal_of_another_fit_is_refused_with_advice(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    with pytest.raises(InvalidInputError, match="Choose another folder, or remove this one"):
+        make_checkpoint(tmp_path, fingerprint([], "another")).journal(SIZE)
+
+
+def test_refused_journal_stays_as_it_is(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    before = (tmp_path / JOURNAL_FILE).read_bytes()
+    with pytest.raises(InvalidInputError):
+        make_checkpoint(tmp_path, fingerprint([], "another")).journal(SIZE)
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == before
+
+
+def test_journal_of_garbage_is_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL_FILE).write_bytes(b"\xff" * 200)
+    with pytest.raises(FileFormatError, match="damaged"):
+        make_checkpoint(tmp_path).journal(SIZE)
+
+
+def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / JOURNAL_FILE).symlink_to(full)
+    with pytest.raises(FileAccessError, match="free space"):
+        make_checkpoint(tmp_path).journal(SIZE)
+
+
+def test_folder_in_place_of_the_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL_FILE).mkdir()
+    with pytest.raises(FileAccessError, match=JOURNAL_FILE):
+        make_checkpoint(tmp_path).journal(SIZE)
+
+
+def test_folder_is_made(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileAccessError, match="Could not make the checkpoint folder"):
+        make_checkpoint(tmp_path / "file")
+
+
+def test_without_a_folder_everything_is_evaluated() -> None:
+    assert make_checkpoint(None).journal(SIZE)(POINTS[0], square(POINTS[0]))[0] == float(POINTS[0] @ POINTS[0])
+
+
+def test_without_a_folder_nothing_is_loaded() -> None:
+    assert make_checkpoint(None).load_adam(make_state()) is None
+
+
+def test_empty_folder_holds_nothing_to_load(tmp_path: Path) -> None:
+    assert make_checkpoint(tmp_path).load_adam(make_state()) is None
+
+
+def save(folder: Path, state: AdamState) -> None:
+    checkpoint = make_checkpoint(folder)
+    checkpoint.watch.history = [{"iteration": 1, "bound": -2.0}]
+    checkpoint.save_adam(state, ({"best": torch.arange(3.0)}, {"score": 0.5}), now=True)
+
+
+def test_loaded_state_has_the_stored_parameters(tmp_path: Path) -> None:
+    stored, loaded = trained_state(), make_state(seed=1)
+    save(tmp_path, stored)
+    make_checkpoint(tmp_path).load_adam(loaded)
+    assert all(torch.equal(p, q) for p, q in zip(loaded.parameters, stored.parameters, strict=True))
+
+
+def test_loaded_state_has_the_stored_moments(tmp_path: Path) -> None:
+    stored, loaded = trained_state(), make_state(seed=1)
+    save(tmp_path, stored)
+    make_checkpoint(tmp_path).load_adam(loaded)
+    for p, q in zip(loaded.parameters, stored.parameters, strict=True):
+        for name, moment in stored.optimiser.state[q].items():
+            found = loaded.optimiser.state[p][name]
+            assert torch.equal(found, moment)
+            assert found.shape == moment.shape
+
+
+def test_loaded_state_has_the_stored_counts(tmp_path: Path) -> None:
+    loaded = make_state(seed=1)
+    save(tmp_path, trained_state())
+    make_checkpoint(tmp_path).load_adam(loaded)
+    counts = (loaded.step, loaded.smoothed, loaded.recoveries, loaded.learning_rate)
+    assert counts == (SNAPSHOT_EVERY, 0.25, 2, 0.05)
+
+
+def test_state_before_the_first_step_is_loaded(tmp_path: Path) -> None:
+    stored, loaded = make_state(), make_state(seed=1)
+    save(tmp_path, stored)
+    make_checkpoint(tmp_path).load_adam(loaded)
+    assert torch.equal(loaded.parameters[0], stored.parameters[0])
+
+
+def test_parameter_that_never_had_a_gradient_is_loaded(tmp_path: Path) -> None:
+    stored, loaded = make_state(), make_state(seed=1)
+    stored.parameters[1].square().backward()
+    stored.optimiser.step()
+    save(tmp_path, stored)
+    make_checkpoint(tmp_path).load_adam(loaded)
+    assert torch.equal(loaded.parameters[0], stored.parameters[0])
+
+
+def test_loading_brings_back_what_the_solver_added(tmp_path: Path) -> None:
+    save(tmp_path, trained_state())
+    tensors, numbers = make_checkpoint(tmp_path).load_adam(make_state())
+    assert tensors["best"].tolist() == [0.0, 1.0, 2.0]
+    assert numbers == {"score": 0.5}
+
+
+def test_loading_brings_back_the_history(tmp_path: Path) -> None:
+    save(tmp_path, trained_state())
+    checkpoint = make_checkpoint(tmp_path)
+    checkpoint.load_adam(make_state())
+    assert checkpoint.watch.history == [{"iteration": 1, "bound": -2.0}]
+
+
+def test_state_of_another_fit_is_refused_with_advice(tmp_path: Path) -> None:
+    save(tmp_path, trained_state())
+    with pytest.raises(InvalidInputError, match="Choose another folder, or remove this one"):
+        make_checkpoint(tmp_path, fingerprint([], "another")).load_adam(make_state())
+
+
+@pytest.mark.parametrize("damage", ["cut short", "garbage", "empty"])
+def test_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
+    save(tmp_path, trained_state())
+    path = tmp_path / STATE_FILE
+    content = {"cut short": path.read_bytes()[:-7], "garbage": b"\x00\xff" * 500, "empty": b""}[damage]
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError):
+        make_checkpoint(tmp_path).load_adam(make_state())
+
+
+def test_state_is_stored_only_where_the_optimiser_takes_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_module, "SECONDS_BETWEEN", 0.0)
+    checkpoint, state = make_checkpoint(tmp_path), trained_state()
+    state.step = SNAPSHOT_EVERY + 1
+    checkpoint.save_adam(state, ({}, {}))
+    assert not (tmp_path / STATE_FILE).exists()
+
+
+def test_state_is_stored_no_more_than_once_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "SECONDS_BETWEEN", 1e9)
+    make_checkpoint(tmp_path).save_adam(trained_state(), ({}, {}))
+    assert not (tmp_path / STATE_FILE).exists()
+
+
+def test_state_is_the_only_file_that_is_left(tmp_path: Path) -> None:
+    save(tmp_path, trained_state())
+    save(tmp_path, trained_state())
+    assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]

@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel
+
+from cvgp.kernels import make_kernel
+from cvgp.training import size as size_module
+from cvgp.training.size import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
+from tests import reference as ref
+
+X = np.random.default_rng(0).uniform(-2.0, 2.0, size=(300, 1))
+
+
+def rbf(lengthscale: float) -> Kernel:
+    kernel = make_kernel("rbf", 1)
+    kernel.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+    return kernel
+
+
+def choose(lengthscale: float, noise: float = 0.01, x: np.ndarray = X, max_time: float | None = None) -> int:
+    return choose_size(rbf(lengthscale), noise, x, np.random.default_rng(0), max_time)
+
+
+def test_shorter_lengthscales_need_more_points() -> None:
+    sizes = [choose(lengthscale) for lengthscale in (0.3, 0.1, 0.05)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_less_noise_needs_more_points() -> None:
+    sizes = [choose(0.1, noise) for noise in (1.0, 1e-2, 1e-4)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_points_explain_the_prior_but_for_a_share_of_the_noise() -> None:
+    size, K = choose(0.1), ref.rbf(X, X, 0.1, 1.0)
+    left = K.diagonal().copy()
+    chosen: list[int] = []
+    remaining = []
+    for _ in range(size):
+        chosen.append(int(left.argmax()))
+        left = K.diagonal() - np.einsum("ij,ji->i", K[:, chosen], np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen]))
+        remaining.append(left.mean())
+    assert remaining[-1] <= UNEXPLAINED_SHARE * 0.01 < remaining[-2]
+
+
+def test_smooth_function_still_gets_the_smallest_size() -> None:
+    assert choose(0.5, noise=10.0) == SMALLEST
+
+
+def test_size_is_no_larger_than_the_data() -> None:
+    assert choose(1e-3, x=X[:9]) == 9
+
+
+def test_size_is_no_larger_than_the_rank_of_the_kernel() -> None:
+    assert choose_size(make_kernel("linear", 1), 0.01, X, np.random.default_rng(0), None) == 1
+
+
+def test_default_budget_caps_the_size() -> None:
+    x = np.arange(1000.0)[:, None]
+    assert choose(1e-3, x=x) == LARGEST_BY_DEFAULT
+
+
+def test_time_limit_caps_the_size() -> None:
+    x = np.arange(1000.0)[:, None]
+    assert choose(1e-3, x=x, max_time=0.1) == affordable(0.1) < LARGEST_BY_DEFAULT
+
+
+def test_more_time_affords_no_fewer_points() -> None:
+    sizes = [affordable(seconds) for seconds in (0.1, 10.0, 60.0, 600.0, 1e6)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+def test_affordable_size_is_a_multiple_of_fifty() -> None:
+    assert {affordable(seconds) % 50 for seconds in (0.1, 20.0, 300.0)} == {0}
+
+
+def test_many_rows_are_judged_by_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_module, "CANDIDATES", 40)
+    assert choose(1e-3, x=np.arange(1000.0)[:, None]) == 40

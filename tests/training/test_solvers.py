@@ -1,0 +1,128 @@
+import pytest
+import torch
+
+from cvgp import CVGP
+from cvgp.errors import CVGPWarning, DivergenceError
+from cvgp.optim.result import Result, Status
+from cvgp.training import solvers
+from cvgp.training.checkpoint import Checkpoint
+from cvgp.training.fit import make_plan
+from cvgp.training.settings import Settings
+from cvgp.training.solvers import fit_adam
+from cvgp.training.watch import FitEvent, Watch
+from tests.training.problems import NUM_ROWS, SIZE, collect, make_model, make_source, rmse
+
+
+def run_adam(
+    settings: Settings, *, model: CVGP | None = None, watch: Watch | None = None, validate: bool = False
+) -> tuple[CVGP, Result]:
+    source = make_source()
+    model = make_model(source) if model is None else model
+    watch = Watch() if watch is None else watch
+    plan = make_plan(settings, NUM_ROWS, SIZE)
+    validation = make_source(40, seed=9) if validate else None
+    result = fit_adam(model, source, plan, settings, watch, Checkpoint(None, "", watch), validation)
+    return model, result
+
+
+EARLY = Settings(early_stopping=True, max_iter=60, batch_size=20, learning_rate=0.3, n_iter_no_change=100)
+
+
+def test_early_stopping_keeps_the_best_by_validation() -> None:
+    events: list[FitEvent] = []
+    model, _ = run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
+    scores = [event.validation_rmse for event in events if event.validation_rmse is not None]
+    assert rmse(model, make_source(40, seed=9)) == pytest.approx(min(scores), rel=1e-9)
+
+
+def test_best_by_validation_is_not_just_the_last() -> None:
+    events: list[FitEvent] = []
+    run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
+    assert min(e.validation_rmse for e in events if e.validation_rmse is not None) < events[-1].validation_rmse
+
+
+def test_validation_is_scored_once_an_epoch() -> None:
+    events: list[FitEvent] = []
+    run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
+    changes = [a.iteration for a, b in zip(events[1:], events, strict=False) if a.validation_rmse != b.validation_rmse]
+    assert changes == list(range(5, 61, 5))
+
+
+def test_patience_ends_the_run() -> None:
+    settings = Settings(early_stopping=True, max_iter=5000, batch_size=50, learning_rate=0.5, n_iter_no_change=3)
+    _, result = run_adam(settings, validate=True)
+    assert result.status is Status.EARLY_STOPPED
+    assert result.num_iter < 5000
+
+
+def test_run_shorter_than_an_epoch_is_not_thrown_away() -> None:
+    before = make_model(make_source())
+    model, _ = run_adam(Settings(early_stopping=True, max_iter=3, batch_size=2), validate=True)
+    assert not torch.equal(model.y_c, before.y_c)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", torch.float32), ("float64", torch.float64)])
+def test_batches_have_the_precision_that_is_asked_for(
+    dtype: str, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen_precisions(monkeypatch, dtype) == [precision] * 60
+
+
+def test_precision_grows_when_the_weights_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "FLOAT32_LIMIT", 1e-6)
+    assert seen_precisions(monkeypatch, "auto") == [torch.float64] * 60
+
+
+def test_precision_stays_low_while_the_weights_are_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "FLOAT32_LIMIT", 1e12)
+    assert seen_precisions(monkeypatch, "auto") == [torch.float32] * 60
+
+
+def seen_precisions(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[torch.dtype]:
+    seen: list[torch.dtype] = []
+    elbo = CVGP.elbo
+
+    def recorded(self: CVGP, x: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
+        seen.append(x.dtype)
+        return elbo(self, x, *args, **options)
+
+    monkeypatch.setattr(CVGP, "elbo", recorded)
+    run_adam(Settings(solver="adam", dtype=dtype, max_iter=60))
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore::cvgp.errors.JitterWarning")
+def test_diverging_run_is_recovered_with_a_warning() -> None:
+    with pytest.warns(CVGPWarning, match="learning rate halved"):
+        model, _ = run_adam(Settings(solver="adam", max_iter=40, learning_rate=1000.0))
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::cvgp.errors.JitterWarning")
+def test_recovery_is_in_the_history() -> None:
+    watch = Watch()
+    with pytest.warns(CVGPWarning):
+        run_adam(Settings(solver="adam", max_iter=40, learning_rate=1000.0), watch=watch)
+    assert any("learning rate halved" in row["event"] for row in watch.history)
+
+
+@pytest.mark.filterwarnings("ignore::cvgp.errors.CVGPWarning")
+def test_hopeless_learning_rate_ends_with_advice() -> None:
+    with pytest.raises(DivergenceError, match="smaller learning_rate"):
+        run_adam(Settings(solver="adam", max_iter=40, learning_rate=1e9))
+
+
+def test_time_limit_ends_the_run_with_a_trained_model() -> None:
+    watch = Watch(max_time=0.5)
+    model, result = run_adam(Settings(solver="adam", max_iter=1_000_000), watch=watch)
+    assert result.status is Status.TIME_LIMIT
+    assert rmse(model, make_source(seed=3)) < 0.2
+
+
+def test_frozen_parameters_stay() -> None:
+    source = make_source()
+    model = make_model(source)
+    model.X_c.requires_grad_(False)
+    before = model.X_c.clone()
+    run_adam(Settings(solver="adam", max_iter=20), model=model)
+    assert torch.equal(model.X_c, before)
