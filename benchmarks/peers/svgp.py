@@ -3,7 +3,7 @@
 The whitened variational strategy with a full Cholesky factor, num_data = N, inducing inputs that are learned from the
 k-means centres of our own coreset, kernel and noise from our own search for a start, and our Adam with its schedule,
 batches and recovery. As its users do, it runs in float32, with GPyTorch's own jitter (1e-4 on K_zz and on predictive
-variances) and noise floor (1e-4).
+variances) and noise floor (1e-4); where that breaks down for good, the whole fit is repeated in float64.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.beginning import begin
 from cvgp.data.memory import MemorySource
-from cvgp.errors import FactorisationError
+from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.adam import AdamState, minimise_adam, one_cycle
 from cvgp.training.watch import Watch
 
@@ -61,10 +61,14 @@ class FittedSVGP:
     @torch.no_grad()
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of y."""
-        parts = [self.likelihood(self.model(chunk)) for chunk in _chunks(x)]
+        parts = [self.likelihood(self.model(chunk)) for chunk in self._chunks(x)]
         mean = torch.cat([part.mean for part in parts])
         sd = torch.cat([part.stddev for part in parts])
         return mean.double().numpy(), sd.double().numpy()
+
+    def _chunks(self, x: Array) -> Iterator[Tensor]:
+        rows = torch.as_tensor(x, dtype=self.likelihood.noise.dtype)
+        return iter(rows.split(CHUNK_ROWS))
 
 
 def svgp(
@@ -73,12 +77,18 @@ def svgp(
     """An SVGP of `size` inducing points on standardised data."""
 
     def fit(x: Array, y: Array) -> FittedSVGP:
+        try:
+            return fit_in(torch.float32, x, y)
+        except DivergenceError:
+            return fit_in(torch.float64, x, y)
+
+    def fit_in(dtype: torch.dtype, x: Array, y: Array) -> FittedSVGP:
         torch.manual_seed(seed)  # GPyTorch draws the first variational mean from torch's own generator
         first = begin(x, y, kernel=kernel, ard=ard, size=size, seed=seed, watch=Watch())
         ours = first.model
-        source = MemorySource(torch.as_tensor(x), torch.as_tensor(y)).to(torch.float32)
-        model = _SVGP(ours.X_c.detach().float(), ours.kernel.float())
-        likelihood = GaussianLikelihood()
+        source = MemorySource(torch.as_tensor(x), torch.as_tensor(y)).to(dtype)
+        model = _SVGP(ours.X_c.detach(), ours.kernel).to(dtype)
+        likelihood = GaussianLikelihood().to(dtype)
         likelihood.noise = max(ours.noise.item(), LEAST_START_NOISE)
         objective = VariationalELBO(likelihood, model, num_data=source.num_rows)
 
@@ -95,8 +105,3 @@ def svgp(
         return FittedSVGP(model, likelihood, result.num_iter)
 
     return fit
-
-
-def _chunks(x: Array) -> Iterator[Tensor]:
-    rows = torch.as_tensor(x, dtype=torch.float32)
-    return iter(rows.split(CHUNK_ROWS))

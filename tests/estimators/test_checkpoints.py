@@ -65,14 +65,14 @@ def progress(folder: Path) -> int:
 
 
 def run_and_kill(solver: str, folder: Path, delay: float) -> int:
-    """Start the fit in a process of its own and kill it `delay` seconds after it has stored something new."""
+    """Start the fit in a process of its own and kill it `delay` seconds after it has stored a few evaluations."""
     data = folder.with_suffix(".npz")
     np.savez(data, x=X, y=Y)
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(data), str(folder), repr(SETTINGS[solver])]
     before = progress(folder)
     child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())})
     deadline = time.monotonic() + 60.0
-    while progress(folder) <= before and child.poll() is None and time.monotonic() < deadline:
+    while progress(folder) < before + 600 and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(delay)
     child.send_signal(signal.SIGKILL)
@@ -160,7 +160,8 @@ def test_finished_run_is_found_again(solver: str, uninterrupted: dict[str, CVGPR
     np.testing.assert_array_equal(again.predict(X), uninterrupted[solver].predict(X))
 
 
-def test_run_that_stopped_early_takes_no_further_step(tmp_path: Path) -> None:
+def test_run_that_stopped_early_takes_no_further_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "STEPS_BETWEEN_CHECKS", 1)
     options = {"n_iter_no_change": 2, "learning_rate": 0.5}
     first = estimator("early stopping", tmp_path, **options).fit(X, Y)
     again = estimator("early stopping", tmp_path, **options).fit(X, Y)

@@ -25,9 +25,16 @@ def run_adam(
     return model, result
 
 
+@pytest.fixture
+def frequent_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation after every epoch, though it is short."""
+    monkeypatch.setattr(solvers, "STEPS_BETWEEN_CHECKS", 1)
+
+
 EARLY = Settings(early_stopping=True, max_iter=60, batch_size=20, learning_rate=0.3, n_iter_no_change=100)
 
 
+@pytest.mark.usefixtures("frequent_checks")
 def test_early_stopping_keeps_the_best_by_validation() -> None:
     events: list[FitEvent] = []
     model, _ = run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
@@ -35,19 +42,36 @@ def test_early_stopping_keeps_the_best_by_validation() -> None:
     assert rmse(model, make_source(40, seed=9)) == pytest.approx(min(scores), rel=1e-9)
 
 
+@pytest.mark.usefixtures("frequent_checks")
 def test_best_by_validation_is_not_just_the_last() -> None:
     events: list[FitEvent] = []
     run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
     assert min(e.validation_rmse for e in events if e.validation_rmse is not None) < events[-1].validation_rmse
 
 
-def test_validation_is_scored_once_an_epoch() -> None:
+def steps_of_validation(settings: Settings) -> list[int]:
     events: list[FitEvent] = []
-    run_adam(EARLY, watch=Watch(callbacks=[collect(events)]), validate=True)
-    changes = [a.iteration for a, b in zip(events[1:], events, strict=False) if a.validation_rmse != b.validation_rmse]
-    assert changes == list(range(5, 61, 5))
+    run_adam(settings, watch=Watch(callbacks=[collect(events)]), validate=True)
+    pairs = zip(events[1:], events, strict=False)
+    return [later.iteration for later, earlier in pairs if later.validation_rmse != earlier.validation_rmse]
 
 
+@pytest.mark.usefixtures("frequent_checks")
+def test_validation_is_scored_once_an_epoch() -> None:
+    assert steps_of_validation(EARLY) == list(range(5, 61, 5))
+
+
+def test_validation_of_short_epochs_waits_for_a_number_of_steps() -> None:
+    settings = Settings(early_stopping=True, max_iter=120, batch_size=20)
+    assert steps_of_validation(settings) == [solvers.STEPS_BETWEEN_CHECKS, 2 * solvers.STEPS_BETWEEN_CHECKS]
+
+
+def test_papers_recipe_is_scored_every_epoch() -> None:
+    settings = Settings(solver="paper", early_stopping=True, max_iter=20, batch_size=20)
+    assert steps_of_validation(settings) == [5, 10, 15, 20]
+
+
+@pytest.mark.usefixtures("frequent_checks")
 def test_patience_ends_the_run() -> None:
     settings = Settings(early_stopping=True, max_iter=5000, batch_size=50, learning_rate=0.5, n_iter_no_change=3)
     _, result = run_adam(settings, validate=True)

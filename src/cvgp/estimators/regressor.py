@@ -80,7 +80,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Seconds; the learning rate comes down in time and the best model so far is kept.
     early_stopping : bool
         Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
-        `n_iter_no_change` epochs without a better one.
+        `n_iter_no_change` epochs (of at least 50 steps) without a better one.
     validation_fraction, n_iter_no_change : float, int
         See `early_stopping`.
     standardize : bool
@@ -222,7 +222,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             rng,
             watch,
             size=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
-            init=_scale_coreset(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
+            init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
         )
         report = fit_model(
@@ -417,20 +417,19 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.converged_ = report.result.converged
         self.solver_ = report.solver
 
+    def _scaled(self, given: Coreset, scaling: Scaling) -> Coreset:
+        """A coreset in the user's units, brought to the model's."""
+        dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
+        if given.num_dims != dims or given.num_outputs != outputs:
+            raise InvalidInputError(
+                f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
+                f"the data have {dims} and {outputs}."
+            )
+        y = scaling.scale_y(given.y.reshape(len(given), -1))
+        return Coreset(scaling.scale_x(given.X), self._shape(y), given.beta)
+
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._single_output else values
-
-
-def _scale_coreset(given: Coreset, scaling: Scaling) -> Coreset:
-    """A coreset in the user's units, brought to the model's."""
-    dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
-    if given.num_dims != dims or given.num_outputs != outputs:
-        raise InvalidInputError(
-            f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
-            f"the data have {dims} and {outputs}."
-        )
-    scaled_y = scaling.scale_y(given.y.reshape(len(given), -1)).reshape(given.y.shape)
-    return Coreset(scaling.scale_x(given.X), scaled_y, given.beta)
 
 
 def _check_variance(y_scale: Array) -> None:

@@ -69,7 +69,10 @@ class Checkpoint:
 
     def load_adam(self, state: AdamState) -> Extra | None:
         """Bring parameters, optimiser and history to where a stored run was; None if there is none."""
-        if self.folder is None or not (self.folder / STATE_FILE).exists():
+        if self.folder is None:
+            return None
+        self._refuse_other_solver(self.folder / JOURNAL_FILE)
+        if not (self.folder / STATE_FILE).exists():
             return None
         tensors, metadata = read_tensors(self.folder / STATE_FILE)
         self._check_identity(str(metadata.get("identity")))
@@ -119,15 +122,23 @@ class Checkpoint:
         """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
         if self.folder is None:
             return lambda point, evaluate: evaluate()
+        self._refuse_other_solver(self.folder / STATE_FILE)
         journal = _Journal(self.folder / JOURNAL_FILE, self.identity, size, self._check_identity)
         return journal.evaluate
 
     def _check_identity(self, found: str) -> None:
         if found != self.identity:
-            raise InvalidInputError(
-                f"The checkpoint in {self.folder} belongs to another fit (other data, parameters or starting point). "
-                "Choose another folder, or remove this one to start afresh."
-            )
+            raise self._other_fit()
+
+    def _refuse_other_solver(self, its_file: Path) -> None:
+        if its_file.exists():
+            raise self._other_fit()
+
+    def _other_fit(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"The checkpoint in {self.folder} belongs to another fit (other data, parameters or starting point). "
+            "Choose another folder, or remove this one to start afresh."
+        )
 
 
 class _Journal:

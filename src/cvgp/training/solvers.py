@@ -30,6 +30,10 @@ FLOAT32_LIMIT = 1e4
 PRECISION_CHECK_EVERY = 50
 
 
+STEPS_BETWEEN_CHECKS = 50
+"""Early stopping looks at the validation rows after each epoch of at least this many steps."""
+
+
 class Plan(NamedTuple):
     """A solver with everything decided."""
 
@@ -91,6 +95,8 @@ def fit_adam(
         if keeper is not None:
             keeper.load(stored)
     epoch = max(num_rows // plan.batch_size, 1)
+    # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
+    check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
     def batch_loss(step: int) -> Tensor:
         batch = data.source(step).minibatch(step, plan.batch_size, settings.seed)
@@ -104,7 +110,7 @@ def fit_adam(
         return value / -source.total_weight
 
     def monitor(progress: Progress) -> Status | None:
-        if keeper is not None and progress.iteration % epoch == 0:
+        if keeper is not None and progress.iteration % check_every == 0:
             watch.validation_rmse = keeper.check()
         status = watch.monitor(progress)
         checkpoint.save_adam(state, extra())
