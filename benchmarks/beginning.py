@@ -17,7 +17,7 @@ from cvgp.data.memory import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling
 from cvgp.estimators.inputs import TrainingData, canonical
 from cvgp.initialise import InitName
-from cvgp.training.begin import begin_model, prior_kernel
+from cvgp.training.begin import begin_model, starting_kernel
 from cvgp.training.watch import Watch
 
 __all__ = ["Beginning", "BetaTransform", "begin"]
@@ -55,6 +55,6 @@ def begin(
     scaled_x, scaled_y = scaling.scale_x(rows.x), scaling.scale_y(rows.y)[:, 0]
     weight = None if rows.weight is None else torch.as_tensor(rows.weight)
     source = MemorySource(torch.as_tensor(scaled_x), torch.as_tensor(scaled_y), weight)
-    prior = prior_kernel(kernel, x.shape[1], ard=ard)
+    prior = starting_kernel(kernel, x.shape[1], ard=ard)
     model = begin_model(source, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta)
     return Beginning(model, source, scaling, batch_seed)

@@ -139,7 +139,7 @@ def test_history_is_that_of_the_solver_alone(model: CVGPRegressor, ax: Axes) -> 
 
 def test_history_shows_the_validation_error_on_its_own_axis(data: Data) -> None:
     figure = Figure()
-    fitted = CVGPRegressor(10, random_state=0, max_iter=10, early_stopping=True).fit(*data)
+    fitted = CVGPRegressor(10, random_state=0, max_iter=60, early_stopping=True).fit(*data)
     plots.plot_history(fitted, figure.add_subplot())
     assert figure.axes[1].get_ylabel() == "validation RMSE (in sd of y)"
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
+from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 from torch.func import functional_call
 
@@ -25,7 +25,9 @@ __all__ = ["CoresetProcess", "Prediction", "prior_mean"]
 
 
 def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:
-    """The mean function at x `[..., B, D]` in its precision: `[..., B]`, or `[..., B, 1]` for outputs `[..., B, T]`."""
+    """The mean function at x `[..., B, D]` in its precision, in a shape that can be taken from the outputs'."""
+    if isinstance(mean, ZeroMean):  # the usual case, in every training step
+        return torch.zeros((), dtype=x.dtype, device=x.device)
     values: Tensor = functional_call(mean, parameters_as(x.dtype, mean), (x,))
     return values if outputs.ndim < x.ndim else values.unsqueeze(-1)
 

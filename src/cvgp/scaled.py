@@ -23,6 +23,10 @@ CHUNK_ROWS = 4096
 """Rows that are predicted at once: memory is for one chunk, however many rows there are."""
 
 
+FARTHEST = 1e15
+"""Inputs farther than this many standard deviations count as this far: their squares would overflow."""
+
+
 class ScaledGP:
     """Predictions of a :class:`~cvgp.model.CVGP` in the units of its data.
 
@@ -102,7 +106,8 @@ class ScaledGP:
             return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
 
     def _tensor(self, x: Array) -> Tensor:
-        return torch.as_tensor(self.scaling.scale_x(x), dtype=self.dtype, device=self.model.X_c.device)
+        scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
+        return torch.as_tensor(scaled, dtype=self.dtype, device=self.model.X_c.device)
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
         return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))

@@ -33,7 +33,7 @@ def elbo(
     *,
     site_noise: Tensor | None = None,
     sample_weight: Tensor | None = None,
-    num_data: int | None = None,
+    num_data: float | None = None,
 ) -> Tensor:
     """Lower bound on log p(y) in nats, differentiable in every tensor argument but the sample weights.
 

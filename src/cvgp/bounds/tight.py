@@ -31,7 +31,7 @@ def tightening(
     *,
     num_outputs: int = 1,
     sample_weight: Tensor | None = None,
-    num_data: int | None = None,
+    num_data: float | None = None,
 ) -> Tensor:
     """What the tighter bound adds to :func:`~cvgp.bounds.elbo.elbo` or to the collapsed bound, in nats."""
     check_batch(K_cc, K_cx, k_xx)

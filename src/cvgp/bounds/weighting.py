@@ -26,7 +26,7 @@ class Weighting(NamedTuple):
 
 
 def weigh(
-    noise: Tensor, like: Tensor, *, sample_weight: Tensor | None = None, num_data: int | None = None
+    noise: Tensor, like: Tensor, *, sample_weight: Tensor | None = None, num_data: float | None = None
 ) -> Weighting:
     """Combine noise (a scalar or one a point), sample weights and the size of the full data set.
 
@@ -39,7 +39,7 @@ def weigh(
     sample_weight
         How often each observation counts, `[B]`; once if it is None.
     num_data
-        N, of which this batch is a uniform sample; the batch is all there is if it is None.
+        N, or the total weight, of which this batch is a uniform sample; the batch is all there is if it is None.
     """
     B = like.shape[0]
     if num_data is not None and num_data < 1:
@@ -55,15 +55,16 @@ def weigh(
         raise InvalidInputError(f"noise must be a scalar or one variance a point [{B}]; got {tuple(noise.shape)}.")
     if not bool(((noise > 0) & torch.isfinite(noise)).all()):
         raise InvalidInputError("noise holds variances: every one must be positive and finite.")
+    # Logarithms add up over N terms of similar size, so they are float64 whatever the data's precision is.
+    log_noise = (2.0 * math.pi * noise.reshape(-1).to(torch.float64)).log()  # [1] or [B]
+    sample_precision = noise.reshape(-1).to(like.dtype).reciprocal()  # [1] or [B]
     if sample_weight is None:
-        multiplicity = torch.full((B,), scale, dtype=like.dtype, device=like.device)
+        total = log_noise.sum() * (B / len(log_noise))
     else:
         _check_sample_weight(sample_weight, B)
-        multiplicity = scale * sample_weight.to(like.dtype)
-    noise = noise.reshape(-1).expand(B)
-    # The sum runs over N terms of similar size, so it is taken in float64 whatever the data's precision is.
-    log_noise = (multiplicity.to(torch.float64) * (2.0 * math.pi * noise.to(torch.float64)).log()).sum()
-    return Weighting(scale, multiplicity / noise.to(like.dtype), -0.5 * log_noise)
+        total = (sample_weight.to(torch.float64) * log_noise).sum()
+        sample_precision = sample_weight.to(like.dtype) * sample_precision
+    return Weighting(scale, (scale * sample_precision).expand(B), -0.5 * scale * total)
 
 
 def _check_sample_weight(sample_weight: Tensor, B: int) -> None:

@@ -46,8 +46,9 @@ class MemorySource:
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
 
-        Rows with weights are drawn in proportion to them and then count alike: as an estimate of the weighted sum this
-        is unbiased too, and far less noisy than a few heavy rows among many light ones.
+        Rows with weights are drawn in proportion to them and carry none in the batch: a uniform sample of the rows as
+        often as they count, of which there are `total_weight`. That is far less noisy than a few heavy rows among
+        many light ones.
         """
         size = min(size, self.num_rows)
         per_epoch = self.num_rows // size
@@ -57,10 +58,8 @@ class MemorySource:
             generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
             self._order = self._shuffle(generator).to(self.data.x.device)
             self._epoch_key = (seed, epoch)
-        batch = _select(self.data, self._order[position * size : (position + 1) * size])
-        if batch.sample_weight is None:
-            return batch
-        return batch._replace(sample_weight=torch.full_like(batch.sample_weight, self.total_weight / self.num_rows))
+        rows = self._order[position * size : (position + 1) * size]
+        return _select(self.data._replace(sample_weight=None), rows)
 
     @cached_property
     def total_weight(self) -> float:

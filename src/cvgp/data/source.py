@@ -35,5 +35,5 @@ class DataSource(Protocol):
         ...
 
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
-        """The batch of a step: epochs are shuffles of the rows, cut into equal batches."""
+        """The batch of a step, a uniform sample of the rows as often as they count, without sample weights."""
         ...

@@ -35,7 +35,7 @@ from cvgp.linalg import safe_cholesky
 from cvgp.model import CVGP
 from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
-from cvgp.training.begin import begin_model, prior_kernel, prior_mean
+from cvgp.training.begin import begin_model, starting_kernel, starting_mean
 from cvgp.training.fit import FitReport, fit_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import site_noise_offset
@@ -217,8 +217,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         source = self._source(train, scaling)
         model = begin_model(
             source,
-            prior_kernel(self.kernel, dims, ard=self.ard),
-            prior_mean(self.mean),
+            starting_kernel(self.kernel, dims, ard=self.ard),
+            starting_mean(self.mean),
             rng,
             watch,
             size=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),

@@ -18,12 +18,12 @@ from cvgp.training.size import choose_size
 from cvgp.training.start import raise_noise, search_start, site_noise_offset, typical_lengthscale
 from cvgp.training.watch import Watch
 
-__all__ = ["DEFAULT_KERNEL", "begin_model", "prior_kernel", "prior_mean"]
+__all__ = ["DEFAULT_KERNEL", "begin_model", "starting_kernel", "starting_mean"]
 
 DEFAULT_KERNEL = "matern32"
 
 
-def prior_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Kernel:
+def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Kernel:
     """A kernel by name at a typical lengthscale, or a copy of the given one; float64."""
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
@@ -36,7 +36,7 @@ def prior_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Ke
     return made
 
 
-def prior_mean(mean: str | Mean) -> Mean:
+def starting_mean(mean: str | Mean) -> Mean:
     """A mean by name, or a copy of the given one; float64."""
     if isinstance(mean, Mean):
         return deepcopy(mean).double()

@@ -101,9 +101,7 @@ def fit_adam(
     def batch_loss(step: int) -> Tensor:
         batch = data.source(step).minibatch(step, plan.batch_size, settings.seed)
         try:
-            value = bound(
-                batch.x, batch.y, num_rows, sample_weight=batch.sample_weight, noise_variance=batch.noise_variance
-            )
+            value = bound(batch.x, batch.y, source.total_weight, noise_variance=batch.noise_variance)
         except InvalidInputError as error:
             # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
             raise DivergenceError(f"the parameters left the range of numbers: {error}") from error

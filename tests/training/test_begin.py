@@ -1,0 +1,105 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, RBFKernel
+from gpytorch.means import ConstantMean, LinearMean, ZeroMean
+
+from cvgp import CVGP, Coreset
+from cvgp.data.memory import MemorySource
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.training.begin import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean
+from cvgp.training.size import SMALLEST
+from cvgp.training.start import typical_lengthscale
+from cvgp.training.watch import Watch
+from tests.training.problems import make_source
+
+
+def begin(source: MemorySource, size: int | None = 7, seed: int = 0, **options: Any) -> CVGP:
+    kernel = starting_kernel("rbf", source.data.x.shape[1], ard=True)
+    return begin_model(source, kernel, ZeroMean(), np.random.default_rng(seed), Watch(), size=size, **options)
+
+
+def test_kernel_by_name_begins_at_a_typical_lengthscale() -> None:
+    lengthscale = starting_kernel("rbf", 3, ard=True).base_kernel.lengthscale
+    torch.testing.assert_close(lengthscale.detach(), torch.full((1, 3), typical_lengthscale(3), dtype=torch.float64))
+
+
+def test_kernel_of_no_name_is_the_default() -> None:
+    named, unnamed = (starting_kernel(name, 2, ard=True) for name in (DEFAULT_KERNEL, None))
+    assert (type(named.base_kernel), named.base_kernel.nu) == (type(unnamed.base_kernel), unnamed.base_kernel.nu)
+
+
+def test_isotropic_kernel_has_one_lengthscale() -> None:
+    assert starting_kernel("rbf", 3, ard=False).base_kernel.lengthscale.numel() == 1
+
+
+def test_given_kernel_is_copied() -> None:
+    kernel = RBFKernel() + LinearKernel()
+    copy = starting_kernel(kernel, 2, ard=True)
+    assert copy is not kernel
+    assert {p.dtype for p in copy.parameters()} == {torch.float64}
+    assert {p.dtype for p in kernel.parameters()} == {torch.float32}
+
+
+def test_kernel_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="GPyTorch kernel"):
+        starting_kernel(3, 2, ard=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("zero", ZeroMean), ("constant", ConstantMean)])
+def test_mean_by_name(name: str, kind: type) -> None:
+    assert isinstance(starting_mean(name), kind)
+
+
+def test_given_mean_is_copied() -> None:
+    mean = LinearMean(2)
+    assert starting_mean(mean) is not mean
+
+
+def test_unknown_mean_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="'zero', 'constant'"):
+        starting_mean("median")
+
+
+def test_model_begins_with_the_size_that_is_asked_for() -> None:
+    assert len(begin(make_source()).X_c) == 7
+
+
+def test_size_is_chosen_where_none_is_asked_for() -> None:
+    assert len(begin(make_source(frequency=6.0), None).X_c) >= SMALLEST
+
+
+def test_given_coreset_is_where_the_model_begins() -> None:
+    given = Coreset([[-1.0], [0.5]], [0.3, 0.4], [10.0, 20.0])
+    coreset = begin(make_source(), init=given).coreset
+    np.testing.assert_array_equal(coreset.X, given.X)
+    np.testing.assert_array_equal(coreset.y, given.y)
+    np.testing.assert_allclose(coreset.beta, given.beta)
+
+
+def test_weights_of_the_first_coreset_add_up_to_the_rows() -> None:
+    assert begin(make_source()).beta.sum().item() == pytest.approx(100.0)
+
+
+def test_noise_suits_a_coreset_that_is_too_small() -> None:
+    assert begin(make_source(frequency=6.0), 2).noise.item() >= 0.1
+
+
+def test_sites_stand_for_the_harmonic_mean_of_the_total_noise() -> None:
+    data = make_source().data
+    known = torch.linspace(0.1, 1.0, 100, dtype=torch.float64)
+    model = begin(MemorySource(data.x, data.y, None, known))
+    expected = 1.0 / (1.0 / (model.noise + known)).mean()
+    assert model.site_noise.item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("transform", ["log", "softplus"])
+def test_transform_of_the_weights_is_that_which_is_asked_for(transform: str) -> None:
+    assert begin(make_source(), beta_transform=transform).beta_transform == transform
+
+
+def test_same_generator_begins_the_same() -> None:
+    first, second = (begin(make_source()).state_dict() for _ in range(2))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
