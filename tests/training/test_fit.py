@@ -58,7 +58,12 @@ def test_batch_is_no_larger_than_the_data() -> None:
     assert make_plan(Settings(batch_size=5000), 100, SIZE).batch_size == 100
 
 
-@pytest.mark.parametrize(("bound", "tight"), [("auto", False), ("elbo", False), ("tight", True)])
+@pytest.mark.parametrize(("solver", "tight"), [("lbfgs", True), ("adam", False), ("paper", False)])
+def test_auto_takes_the_tight_bound_with_lbfgs_alone(solver: str, tight: bool) -> None:
+    assert make_plan(Settings(solver=solver), 100, SIZE).tight is tight
+
+
+@pytest.mark.parametrize(("bound", "tight"), [("elbo", False), ("tight", True)])
 def test_bound_is_the_one_that_is_asked_for(bound: str, tight: bool) -> None:
     assert make_plan(Settings(bound=bound), 100, SIZE).tight is tight
 

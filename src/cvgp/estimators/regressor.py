@@ -69,7 +69,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     solver : {"auto", "lbfgs", "adam", "paper"}
         Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe; ``auto`` decides by size.
     bound : {"auto", "elbo", "tight"}
-        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the paper's.
+        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
+        costs little, and the paper's with Adam.
     max_iter : int or None
         Adam steps, or evaluations of the bound for L-BFGS.
     batch_size, learning_rate : int, float or None
