@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import torch
+
 from cvgp.data.memory import MemorySource
 from cvgp.full_data import full_bound, solve_coreset
 from cvgp.model import CVGP
@@ -71,6 +73,7 @@ def default_batch(size: int) -> int:
     return batch
 
 
+@torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,
     source: MemorySource,

@@ -49,6 +49,7 @@ class Start(NamedTuple):
     noise: float
 
 
+@torch.enable_grad()  # also for a caller that has switched gradients off
 def search_start(kernel: Kernel, mean: Mean, source: MemorySource, rng: np.random.Generator, watch: Watch) -> Start:
     """The kernel, mean and noise of the best of a few short fits on a subset; the arguments stay as they are."""
     rows = _subset(source, rng)
