@@ -48,7 +48,12 @@ def evaluate(
         return
     print(f"{schema.target} in {len(y)} rows of {data}")
     print_table(["", *scores], _rows(scores))
-    if not enough:
+    if enough:
+        # Without this a table unlike the training data would seem to show that a straight line predicts better.
+        print(
+            "linear and constant learn from these rows themselves, each predicted by the others; cvgp has not seen them."
+        )
+    else:
         print(f"A constant and a linear model need at least {FEWEST_ROWS} rows.")
 
 
