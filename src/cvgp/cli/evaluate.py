@@ -50,9 +50,7 @@ def evaluate(
     print_table(["", *scores], _rows(scores))
     if enough:
         # Without this a table unlike the training data would seem to show that a straight line predicts better.
-        print(
-            "linear and constant learn from these rows themselves, each predicted by the others; cvgp has not seen them."
-        )
+        print("linear and constant learn from these rows, each predicted by the others; cvgp has not seen them.")
     else:
         print(f"A constant and a linear model need at least {FEWEST_ROWS} rows.")
 
