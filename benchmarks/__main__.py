@@ -73,7 +73,8 @@ def quality(
     plan = quality_benchmark.Plan(_names(datasets), folds, part, train_share, size, steps, threads)
     results = Store(store)
     if not table:
-        _run(quality_benchmark.tasks(plan), plan.datasets, results, threads, renew)
+        for fold in range(folds):  # the first one tells at which rate the peer is run on the others
+            _run(quality_benchmark.tasks(plan, results, [fold]), plan.datasets, results, threads, renew)
     _show(quality_table.report(plan, results), "quality", write)
 
 

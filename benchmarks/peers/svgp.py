@@ -92,16 +92,17 @@ def svgp(
         likelihood.noise = max(ours.noise.item(), LEAST_START_NOISE)
         objective = VariationalELBO(likelihood, model, num_data=source.num_rows)
 
-        def batch_loss(step: int) -> Tensor:
+        def loss_and_backward(step: int) -> float:
             batch = source.minibatch(step, BATCH_SIZE, first.batch_seed)
             try:
                 loss: Tensor = -objective(model(batch.x), batch.y)
             except (NotPSDError, NanError) as failure:
                 raise FactorisationError(str(failure)) from failure
-            return loss
+            loss.backward()
+            return loss.item()
 
         state = AdamState([*model.parameters(), *likelihood.parameters()], learning_rate)
-        result = minimise_adam(state, batch_loss, max_steps=steps, schedule=one_cycle)
+        result = minimise_adam(state, loss_and_backward, max_steps=steps, schedule=one_cycle)
         return FittedSVGP(model, likelihood, result.num_iter)
 
     return fit

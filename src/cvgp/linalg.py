@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from itertools import pairwise
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -21,14 +22,23 @@ __all__ = [
     "add_jitter",
     "as_square",
     "first_derivative_only",
+    "inverse_from_factor",
     "inverse_lower",
+    "plus_identity",
     "safe_cholesky",
     "single_threaded_blas",
+    "symmetric_product",
     "symmetrise",
 ]
 
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 """What is added to the diagonal in turn, as a multiple of its mean."""
+
+INVERSE_BY_LAPACK = 400
+"""Size from which a symmetric inverse is left to LAPACK."""
+
+SYMMETRIC_BY_BLOCKS = 500
+"""Size from which a symmetric product in blocks is faster than a whole one."""
 
 
 @cache
@@ -84,6 +94,13 @@ def add_jitter(K: Tensor, relative: float) -> Tensor:
     return K + shift * torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
 
 
+def plus_identity(A: Tensor) -> Tensor:
+    """I + A, without a matrix I."""
+    result = A.clone()
+    result.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return result
+
+
 def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
     """Lower Cholesky factor of a symmetric positive definite matrix, climbing the jitter ladder if it must."""
     L: Tensor
@@ -124,6 +141,34 @@ def inverse_lower(L: Tensor) -> Tensor:
     identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     inverse: Tensor = torch.linalg.solve_triangular(L, identity, upper=False)
     return inverse
+
+
+def inverse_from_factor(L: Tensor) -> Tensor:
+    """(L L^T)^-1 from a lower triangular L.
+
+    LAPACK's own routine takes fewer operations, but not less time before its blocks are large (measured: twice as
+    long at 200, three quarters at 500, half at 1000).
+    """
+    if L.shape[-1] >= INVERSE_BY_LAPACK:
+        return torch.cholesky_inverse(L)
+    L_inv = inverse_lower(L)
+    return L_inv.mT @ L_inv
+
+
+def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
+    """A B^T [M, M] where it is known to be symmetric: blocks above the diagonal are copied, not multiplied.
+
+    BLAS has a routine for A A^T, which torch does not reach. Four blocks a side leave 10 of 16 products.
+    """
+    M = A.shape[0]
+    if M < SYMMETRIC_BY_BLOCKS:
+        return A @ B.mT
+    C = A.new_empty(M, M)
+    edges = [M * i // 4 for i in range(5)]
+    for top, bottom in pairwise(edges):
+        torch.mm(A[top:bottom], B[:bottom].mT, out=C[top:bottom, :bottom])
+        C[:top, top:bottom] = C[top:bottom, :top].mT
+    return C
 
 
 def _size(A: Tensor) -> str:

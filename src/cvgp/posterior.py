@@ -23,6 +23,7 @@ from cvgp.linalg import as_square, inverse_lower, safe_cholesky
 
 __all__ = [
     "Factor",
+    "check_sites",
     "condition",
     "covariance",
     "factorise",
@@ -47,7 +48,7 @@ class Factor(NamedTuple):
 
 def factorise(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
     """Factorise B = I + R K_cc R once, in O(M^3)."""
-    _check_sites(K_cc, w, y_c)
+    check_sites(K_cc, w, y_c)
     K_cc, w, y_c = as_square(K_cc), w.to(torch.float64), y_c.to(torch.float64)
     root_w = w.sqrt()
     B = torch.eye(len(w), dtype=torch.float64, device=w.device) + root_w[:, None] * K_cc * root_w
@@ -138,7 +139,8 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
     return residual @ factor.L_B_inv.mT @ factor.T
 
 
-def _check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
+def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
+    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, T] fit together, with w finite and not negative."""
     M = K_cc.shape[-1] if K_cc.ndim else 0
     if K_cc.ndim != 2 or K_cc.shape[0] != M or M == 0:
         raise InvalidInputError(f"K_cc must be a square matrix [M, M] with M >= 1; got {tuple(K_cc.shape)}.")

@@ -13,16 +13,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.linalg import first_derivative_only
+from cvgp.linalg import first_derivative_only, symmetrise
 
-__all__ = ["FAMILIES", "Family", "StationaryKernel", "cross_matrix", "square_matrix"]
+__all__ = [
+    "FAMILIES",
+    "Covariance",
+    "CovarianceGradient",
+    "Family",
+    "StationaryKernel",
+    "covariance",
+    "cross_matrix",
+    "pull_back",
+    "square_matrix",
+]
 
 
 class Family(NamedTuple):
-    """A correlation function of the squared distance with its derivatives."""
+    """A covariance as a function of the squared distance, with its derivatives.
 
-    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # (r2, shape) -> kappa, d kappa / d r2
-    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, kappa) -> d kappa / d shape
+    `evaluate` takes r2, which it may overwrite, the logarithm of the outputscale and the shape. It returns K and its
+    derivative in r2, the latter over `slope_factor`: the constant is cheaper to apply to sums than to a matrix.
+    """
+
+    evaluate: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    slope_factor: float
+    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, K) -> dK / d shape
 
 
 class StationaryKernel(NamedTuple):
@@ -32,6 +47,77 @@ class StationaryKernel(NamedTuple):
     inverse_lengthscale: Tensor  # [D]
     outputscale: Tensor  # []
     shape: Tensor  # []
+
+
+class Covariance(NamedTuple):
+    """One kernel matrix, with what its derivatives are made of."""
+
+    K: Tensor  # [M, B]
+    slope: Tensor  # [M, B], dK / dr2 over the family's slope factor
+    points: Tensor  # [M, D], centred pseudo-inputs
+    data: Tensor | None  # [B, D], centred inputs; None for K_cc
+    r2: Tensor | None  # [M, B], where the family has a shape to learn
+
+
+class CovarianceGradient(NamedTuple):
+    """Derivatives of a scalar with respect to what a kernel matrix depends on."""
+
+    X_c: Tensor  # [M, D]
+    inverse_lengthscale: Tensor  # [D]
+    outputscale: Tensor  # []
+    shape: Tensor | None  # []
+
+
+def covariance(kernel: StationaryKernel, X_c: Tensor, x: Tensor | None = None) -> Covariance:
+    """K_cx [M, B] in the precision of x, or without x K_cc [M, M] in float64."""
+    dtype = torch.float64 if x is None else x.dtype
+    X_c = X_c.to(torch.float64)
+    shift = X_c.mean(0)
+    scale = kernel.inverse_lengthscale.to(dtype)
+    points = (X_c - shift).to(dtype)
+    data = None if x is None else x - shift.to(dtype)
+    scaled = points * scale
+    r2 = _squared_distance(scaled, scaled if data is None else data * scale)  # [M, B]
+    if x is None:
+        r2.fill_diagonal_(0.0)
+    kept = None if kernel.family.shape_slope is None else r2.clone()
+    K, slope = kernel.family.evaluate(r2, kernel.outputscale.log(), kernel.shape.to(dtype))
+    return Covariance(K, slope, points, data, kept)
+
+
+def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> CovarianceGradient:
+    """Turn the derivative G [M, B] with respect to a matrix, symmetric for K_cc, into that of its origins."""
+    family, points, dtype = kernel.family, of.points, of.K.dtype
+    H = G * of.slope  # [M, B]
+    data = points if of.data is None else of.data
+    if of.data is None:
+        # No point moves away from itself; its terms would cancel below, but only to rounding times scale squared.
+        H.fill_diagonal_(0.0)
+    rows = H.sum(1, keepdim=True)  # [M, 1]
+    columns = rows[:, 0] if of.data is None else H.sum(0)  # [B]
+    H_data = H @ data  # [M, D]
+    # sum_mb H_mb (points_md - data_bd)^2, which is what the inverse lengthscales see.
+    spread = (points * (rows * points - 2.0 * H_data)).sum(0) + columns @ data.square()
+    scale = kernel.inverse_lengthscale.to(dtype)
+    pull = (2.0 if of.data is None else 1.0) * 2.0 * family.slope_factor * scale.square()
+    d_shape = None
+    if family.shape_slope is not None and of.r2 is not None:
+        d_shape = (G * family.shape_slope(of.r2, kernel.shape.to(dtype), of.K)).sum(dtype=torch.float64)
+    return CovarianceGradient(
+        X_c=pull * (rows * points - H_data),
+        inverse_lengthscale=2.0 * family.slope_factor * scale * spread,
+        outputscale=torch.dot(G.reshape(-1), of.K.reshape(-1)) / kernel.outputscale,
+        shape=d_shape,
+    )
+
+
+def _data_gradient(kernel: StationaryKernel, of: Covariance, G: Tensor) -> Tensor | None:
+    """What x [B, D] gets; none where the matrix is K_cc."""
+    if of.data is None:
+        return None
+    H = G * of.slope
+    pull = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(H.dtype).square()
+    return pull * (H.sum(0)[:, None] * of.data - H.mT @ of.points)
 
 
 def square_matrix(kernel: StationaryKernel, X_c: Tensor) -> Tensor:
@@ -63,56 +149,57 @@ def _squared_distance(Z_1: Tensor, Z_2: Tensor) -> Tensor:
 
 def _root(r2: Tensor) -> Tensor:
     # A positive floor keeps the derivative of the square root finite at zero distance.
-    return r2.clamp_min(torch.finfo(r2.dtype).tiny * 1e8).sqrt()
+    return r2.clamp_min_(torch.finfo(r2.dtype).tiny * 1e8).sqrt_()
 
 
-def _rbf(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    kappa = torch.exp(-0.5 * r2)
-    return kappa, -0.5 * kappa
+def _rbf(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    K = torch.sub(log_scale, r2, alpha=0.5).exp_()
+    return K, K
 
 
-def _matern12(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+def _matern12(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     # exp(-r) has a kink at zero: there the derivative is taken as zero, as for any coincident points.
-    kappa = torch.exp(-_root(r2))
     coincident = r2 <= torch.finfo(r2.dtype).eps
-    return kappa, torch.where(coincident, 0.0, -0.5 * kappa / torch.where(coincident, 1.0, r2).sqrt())
+    r = _root(r2)
+    K = (log_scale - r).exp_()
+    return K, torch.where(coincident, 0.0, K / torch.where(coincident, 1.0, r))
 
 
-def _matern32(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+def _matern32(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     r = _root(r2).mul_(math.sqrt(3.0))
-    decay = torch.exp(-r)
-    return r.add_(1.0).mul_(decay), decay.mul_(-1.5)
+    decay = (log_scale - r).exp_()
+    return r.mul_(decay).add_(decay), decay  # (1 + r) s exp(-r)
 
 
-def _matern52(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+def _matern52(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
     r = _root(r2).mul_(math.sqrt(5.0))
-    slope = torch.exp(-r).mul_(r.add_(1.0))  # (1 + r) exp(-r), with r now one larger
-    decay = slope / r
-    return torch.addcmul(slope, r2, decay, value=5.0 / 3.0), slope.mul_(-5.0 / 6.0)
+    decay = (log_scale - r).exp_()
+    slope = torch.addcmul(decay, r, decay)  # (1 + r) s exp(-r)
+    return torch.addcmul(slope, r.square_(), decay, value=1.0 / 3.0), slope
 
 
-def _rq(r2: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+def _rq(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    u = r2.mul_(0.5).div_(shape)
+    K = (log_scale - shape * u.log1p()).exp_()
+    return K, K / (1.0 + u)
+
+
+def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
     u = 0.5 * r2 / shape
-    kappa = torch.exp(-shape * u.log1p())
-    return kappa, -0.5 * kappa / (1.0 + u)
-
-
-def _rq_shape_slope(r2: Tensor, shape: Tensor, kappa: Tensor) -> Tensor:
-    u = 0.5 * r2 / shape
-    return kappa * (u / (1.0 + u) - u.log1p())
+    return K * (u / (1.0 + u) - u.log1p())
 
 
 FAMILIES: dict[str, Family] = {
-    "rbf": Family(_rbf),
-    "matern12": Family(_matern12),
-    "matern32": Family(_matern32),
-    "matern52": Family(_matern52),
-    "rq": Family(_rq, _rq_shape_slope),
+    "rbf": Family(_rbf, -0.5),
+    "matern12": Family(_matern12, -0.5),
+    "matern32": Family(_matern32, -1.5),
+    "matern52": Family(_matern52, -5.0 / 6.0),
+    "rq": Family(_rq, -0.5, _rq_shape_slope),
 }
 
 
 class _Matrix(torch.autograd.Function):
-    """One kernel matrix with the backward of the module's docstring; without x it is K_cc, in float64."""
+    """One kernel matrix as an autograd node; without x it is K_cc."""
 
     @staticmethod
     def forward(
@@ -124,50 +211,24 @@ class _Matrix(torch.autograd.Function):
         outputscale: Tensor,
         shape: Tensor,
     ) -> Tensor:
-        dtype = torch.float64 if x is None else x.dtype
-        scale = inverse_lengthscale.to(torch.float64)
-        shift = X_c.to(torch.float64).mean(0)
-        points = (X_c.to(torch.float64) - shift).to(dtype)
-        data = points if x is None else x - shift.to(dtype)
-        r2 = _squared_distance(points * scale.to(dtype), data * scale.to(dtype))  # [M, B]
-        if x is None:
-            r2.fill_diagonal_(0.0)
-        correlation, slope = family.with_slope(r2, shape.to(dtype))
-        ctx.family, ctx.is_square = family, x is None
-        ctx.dtypes = (X_c.dtype, inverse_lengthscale.dtype, outputscale.dtype, shape.dtype)
-        ctx.save_for_backward(points, data, scale, outputscale, shape, r2, correlation, slope)
-        return outputscale.to(dtype) * correlation
+        result = covariance(StationaryKernel(family, inverse_lengthscale, outputscale, shape), X_c, x)
+        ctx.family, ctx.dtype = family, X_c.dtype
+        ctx.save_for_backward(inverse_lengthscale, outputscale, shape, *result)
+        return result.K
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
-        points, data, scale, outputscale, shape, r2, correlation, slope = ctx.saved_tensors
-        to_X_c, to_scale, to_outputscale, to_shape = ctx.dtypes
-        dtype, amplitude = r2.dtype, outputscale.to(r2.dtype)
-        H = G * slope  # [M, B], d bound / d r2 over the outputscale
-        if ctx.is_square:
-            # No point moves away from itself; its terms would cancel below, but only to rounding times scale squared.
-            H.fill_diagonal_(0.0)
-        rows, columns = H.sum(1), H.sum(0)
-        H_data = H @ data  # [M, D]
-        # sum_mb H_mb (points_md - data_bd)^2, which is what the inverse lengthscales see.
-        spread = rows @ points.square() + columns @ data.square() - 2.0 * (points * H_data).sum(0)
-        pull = 2.0 * amplitude * scale.square().to(dtype)
-        d_X_c = pull * (rows[:, None] * points - H_data)
-        d_x = None
-        if ctx.is_square or ctx.needs_input_grad[2]:
-            d_x = pull * (columns[:, None] * data - H.mT @ points)
-        if ctx.is_square:
-            d_X_c, d_x = d_X_c + d_x, None
-        d_shape = None
-        if ctx.family.shape_slope is not None:
-            bend = G * ctx.family.shape_slope(r2, shape.to(dtype), correlation)
-            d_shape = (amplitude * bend.sum(dtype=torch.float64)).to(to_shape)
+        inverse_lengthscale, outputscale, shape, *saved = ctx.saved_tensors
+        kernel, of = StationaryKernel(ctx.family, inverse_lengthscale, outputscale, shape), Covariance(*saved)
+        G = symmetrise(G) if of.data is None else G
+        gradient = pull_back(kernel, of, G)
+        d_x = _data_gradient(kernel, of, G) if ctx.needs_input_grad[2] else None
         return (
             None,
-            d_X_c.to(to_X_c),
+            gradient.X_c.to(ctx.dtype),
             d_x,
-            (2.0 * amplitude * scale * spread).to(to_scale),
-            (G * correlation).sum(dtype=torch.float64).to(to_outputscale),
-            d_shape,
+            gradient.inverse_lengthscale.to(inverse_lengthscale.dtype),
+            gradient.outputscale.to(outputscale.dtype),
+            None if gradient.shape is None else gradient.shape.to(shape.dtype),
         )

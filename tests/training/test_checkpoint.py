@@ -46,9 +46,9 @@ def make_state(seed: int = 0) -> AdamState:
 def trained_state() -> AdamState:
     state = make_state()
     for _ in range(3):
-        state.optimiser.zero_grad()
+        state.gradient.zero_()
         sum(p.square().sum() for p in state.parameters).backward()
-        state.optimiser.step()
+        state.update(0.1)
     state.step, state.smoothed, state.recoveries, state.learning_rate = SNAPSHOT_EVERY, 0.25, 2, 0.05
     return state
 
@@ -215,11 +215,9 @@ def test_loaded_state_has_the_stored_moments(tmp_path: Path) -> None:
     stored, loaded = trained_state(), make_state(seed=1)
     save(tmp_path, stored)
     make_checkpoint(tmp_path).load_adam(loaded)
-    for p, q in zip(loaded.parameters, stored.parameters, strict=True):
-        for name, moment in stored.optimiser.state[q].items():
-            found = loaded.optimiser.state[p][name]
-            assert torch.equal(found, moment)
-            assert found.shape == moment.shape
+    assert torch.equal(loaded.mean, stored.mean)
+    assert torch.equal(loaded.square, stored.square)
+    assert loaded.updates == stored.updates == 3
 
 
 def test_loaded_state_has_the_stored_counts(tmp_path: Path) -> None:
@@ -232,15 +230,6 @@ def test_loaded_state_has_the_stored_counts(tmp_path: Path) -> None:
 
 def test_state_before_the_first_step_is_loaded(tmp_path: Path) -> None:
     stored, loaded = make_state(), make_state(seed=1)
-    save(tmp_path, stored)
-    make_checkpoint(tmp_path).load_adam(loaded)
-    assert torch.equal(loaded.parameters[0], stored.parameters[0])
-
-
-def test_parameter_that_never_had_a_gradient_is_loaded(tmp_path: Path) -> None:
-    stored, loaded = make_state(), make_state(seed=1)
-    stored.parameters[1].square().backward()
-    stored.optimiser.step()
     save(tmp_path, stored)
     make_checkpoint(tmp_path).load_adam(loaded)
     assert torch.equal(loaded.parameters[0], stored.parameters[0])

@@ -5,6 +5,9 @@ import pytest
 import torch
 
 from cvgp import CVGP
+from cvgp.data.memory import MemorySource
+from cvgp.data.source import Batch
+from cvgp.direct import DirectElbo
 from cvgp.errors import CVGPWarning, DivergenceError
 from cvgp.optim.result import Result, Status
 from cvgp.training import solvers
@@ -107,13 +110,14 @@ def test_precision_stays_low_while_the_weights_are_moderate(monkeypatch: pytest.
 
 def seen_precisions(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[torch.dtype]:
     seen: list[torch.dtype] = []
-    elbo = CVGP.elbo
+    minibatch = MemorySource.minibatch
 
-    def recorded(self: CVGP, x: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
-        seen.append(x.dtype)
-        return elbo(self, x, *args, **options)
+    def recorded(self: MemorySource, step: int, size: int, seed: int) -> Batch:
+        batch = minibatch(self, step, size, seed)
+        seen.append(batch.x.dtype)
+        return batch
 
-    monkeypatch.setattr(CVGP, "elbo", recorded)
+    monkeypatch.setattr(MemorySource, "minibatch", recorded)
     run_adam(Settings(solver="adam", dtype=dtype, max_iter=60))
     return seen
 
@@ -121,13 +125,13 @@ def seen_precisions(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[torch.d
 @pytest.fixture
 def bad_tenth_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that is not finite once."""
-    elbo, calls = CVGP.elbo, count(1)
+    bound, calls = DirectElbo.value_and_backward, count(1)
 
-    def broken(self: CVGP, *args: object, **options: object) -> torch.Tensor:
-        value = elbo(self, *args, **options)
+    def broken(self: DirectElbo, batch: Batch, num_data: float, factor: float) -> float:
+        value = bound(self, batch, num_data, factor)
         return value * math.nan if next(calls) == 10 else value
 
-    monkeypatch.setattr(CVGP, "elbo", broken)
+    monkeypatch.setattr(DirectElbo, "value_and_backward", broken)
 
 
 @pytest.mark.usefixtures("bad_tenth_step")

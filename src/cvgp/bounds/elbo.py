@@ -13,8 +13,16 @@ from torch import Tensor
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.weighting import site_precision, weigh
 from cvgp.errors import InvalidInputError
-from cvgp.linalg import first_derivative_only
-from cvgp.posterior import Factor, factorise
+from cvgp.linalg import (
+    as_square,
+    first_derivative_only,
+    inverse_from_factor,
+    inverse_lower,
+    plus_identity,
+    safe_cholesky,
+    symmetric_product,
+)
+from cvgp.posterior import check_sites, factorise
 
 __all__ = ["ElboGradient", "elbo", "elbo_with_gradient"]
 
@@ -81,80 +89,93 @@ def elbo_with_gradient(
 ) -> tuple[Tensor, ElboGradient]:
     r"""The data fit :math:`-\frac12 \sum_i \rho_i ((y_i - m_i)^2 + v_i)` minus the KL, and its gradient.
 
-    The M x M side is float64, the M x B side keeps the precision of `K_cx`. Cost: two products of 2 M^2 B flops
-    (U and U U^T; a third where float32 needs it), one factorisation, one inverse and P P. No weight is divided by
-    unless it is positive.
+    `K_cc` is symmetric. The M x M side (`K_cc`, `y_c`, `w`) is float64, the M x B side keeps the precision of `K_cx`.
+    Cost: two products of 2 M^2 B flops (U and U U^T; a third where float32 needs it), one factorisation, one inverse
+    and P P. No weight is divided by unless it is positive.
     """
     num_outputs, dtype = y.shape[1], K_cx.dtype
-    factor = factorise(K_cc, w, y_c)
-    root_w = factor.w.sqrt()
-    RKR = root_w[:, None] * factor.K_cc * root_w  # [M, M]
-    P = factor.L_B_inv.mT @ factor.L_B_inv  # [M, M], B^-1
-    a = factor.L_B_inv.mT @ (factor.T @ factor.y_c)  # [M, T], P R y_c, so that alpha = R a
+    root_w = w.sqrt()
+    column = root_w[:, None]
+    RKR = (K_cc * root_w).mul_(column)  # [M, M]
+    L_B = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
+    P = inverse_from_factor(L_B)  # [M, M], B^-1
+    a = P @ (column * y_c)  # [M, T], so that alpha = R a
     P_a = P @ a
+    alpha = (column * a).to(dtype)
 
-    U, f_var = _project(factor, P, root_w, K_cx, k_xx)  # [M, B], [B]
-    residual = y - K_cx.mT @ factor.alpha.to(dtype)  # [B, T]
+    U, f_var = _project(L_B, P, root_w, K_cc, K_cx, k_xx)  # [M, B], [B]
+    residual = y - K_cx.mT @ alpha  # [B, T]
     misfit = residual.square().sum(1) + num_outputs * f_var  # [B]
     pull = precision[:, None] * residual  # [B, T]
     U_weighted = U * precision  # [M, B]
-    U_U = (U_weighted @ U.mT).to(torch.float64)  # [M, M]
+    U_U = symmetric_product(U_weighted, U)  # [M, M]
     t = (U @ pull).to(torch.float64)  # [M, T]
 
     one_minus_P = (RKR * P).sum(1)  # [M], 1 - diag(P) without cancellation
-    kl = 0.5 * (num_outputs * (factor.log_det_B - one_minus_P.sum()) + (a * (RKR @ a)).sum())
+    log_det_B = 2.0 * L_B.diagonal().log().sum()
+    kl = 0.5 * (num_outputs * (log_det_B - one_minus_P.sum()) + (a * (RKR @ a)).sum())
     value = -0.5 * (precision * misfit).sum(dtype=torch.float64) - kl
 
     z = t + P_a - 0.5 * a
     site_pull = t - a + P_a  # [M, T]
-    a_z = a @ z.mT
-    inner = a_z + a_z.mT + num_outputs * (U_U + P).addmm_(P, P, alpha=-1.0)
     # 1 - 2 P_mm + sum_n P_mn^2, written as the sum of squares that it is: exact digits for small weights.
     squares = one_minus_P.square() + P.square().fill_diagonal_(0.0).sum(1)
     d_log_w = 0.5 * num_outputs * (U_U.diagonal() - squares) + (a * site_pull).sum(1)
-    d_w = _weight_gradient(factor, d_log_w, K_cx, U, residual, precision)
-    d_K_cx = U_weighted.mul_(num_outputs * root_w.to(dtype)[:, None]).addmm_(factor.alpha.to(dtype), pull.mT)
+    d_w = _weight_gradient(K_cc, w, y_c, d_log_w, K_cx, U, residual, precision)
+    inner = symmetric_product(P, P).neg_().add_(P).add_(U_U)
+    if num_outputs > 1:
+        inner.mul_(num_outputs)
+    inner.addmm_(torch.cat([a, z], 1), torch.cat([z, a], 1).mT)
     gradient = ElboGradient(
-        K_cc=inner.mul_(-0.5 * root_w[:, None]).mul_(root_w),
-        K_cx=d_K_cx,
+        K_cc=inner.mul_(-0.5 * column).mul_(root_w),
+        K_cx=U_weighted.mul_((num_outputs * column).to(dtype)).addmm_(alpha, pull.mT),
         k_xx=-0.5 * num_outputs * precision,
         y=-pull,
-        y_c=root_w[:, None] * site_pull,
+        y_c=column * site_pull,
         w=d_w,
         precision=-0.5 * misfit,
     )
     return value, gradient
 
 
-def _project(factor: Factor, P: Tensor, root_w: Tensor, K_cx: Tensor, k_xx: Tensor) -> tuple[Tensor, Tensor]:
+def _project(L_B: Tensor, P: Tensor, root_w: Tensor, K_cc: Tensor, K_cx: Tensor, k_xx: Tensor) -> tuple[Tensor, Tensor]:
     """U = P R K_cx [M, B] and the variance of f [B], by as few products as the precision allows.
 
     With A k = R U at hand, k_ii - k_i^T (A k_i) costs no product of its own, but it cancels where w k is large: in
     float32 it was wrong by .027 at a variance of 6e-5 and w of 4e4, where k_ii - |T k_i|^2 was right to 2e-6.
     """
     dtype = K_cx.dtype
-    if dtype == torch.float64 or bool((factor.w * factor.K_cc.diagonal()).max() <= SHORTCUT_LIMIT):
+    if dtype == torch.float64 or bool((root_w.square() * K_cc.diagonal()).max() <= SHORTCUT_LIMIT):
         U = (P * root_w).to(dtype) @ K_cx
         return U, k_xx - (root_w.to(dtype) @ (K_cx * U))
-    V = factor.T.to(dtype) @ K_cx
-    return factor.L_B_inv.mT.to(dtype) @ V, k_xx - V.square().sum(0)
+    L_B_inv = inverse_lower(L_B)
+    V = (L_B_inv * root_w).to(dtype) @ K_cx
+    return L_B_inv.mT.to(dtype) @ V, k_xx - V.square().sum(0)
 
 
 def _weight_gradient(
-    factor: Factor, d_log_w: Tensor, K_cx: Tensor, U: Tensor, residual: Tensor, precision: Tensor
+    K_cc: Tensor,
+    w: Tensor,
+    y_c: Tensor,
+    d_log_w: Tensor,
+    K_cx: Tensor,
+    U: Tensor,
+    residual: Tensor,
+    precision: Tensor,
 ) -> Tensor:
     """d/dw as (d/dlog w) / w; at w = 0, where that is 0 / 0, from rows of Q = I - K_cc A."""
-    absent = factor.w == 0
-    gradient = d_log_w / torch.where(absent, 1.0, factor.w)
+    absent = w == 0
     if not absent.any():
-        return gradient
+        return d_log_w / w
+    factor = factorise(K_cc, w, y_c)
+    gradient = d_log_w / torch.where(absent, 1.0, w)
     num_outputs = residual.shape[1]
-    K_m = factor.K_cc[absent]  # [m, M]
+    K_m = K_cc[absent]  # [m, M]
     K_A = (K_m @ factor.T.mT) @ factor.T  # [m, M]
-    A_K_cx = factor.w.sqrt().to(U.dtype)[:, None] * U  # [M, B]
+    A_K_cx = w.sqrt().to(U.dtype)[:, None] * U  # [M, B]
     F = (K_cx[absent] - K_m.to(U.dtype) @ A_K_cx).to(torch.float64)  # [m, B], Q K_cx
-    q = factor.y_c[absent] - K_m @ factor.alpha  # [m, T], Q y_c
-    Q_K = K_m - K_A @ factor.K_cc  # [m, M]
+    q = y_c[absent] - K_m @ factor.alpha  # [m, T], Q y_c
+    Q_K = K_m - K_A @ K_cc  # [m, M]
     rho = precision.to(torch.float64)
     fit = 0.5 * num_outputs * (F.square() @ rho) + ((F @ (rho[:, None] * residual)) * q).sum(1)
     # diag(Q K) - diag(Q K Q^T) = rowsum(Q K * K A), since Q = I - K A.
@@ -168,7 +189,11 @@ class _FitMinusKL(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
-        value, gradient = elbo_with_gradient(*arguments)
+        K_cc, K_cx, k_xx, y, y_c, w, precision = arguments
+        check_sites(K_cc, w, y_c)
+        value, gradient = elbo_with_gradient(
+            as_square(K_cc), K_cx, k_xx, y, y_c.to(torch.float64), w.to(torch.float64), precision
+        )
         ctx.save_for_backward(*gradient)
         ctx.dtypes = [argument.dtype for argument in arguments]
         return value

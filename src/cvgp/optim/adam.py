@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.result import Monitor, Progress, Result, Status
 
-__all__ = ["SNAPSHOT_EVERY", "AdamState", "constant", "minimise_adam", "one_cycle"]
+__all__ = ["SNAPSHOT_EVERY", "AdamState", "Snapshot", "constant", "minimise_adam", "one_cycle"]
 
 Schedule = Callable[[float], float]
 """Maps the fraction of the run that is done to a factor on the learning rate."""
@@ -19,6 +19,8 @@ SNAPSHOT_EVERY = 50
 MAX_RECOVERIES = 5
 SMOOTHING = 0.98
 """Decay of the running mean of the stochastic objective."""
+MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.99, 1e-8
+"""Adam's own numbers. A short memory of squares suits a short run: late steps are scaled by late gradients."""
 
 
 def one_cycle(progress: float) -> float:
@@ -36,38 +38,65 @@ def constant(progress: float) -> float:
 
 
 class AdamState:
-    """Where a run stands: parameters are outside, everything else that a resumed run needs is here."""
+    """Where a run stands: the parameters, their moments, and everything else that a resumed run needs.
+
+    The parameters become views of one vector, and their gradients of another, so that an update is a few operations
+    whatever their number.
+    """
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
         self.parameters = list(parameters)
-        # A short second-moment memory suits a short run: late steps are scaled by late gradients.
-        self.optimiser = torch.optim.Adam(self.parameters, lr=learning_rate, betas=(0.9, 0.99), fused=True)
+        self.vector = torch.cat([p.detach().reshape(-1) for p in self.parameters])  # [n]
+        self.gradient = torch.zeros_like(self.vector)
+        self.mean = torch.zeros_like(self.vector)
+        self.square = torch.zeros_like(self.vector)
+        self.updates = 0
+        start = 0
+        for p in self.parameters:
+            part = slice(start, start + p.numel())
+            p.data, p.grad = self.vector[part].view_as(p), self.gradient[part].view_as(p)
+            start = part.stop
         self.learning_rate = learning_rate
         self.step = 0
         self.smoothed = math.nan
         self.recoveries = 0
 
-    def snapshot(self) -> dict[str, Any]:
-        """A deep copy of parameters and optimiser, to return to."""
-        moments = [{k: v.clone() for k, v in self.optimiser.state[p].items()} for p in self.parameters]
-        return {"parameters": [p.detach().clone() for p in self.parameters], "moments": moments}
+    def update(self, learning_rate: float) -> None:
+        """Take one step of Adam (Kingma and Ba, 2015) against the gradient."""
+        self.updates += 1
+        self.mean.lerp_(self.gradient, 1.0 - MEAN_DECAY)
+        self.square.mul_(SQUARE_DECAY).addcmul_(self.gradient, self.gradient, value=1.0 - SQUARE_DECAY)
+        root = self.square.sqrt().div_(math.sqrt(1.0 - SQUARE_DECAY**self.updates)).add_(EPSILON)
+        self.vector.addcdiv_(self.mean, root, value=-learning_rate / (1.0 - MEAN_DECAY**self.updates))
+
+    def snapshot(self) -> "Snapshot":
+        """A copy of parameters and moments, to return to."""
+        return Snapshot(self.vector.clone(), self.mean.clone(), self.square.clone(), self.updates)
 
     def is_finite(self) -> bool:
         """Whether no parameter is NaN or infinite."""
-        return all(bool(torch.isfinite(p).all()) for p in self.parameters)
+        return bool(torch.isfinite(self.vector).all())
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
+    def restore(self, snapshot: "Snapshot") -> None:
         """Return to a snapshot."""
-        with torch.no_grad():
-            for p, value in zip(self.parameters, snapshot["parameters"], strict=True):
-                p.copy_(value)
-        for p, moments in zip(self.parameters, snapshot["moments"], strict=True):
-            self.optimiser.state[p] = {k: v.clone() for k, v in moments.items()}
+        self.vector.copy_(snapshot.vector)
+        self.mean.copy_(snapshot.mean)
+        self.square.copy_(snapshot.square)
+        self.updates = snapshot.updates
+
+
+class Snapshot(NamedTuple):
+    """Parameters and moments of one moment."""
+
+    vector: Tensor
+    mean: Tensor
+    square: Tensor
+    updates: int
 
 
 def minimise_adam(
     state: AdamState,
-    batch_loss: Callable[[int], Tensor],
+    loss_and_backward: Callable[[int], float],
     *,
     max_steps: int,
     schedule: Schedule = one_cycle,
@@ -83,8 +112,8 @@ def minimise_adam(
     ----------
     state
         Parameters, moments and step; changed in place, so that a caller can store it at any time.
-    batch_loss
-        The loss of the batch with the given step number.
+    loss_and_backward
+        The loss of the batch with the given step number; adds its gradient to the parameters' `grad`.
     max_steps, schedule
         Length of the run, and the factor on the learning rate at each fraction of it.
     time_used
@@ -99,11 +128,9 @@ def minimise_adam(
         if spent >= 1.0:
             return _finish(state, good, Status.TIME_LIMIT)
         factor = schedule(max(state.step / max_steps, spent))
-        for group in state.optimiser.param_groups:
-            group["lr"] = state.learning_rate * factor
         event = ""
         try:
-            value = _step(state, batch_loss)
+            value = _step(state, loss_and_backward, state.learning_rate * factor)
         except (FactorisationError, FloatingPointError) as failure:
             if state.recoveries == MAX_RECOVERIES:
                 raise DivergenceError(
@@ -128,18 +155,16 @@ def minimise_adam(
     return _finish(state, good, Status.ITERATION_LIMIT)
 
 
-def _finish(state: AdamState, good: dict[str, Any], status: Status) -> Result:
+def _finish(state: AdamState, good: Snapshot, status: Status) -> Result:
     if not state.is_finite():
         state.restore(good)
     return Result(status, state.smoothed, state.step)
 
 
-def _step(state: AdamState, batch_loss: Callable[[int], Tensor]) -> float:
-    state.optimiser.zero_grad(set_to_none=True)
-    loss = batch_loss(state.step)
-    value = loss.item()
+def _step(state: AdamState, loss_and_backward: Callable[[int], float], learning_rate: float) -> float:
+    state.gradient.zero_()
+    value = loss_and_backward(state.step)
     if not math.isfinite(value):
         raise DivergenceError("the loss is not finite")
-    loss.backward()
-    state.optimiser.step()
+    state.update(learning_rate)
     return value

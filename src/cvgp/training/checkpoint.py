@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cvgp.data.tensorfile import read_tensors, write_tensors
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
-from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
+from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
 from cvgp.training.watch import Watch
 
 __all__ = ["Checkpoint", "Extra", "fingerprint"]
@@ -31,6 +31,7 @@ Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
+VECTORS = ("vector", "mean", "square")
 STATE_FILE, JOURNAL_FILE = "state.safetensors", "journal.bin"
 SECONDS_BETWEEN = 1.0
 
@@ -66,27 +67,21 @@ class Checkpoint:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
+            self._refuse_other_fit(self.folder)
 
     def load_adam(self, state: AdamState) -> Extra | None:
         """Bring parameters, optimiser and history to where a stored run was; None if there is none."""
         if self.folder is None:
             return None
-        self._refuse_other_solver(self.folder / JOURNAL_FILE)
         if not (self.folder / STATE_FILE).exists():
             return None
         tensors, metadata = read_tensors(self.folder / STATE_FILE)
-        self._check_identity(str(metadata.get("identity")))
-        names = ("step", "exp_avg", "exp_avg_sq")
-        moments = [
-            {k: _like(tensors[f"moment.{i}.{k}"]) for k in names if f"moment.{i}.{k}" in tensors}
-            for i in range(len(state.parameters))
-        ]
-        parameters = [_like(tensors[f"parameter.{i}"]) for i in range(len(state.parameters))]
-        state.restore({"parameters": parameters, "moments": moments})
+        vector, mean, square = (torch.from_numpy(tensors[name]) for name in VECTORS)
+        state.restore(Snapshot(vector, mean, square, int(metadata["updates"])))
         state.step, state.recoveries = int(metadata["step"]), int(metadata["recoveries"])
         state.smoothed, state.learning_rate = float(metadata["smoothed"]), float(metadata["learning_rate"])
         self.watch.resume(list(metadata["history"]), float(metadata["seconds"]))
-        more = {k.removeprefix("extra."): _like(v) for k, v in tensors.items() if k.startswith("extra.")}
+        more = {k.removeprefix("extra."): torch.from_numpy(v) for k, v in tensors.items() if k.startswith("extra.")}
         return more, dict(metadata["extra"])
 
     def save_adam(self, state: AdamState, extra: Extra, *, now: bool = False) -> None:
@@ -99,15 +94,13 @@ class Checkpoint:
             return
         if not now and time.perf_counter() - self._last < SECONDS_BETWEEN:
             return
-        tensors: dict[str, Tensor] = {}
-        for i, p in enumerate(state.parameters):
-            tensors[f"parameter.{i}"] = p.detach()
-            tensors |= {f"moment.{i}.{k}": v for k, v in state.optimiser.state[p].items()}
+        tensors: dict[str, Tensor] = {name: getattr(state, name) for name in VECTORS}
         more_tensors, more_metadata = extra
         tensors |= {f"extra.{k}": v for k, v in more_tensors.items()}
         metadata = {
             "identity": self.identity,
             "step": state.step,
+            "updates": state.updates,
             "smoothed": state.smoothed,
             "learning_rate": state.learning_rate,
             "recoveries": state.recoveries,
@@ -122,29 +115,25 @@ class Checkpoint:
         """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
         if self.folder is None:
             return lambda point, evaluate: evaluate()
-        self._refuse_other_solver(self.folder / STATE_FILE)
-        journal = _Journal(self.folder / JOURNAL_FILE, self.identity, size, self._check_identity)
-        return journal.evaluate
+        return _Journal(self.folder / JOURNAL_FILE, self.identity, size).evaluate
 
-    def _check_identity(self, found: str) -> None:
-        if found != self.identity:
-            raise self._other_fit()
-
-    def _refuse_other_solver(self, its_file: Path) -> None:
-        if its_file.exists():
-            raise self._other_fit()
-
-    def _other_fit(self) -> InvalidInputError:
-        return InvalidInputError(
-            f"The checkpoint in {self.folder} belongs to another fit (other data, parameters or starting point). "
-            "Choose another folder, or remove this one to start afresh."
-        )
+    def _refuse_other_fit(self, folder: Path) -> None:
+        found = set()
+        if (folder / STATE_FILE).exists():
+            found.add(str(read_tensors(folder / STATE_FILE)[1].get("identity")))
+        if (folder / JOURNAL_FILE).is_file():
+            found.add(_journal_identity(folder / JOURNAL_FILE, len(self.identity)))
+        if found - {self.identity, ""}:
+            raise InvalidInputError(
+                f"The checkpoint in {folder} belongs to another fit (other data, parameters or starting point). "
+                "Choose another folder, or remove this one to start afresh."
+            )
 
 
 class _Journal:
     """Evaluations of one search, appended to a file: identity, then records of value, point and gradient."""
 
-    def __init__(self, path: Path, identity: str, size: int, check: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, identity: str, size: int) -> None:
         self._path = path
         self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,))])
         self._records: NDArray[Any] = np.empty(0, self._record)
@@ -158,10 +147,6 @@ class _Journal:
             with self._open("wb") as file:
                 file.write(header)
             return
-        try:
-            check(content[: len(header)].decode())
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
         complete = (len(content) - len(header)) // self._record.itemsize
         self._records = np.frombuffer(content, self._record, complete, len(header))
         with self._open("r+b") as file:
@@ -194,5 +179,13 @@ class _Journal:
             ) from error
 
 
-def _like(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array)
+def _journal_identity(path: Path, length: int) -> str:
+    """The identity that a journal begins with, empty where a kill cut it short."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(length).decode()
+    except OSError as error:
+        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
+    return found if len(found) == length else ""

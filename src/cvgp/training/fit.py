@@ -7,7 +7,7 @@ import torch
 from cvgp.data.memory import MemorySource
 from cvgp.full_data import full_bound, solve_coreset
 from cvgp.model import CVGP
-from cvgp.optim.result import Result
+from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import CHUNK_ROWS, Plan, fit_adam, fit_lbfgs
@@ -20,6 +20,11 @@ LBFGS_ROWS = 3000
 
 LBFGS_EVALUATIONS = 200
 ADAM_STEPS = 3000
+POLISH_EVALUATIONS = 150
+LEAST_POLISH = 20
+POLISH_WORK = 1.2e11
+"""The most that L-BFGS may take after Adam, in rows times squared size times evaluations: about half a minute."""
+ADAM_TIME_SHARE = 0.5
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
@@ -49,6 +54,9 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
         max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
     else:
         max_iter = LBFGS_EVALUATIONS if solver == "lbfgs" else ADAM_STEPS
+    polish = polish_evaluations(num_rows, size) if solver != settings.solver == "auto" and solver == "adam" else 0
+    if settings.early_stopping or settings.max_iter is not None:
+        polish = 0  # the user has said what ends the fit
     dtype = settings.dtype
     if dtype == "auto" and (paper or solver == "lbfgs"):
         dtype = "float32" if paper else "float64"
@@ -62,7 +70,16 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
         schedule_is_constant=paper,
         dtype=dtype,
         solve_at_end=not (paper or settings.early_stopping),
+        polish=polish,
+        polish_tight=polish > 0 and settings.bound != "elbo",
+        time_share=ADAM_TIME_SHARE if polish else 1.0,
     )
+
+
+def polish_evaluations(num_rows: int, size: int) -> int:
+    """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
+    affordable = int(POLISH_WORK / (num_rows * size**2))
+    return min(affordable, POLISH_EVALUATIONS) if affordable >= LEAST_POLISH else 0
 
 
 def default_batch(size: int) -> int:
@@ -90,10 +107,21 @@ def fit_model(
         identity = fingerprint([*source.data, *model.parameters()], plan, settings)
     checkpoint = Checkpoint(checkpoint_dir, identity, watch)
     if plan.solver == "lbfgs":
-        result = fit_lbfgs(model, source, plan, settings, watch, checkpoint)
+        name = "lbfgs"
+        result = fit_lbfgs(
+            model, source, watch, checkpoint, max_evaluations=plan.max_iter, tight=plan.tight, tol=settings.tol
+        )
     else:
+        name = "adam"
         result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
+        if plan.polish and result.status is not Status.INTERRUPTED and watch.time_used() < 1.0:
+            name = "adam+lbfgs"
+            steps = result.num_iter
+            result = fit_lbfgs(
+                model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
+            )
+            result = result._replace(num_iter=steps + result.num_iter)
     if plan.solve_at_end:
         solve_coreset(model, source.chunks(CHUNK_ROWS))
-    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight)
-    return FitReport(plan.solver, bound, result)
+    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight or plan.polish_tight)
+    return FitReport(name, bound, result)

@@ -1,12 +1,14 @@
 """The two ways to maximise a bound over a data source: collapsed L-BFGS on all rows, Adam on minibatches."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from cvgp.data.memory import MemorySource
+from cvgp.data.source import Batch
+from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
 from cvgp.kernels import diagonal
@@ -45,14 +47,26 @@ class Plan(NamedTuple):
     schedule_is_constant: bool
     dtype: str
     solve_at_end: bool
+    polish: int = 0
+    """Evaluations of L-BFGS on all rows that follow Adam."""
+    polish_tight: bool = False
+    time_share: float = 1.0
+    """The part of the time limit that is Adam's."""
 
 
 def fit_lbfgs(
-    model: CVGP, source: MemorySource, plan: Plan, settings: Settings, watch: Watch, checkpoint: Checkpoint
+    model: CVGP,
+    source: MemorySource,
+    watch: Watch,
+    checkpoint: Checkpoint,
+    *,
+    max_evaluations: int,
+    tight: bool,
+    tol: float,
 ) -> Result:
     """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
     parameters = collapsed_parameters(model)
-    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight)
+    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=tight)
     scale = -1.0 / source.total_weight
 
     def negative_bound_per_row() -> float:
@@ -62,12 +76,12 @@ def fit_lbfgs(
                 p.grad.mul_(scale)
         return scale * value
 
-    watch.begin("lbfgs", plan.max_iter)
+    watch.begin("lbfgs", max_evaluations)
     return minimise_lbfgs(
         parameters,
         negative_bound_per_row,
-        max_evaluations=plan.max_iter,
-        tol=settings.tol,
+        max_evaluations=max_evaluations,
+        tol=tol,
         monitor=watch.monitor,
         memo=checkpoint.journal(sum(p.numel() for p in parameters)),
     )
@@ -85,7 +99,6 @@ def fit_adam(
     """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
     num_rows = source.num_rows
     data = _Precision(model, source, plan.dtype)
-    bound = model.tight_elbo if plan.tight else model.elbo
     state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
     watch.begin("adam", plan.max_iter)
     stored = checkpoint.load_adam(state)
@@ -98,14 +111,14 @@ def fit_adam(
     # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
     check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
-    def batch_loss(step: int) -> Tensor:
-        batch = data.source(step).minibatch(step, plan.batch_size, settings.seed)
+    negative_bound = _negative_bound(model, plan, source)
+
+    def loss_and_backward(step: int) -> float:
         try:
-            value = bound(batch.x, batch.y, source.total_weight, noise_variance=batch.noise_variance)
+            return negative_bound(data.source(step).minibatch(step, plan.batch_size, settings.seed))
         except InvalidInputError as error:
             # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
             raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
-        return value / -source.total_weight
 
     def monitor(progress: Progress) -> Status | None:
         if keeper is not None and progress.iteration % check_every == 0:
@@ -125,10 +138,10 @@ def fit_adam(
     else:
         result = minimise_adam(
             state,
-            batch_loss,
+            loss_and_backward,
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
-            time_used=watch.time_used,
+            time_used=lambda: watch.time_used() / plan.time_share,
             monitor=monitor,
         )
     checkpoint.save_adam(state, extra(), now=True)
@@ -136,6 +149,22 @@ def fit_adam(
         keeper.check()  # a run may end between two epochs, or before the first one does
         keeper.restore()
     return result._replace(status=_converged(result, watch, settings.tol))
+
+
+def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[Batch], float]:
+    """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
+    num_data = source.total_weight
+    direct = None if plan.tight or source.data.noise_variance is not None else direct_elbo(model)
+    if direct is not None:
+        return lambda batch: direct.value_and_backward(batch, num_data, -1.0 / num_data)
+    bound = model.tight_elbo if plan.tight else model.elbo
+
+    def by_autograd(batch: Batch) -> float:
+        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) / -num_data
+        loss.backward()
+        return loss.item()
+
+    return by_autograd
 
 
 class _Precision:

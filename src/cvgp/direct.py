@@ -1,0 +1,120 @@
+"""One minibatch's bound with its gradient, without autograd: the training step of the common models.
+
+A training step is a few products between many small operations, and autograd's bookkeeping for these costs more than
+the products do. The matrices are differentiated by hand in any case (:mod:`cvgp.bounds`, :mod:`cvgp.stationary`); where
+the parameters in front of them are logarithms, as in every model that is built by kernel name, so is the rest.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import ScaleKernel
+from gpytorch.means import ZeroMean
+from torch import Tensor, nn
+
+from cvgp import bounds
+from cvgp.data.source import Batch
+from cvgp.errors import DivergenceError
+from cvgp.kernels import stationary_form
+from cvgp.model import CVGP
+from cvgp.stationary import Family, StationaryKernel, covariance, pull_back
+
+__all__ = ["DirectElbo", "direct_elbo"]
+
+
+class DirectElbo(NamedTuple):
+    """The bound as a function of a model's own parameters."""
+
+    family: Family
+    log_lengthscale: Tensor  # [1, D] or [1, 1]
+    log_outputscale: Tensor  # []
+    log_noise: Tensor  # [1], of what is above the floor
+    noise_floor: float
+    X_c: Tensor  # [M, D]
+    y_c: Tensor  # [M]
+    log_beta: Tensor  # [M]
+
+    @torch.no_grad()
+    def value_and_backward(self, batch: Batch, num_data: float, factor: float) -> float:
+        """`factor` times ``model.elbo`` of a batch of plain rows; its gradient is added to `grad`.
+
+        The rows carry neither sample weights nor noise of their own.
+        """
+        x, y = batch.x, batch.y
+        inverse_lengthscale = self.log_lengthscale.neg().exp_()[0]  # [D] or [1]
+        outputscale = self.log_outputscale.exp()
+        above_floor = self.log_noise.exp().item()
+        noise = above_floor + self.noise_floor
+        if not 0.0 < noise < math.inf:
+            raise DivergenceError(f"the noise variance has become {noise}")
+        w = (self.log_beta - math.log(noise)).exp_()  # [M]
+        precision = y.new_full(y.shape, num_data / (len(y) * noise))  # [B]
+        log_normaliser = -0.5 * num_data * math.log(2.0 * math.pi * noise)
+
+        kernel = StationaryKernel(self.family, inverse_lengthscale, outputscale, shape=outputscale)
+        among, across = covariance(kernel, self.X_c), covariance(kernel, self.X_c, x)
+        k_xx = outputscale.to(x.dtype).expand(len(x))
+        fit_minus_kl, d = bounds.elbo_with_gradient(
+            among.K, across.K, k_xx, y[:, None], self.y_c[:, None], w, precision
+        )
+        d_among, d_across = pull_back(kernel, among, d.K_cc), pull_back(kernel, across, d.K_cx)
+
+        d_scale = d_among.inverse_lengthscale + d_across.inverse_lengthscale  # [D]
+        if inverse_lengthscale.shape != d_scale.shape:
+            d_scale = d_scale.sum(0, keepdim=True)
+        d_outputscale = d_among.outputscale + d_across.outputscale + d.k_xx.sum(dtype=torch.float64)
+        d_log_w = d.w * w
+        # The noise s stands in the precisions N / (B s), in -N/2 log s and in w = beta / s.
+        d_log_noise = -(d.precision @ precision).item() - 0.5 * num_data - d_log_w.sum().item()
+        for parameter, gradient in (
+            (self.log_lengthscale, d_scale.mul_(inverse_lengthscale).mul_(-factor)),
+            (self.log_outputscale, d_outputscale.mul_(outputscale).mul_(factor)),
+            (self.log_noise, torch.full_like(self.log_noise, factor * d_log_noise * above_floor / noise)),
+            (self.X_c, (d_among.X_c + d_across.X_c).mul_(factor)),
+            (self.y_c, d.y_c[:, 0].mul_(factor)),
+            (self.log_beta, d_log_w.mul_(factor)),
+        ):
+            if parameter.requires_grad:
+                gradient = gradient.view_as(parameter)
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return factor * (fit_minus_kl.item() + log_normaliser)
+
+
+def direct_elbo(model: CVGP) -> DirectElbo | None:
+    """The model's bound in its direct form, or None where it has to go through autograd."""
+    kernel = model.kernel
+    form = stationary_form(kernel, model.X_c.shape[1])
+    noise = model.likelihood.noise_covar
+    if form is None or form.family.shape_slope is not None or type(kernel) is not ScaleKernel:
+        return None
+    base = kernel.base_kernel
+    logarithms = (
+        _floor_of_logarithm(base, "raw_lengthscale_constraint") == 0.0
+        and _floor_of_logarithm(kernel, "raw_outputscale_constraint") == 0.0
+        and model.beta_transform == "log"
+    )
+    floor = _floor_of_logarithm(noise, "raw_noise_constraint")
+    tensors = (base.raw_lengthscale, kernel.raw_outputscale, noise.raw_noise, model.X_c, model.y_c, model.raw_beta)
+    all_float64 = all(t.dtype == torch.float64 for t in tensors)
+    if not (logarithms and all_float64 and type(model.mean) is ZeroMean and model.y_c.ndim == 1) or floor is None:
+        return None
+    return DirectElbo(
+        family=form.family,
+        log_lengthscale=base.raw_lengthscale,
+        log_outputscale=kernel.raw_outputscale,
+        log_noise=noise.raw_noise,
+        noise_floor=floor,
+        X_c=model.X_c,
+        y_c=model.y_c,
+        log_beta=model.raw_beta,
+    )
+
+
+def _floor_of_logarithm(module: nn.Module, name: str) -> float | None:
+    """The lower bound of a constraint whose raw parameter is a logarithm; None for another constraint."""
+    constraint = getattr(module, name, None)
+    if not isinstance(constraint, GreaterThan) or constraint._transform is not torch.exp:
+        return None
+    return float(constraint.lower_bound)
