@@ -19,11 +19,11 @@ from cvgp.training.settings import Settings
 __all__ = ["FACTORS", "Choice", "Config", "Plan", "choices", "tasks"]
 
 NO_STEP_LIMIT = 10**6
-"""Time alone ends a fit, so that cheap steps are worth what they save."""
+"""Time alone ends a fit by a named solver, so that cheap steps are worth what they save. `auto` has its own limits."""
 
 FACTORS: dict[str, tuple[Any, ...]] = {
     "kernel": ("rbf", "matern12", "matern32", "matern52", "rq"),
-    "bound": ("elbo", "tight"),
+    "bound": ("auto", "elbo", "tight"),
     "solver": ("auto", "lbfgs", "adam"),
     "batch_size": (256, 512, 1024),
     "learning_rate": (0.01, 0.03, 0.1),
@@ -76,7 +76,7 @@ def default_config(size: int) -> Config:
     plan = make_plan(Settings(), NO_STEP_LIMIT, size)
     return Config(
         kernel=DEFAULT_KERNEL,
-        bound="tight" if plan.tight else "elbo",
+        bound=estimator_defaults.bound,
         solver=estimator_defaults.solver,
         batch_size=plan.batch_size,
         learning_rate=plan.learning_rate,
@@ -132,7 +132,7 @@ def _measure(plan: Plan, dataset: str, split: int, config: Config) -> Metrics:
         "solver": config.solver,
         "batch_size": config.batch_size,
         "learning_rate": config.learning_rate,
-        "max_iter": NO_STEP_LIMIT,
+        "max_iter": None if config.solver == "auto" else NO_STEP_LIMIT,
         "max_time": plan.max_time,
     }
     kernel, init = config.kernel, config.init

@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cvgp
 from cvgp import metrics
-from cvgp.cli.baselines import constant_predictions, linear_predictions
+from cvgp.cli.baselines import Baselines
 from cvgp.data.tables import read_table
 from tests.cli.conftest import Run, make_table
 
@@ -44,10 +45,38 @@ def test_the_table_holds_a_row_a_score(run: Run, model: Path, test_table: Path) 
     ]
 
 
-def test_two_rows_are_too_few_for_simple_models(run: Run, model: Path, tmp_path: Path) -> None:
-    make_table(2).to_csv(tmp_path / "two.csv", index=False)
-    scores = json.loads(run("evaluate", model, tmp_path / "two.csv", "--json").stdout)["scores"]
-    assert (scores["linear"], scores["constant"]) == (None, None)
+def test_one_row_can_be_evaluated(run: Run, model: Path, tmp_path: Path) -> None:
+    make_table(1).to_csv(tmp_path / "one.csv", index=False)
+    scores = json.loads(run("evaluate", model, tmp_path / "one.csv", "--json").stdout)["scores"]
+    assert all(np.isfinite(list(found.values())).all() for found in scores.values())
+
+
+def test_simple_models_have_learned_from_the_training_table(run: Run, model: Path, test_table: Path) -> None:
+    """`model` is fitted to make_table(), so its mean is what the constant predicts elsewhere."""
+    scores = json.loads(run("evaluate", model, test_table, "--json").stdout)["scores"]
+    trained = cvgp.load(model).baselines_["mean"]
+    y = read_table(test_table)["price"].to_numpy()
+    assert trained != pytest.approx(y.mean(), rel=1e-6)
+    assert scores["constant"]["rmse"] == pytest.approx(np.sqrt(np.mean((y - trained) ** 2)), rel=1e-9)
+
+
+def test_model_without_simple_models_is_scored_alone(run: Run, model: Path, test_table: Path, tmp_path: Path) -> None:
+    bare = cvgp.load(model)
+    del bare.baselines_
+    bare.save(tmp_path / "bare.cvgp")
+    text = run("evaluate", tmp_path / "bare.cvgp", test_table).stdout
+    assert "no linear and constant model" in text
+
+
+@pytest.mark.parametrize("damage", [{"slopes": [1.0]}, {"mean_sd": 0.0}, {"more": 1}, {"mean": "text"}])
+def test_damaged_simple_models_are_refused(
+    run: Run, model: Path, test_table: Path, tmp_path: Path, damage: dict[str, object]
+) -> None:
+    damaged = cvgp.load(model)
+    damaged.baselines_ |= damage
+    damaged.save(tmp_path / "damaged.cvgp")
+    result = run("evaluate", tmp_path / "damaged.cvgp", test_table)
+    assert (result.exit_code, "aseline" in result.stderr) == (1, True)
 
 
 def test_a_table_without_target_is_a_failure(run: Run, model: Path, tmp_path: Path) -> None:
@@ -56,32 +85,49 @@ def test_a_table_without_target_is_a_failure(run: Run, model: Path, tmp_path: Pa
     assert (result.exit_code, "['price']" in result.stderr) == (1, True)
 
 
-def test_the_constant_is_the_mean_of_the_other_rows() -> None:
-    y = np.array([1.0, 2.0, 6.0])
-    np.testing.assert_allclose(constant_predictions(y)[0], [4.0, 3.5, 1.5])
-
-
-def test_the_linear_predictions_are_those_of_refitting_without_each_row() -> None:
+def test_errors_are_those_of_refitting_without_each_row() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 3)), rng.normal(size=12)
     z = (x - x.mean(axis=0)) / x.std(axis=0)
     design = np.column_stack([np.ones(12), z])
     penalty = np.diag([0.0, 1.0, 1.0, 1.0])
-    expected = []
+    line, constant = [], []
     for row in range(12):
         others = np.delete(np.arange(12), row)
         gram = design[others].T @ design[others] + penalty
-        expected.append(design[row] @ np.linalg.solve(gram, design[others].T @ y[others]))
-    np.testing.assert_allclose(linear_predictions(x, y)[0], expected)
+        line.append(y[row] - design[row] @ np.linalg.solve(gram, design[others].T @ y[others]))
+        constant.append(y[row] - y[others].mean())
+    simple = Baselines.learn(x, y)
+    assert simple.line_sd == pytest.approx(np.sqrt(np.mean(np.square(line))), rel=1e-9)
+    assert simple.mean_sd == pytest.approx(np.sqrt(np.mean(np.square(constant))), rel=1e-9)
 
 
-def test_the_linear_model_survives_columns_that_repeat_each_other_or_never_change() -> None:
+def test_line_is_found_again_whatever_the_units() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 2)) * [1e3, 1e-3] + [5.0, 2.0]
+    mean, sd = Baselines.learn(x, 3.0 + x @ [2e-3, 5e2]).linear(x[:5])
+    np.testing.assert_allclose(mean, 3.0 + x[:5] @ [2e-3, 5e2], atol=0.01)
+    assert sd[0] < 0.01
+
+
+def test_line_survives_columns_that_repeat_each_other_or_never_change() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 1))
-    mean, _ = linear_predictions(np.hstack([x, x, np.ones((20, 1))]), x[:, 0])
-    np.testing.assert_allclose(mean, x[:, 0], atol=0.3)
+    repeated = np.hstack([x, x, np.ones((20, 1))])
+    np.testing.assert_allclose(Baselines.learn(repeated, x[:, 0]).linear(repeated)[0], x[:, 0], atol=0.3)
 
 
-def test_a_constant_target_has_a_finite_density() -> None:
-    y = np.full(5, 3.0)
-    assert np.isfinite(metrics.mean_log_density(y, *constant_predictions(y)))
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_constant_target_has_a_finite_density(rows: int) -> None:
+    x, y = np.arange(float(rows))[:, None], np.full(rows, 3.0)
+    simple = Baselines.learn(x, y)
+    assert np.isfinite(metrics.mean_log_density(y, *simple.constant(rows)))
+    assert np.isfinite(metrics.mean_log_density(y, *simple.linear(x)))
+
+
+def test_what_is_stored_is_what_was_learned() -> None:
+    rng = np.random.default_rng(0)
+    simple = Baselines.learn(rng.normal(size=(9, 2)), rng.normal(size=9))
+    again = Baselines.from_json(json.loads(json.dumps(simple.to_json())), 2)
+    np.testing.assert_array_equal(again.slopes, simple.slopes)
+    assert again._replace(slopes=None) == simple._replace(slopes=None)

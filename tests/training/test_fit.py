@@ -1,19 +1,27 @@
+from pathlib import Path
+
 import pytest
+import torch
 
 from cvgp.full_data import full_bound
 from cvgp.optim.result import Status
+from cvgp.training import fit
 from cvgp.training.fit import (
     ADAM_STEPS,
     LBFGS_EVALUATIONS,
     LBFGS_ROWS,
+    LEAST_POLISH,
     PAPER_BATCH,
     PAPER_EPOCHS,
+    POLISH_EVALUATIONS,
+    POLISH_WORK,
     default_batch,
     fit_model,
     make_plan,
+    polish_evaluations,
 )
 from cvgp.training.settings import Settings
-from cvgp.training.watch import Watch
+from cvgp.training.watch import FitEvent, Watch
 from tests.training.problems import NUM_ROWS, SIZE, make_model, make_source, rmse
 
 MANY = 50 * LBFGS_ROWS
@@ -137,3 +145,91 @@ def test_fit_of_zero_tolerance_by_adam_does_not_claim_convergence() -> None:
     source = make_source()
     settings = Settings(solver="adam", max_iter=30, tol=0.0)
     assert not fit_model(make_model(source), source, settings, Watch()).result.converged
+
+
+def test_lbfgs_follows_adam_while_its_passes_are_affordable() -> None:
+    plan = make_plan(Settings(), LBFGS_ROWS + 1, 200)
+    assert (plan.polish, plan.polish_tight, plan.tight) == (POLISH_EVALUATIONS, True, False)
+
+
+@pytest.mark.parametrize("rows", [10_000, 40_000, 120_000, 200_000])
+def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
+    passes = polish_evaluations(rows, 200)
+    assert passes == 0 or LEAST_POLISH <= passes <= POLISH_EVALUATIONS
+    assert passes * rows * 200**2 <= POLISH_WORK
+    assert polish_evaluations(2 * rows, 200) <= passes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(solver="adam"), Settings(max_iter=100), Settings(early_stopping=True), Settings(solver="paper")],
+    ids=["adam", "max_iter", "early stopping", "paper"],
+)
+def test_nothing_follows_adam_where_the_user_says_what_ends_the_fit(settings: Settings) -> None:
+    assert make_plan(settings, LBFGS_ROWS + 1, 200).polish == 0
+
+
+def test_bound_that_is_asked_for_is_used_by_both_solvers() -> None:
+    plan = make_plan(Settings(bound="elbo"), LBFGS_ROWS + 1, 200)
+    assert (plan.tight, plan.polish_tight) == (False, False)
+
+
+@pytest.fixture
+def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam and then L-BFGS on the small problem, for a few steps each."""
+    monkeypatch.setattr(fit, "LBFGS_ROWS", 10)
+    monkeypatch.setattr(fit, "ADAM_STEPS", 60)
+    monkeypatch.setattr(fit, "POLISH_EVALUATIONS", 25)
+
+
+@pytest.mark.usefixtures("short_phases")
+def test_lbfgs_improves_on_what_adam_found() -> None:
+    source, watch = make_source(), Watch()
+    model = make_model(source)
+    report = fit_model(model, source, Settings(bound="elbo"), watch)
+    adam = make_model(source)
+    alone = fit_model(adam, source, Settings(bound="elbo", solver="adam", max_iter=60), Watch())
+    assert report.solver == "adam+lbfgs"
+    assert report.bound > alone.bound
+    assert {row["phase"] for row in watch.history} == {"adam", "lbfgs"}
+    assert 60 < report.result.num_iter <= 85
+
+
+@pytest.mark.usefixtures("short_phases")
+@pytest.mark.parametrize(("phase", "iteration"), [("adam", 50), ("lbfgs", 7)])
+def test_run_that_was_stopped_in_either_phase_resumes_to_the_same_model(
+    phase: str, iteration: int, tmp_path: Path
+) -> None:
+    source = make_source()
+    whole = make_model(source)
+    fit_model(whole, source, Settings(), Watch())
+
+    class Kill(BaseException):
+        pass
+
+    def kill(event: FitEvent) -> None:
+        if (event.phase, event.iteration) == (phase, iteration):
+            raise Kill
+
+    with pytest.raises(Kill):
+        fit_model(make_model(source), source, Settings(), Watch(callbacks=[kill]), checkpoint_dir=str(tmp_path))
+    resumed = make_model(source)
+    fit_model(resumed, source, Settings(), Watch(), checkpoint_dir=str(tmp_path))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("short_phases")
+def test_stop_in_the_first_phase_ends_the_fit() -> None:
+    source, watch = make_source(), Watch(callbacks=[lambda event: event.iteration == 5])
+    report = fit_model(make_model(source), source, Settings(), watch)
+    assert (report.solver, report.result.status) == ("adam", Status.INTERRUPTED)
+
+
+@pytest.mark.usefixtures("short_phases")
+def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "ADAM_STEPS", 10**6)
+    source, watch = make_source(), Watch(max_time=1.0)
+    fit_model(make_model(source), source, Settings(), watch)
+    ends = {row["phase"]: row["seconds"] for row in watch.history}
+    assert 0.3 < ends["adam"] < 0.7
+    assert ends["lbfgs"] > ends["adam"]

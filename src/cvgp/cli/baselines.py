@@ -1,49 +1,84 @@
-"""Simple models to compare with, each row predicted from the other rows of the same table.
-
-A model file holds no training data, so the simple models learn from the table that is evaluated. Leaving out the row
-that is predicted keeps them honest, and costs no more than one fit.
-"""
+"""Simple models to compare with: learned from the training rows by `cvgp fit`, and kept in the model's file."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEWEST_ROWS", "constant_predictions", "linear_predictions"]
+from cvgp.data.untrusted import Members
+from cvgp.errors import FileFormatError
+
+__all__ = ["Baselines"]
 
 Array = NDArray[np.float64]
-FEWEST_ROWS = 3
-"""Two other rows are needed for a mean and a spread."""
+Predictions = tuple[Array, Array]
+"""Means and standard deviations [n]."""
 
 
-def constant_predictions(y: Array) -> tuple[Array, Array]:
-    """Means and standard deviations [n] from the mean of the other rows."""
-    return _without_own_row(y, np.full(len(y), y.mean()), np.full(len(y), 1.0 / len(y)))
+class Baselines(NamedTuple):
+    """A constant and a line, each with the error that it makes on rows that it has not seen."""
+
+    mean: float
+    mean_sd: float
+    slopes: Array  # [D]
+    intercept: float
+    line_sd: float
+
+    @classmethod
+    def learn(cls, x: Array, y: Array) -> Baselines:
+        """From features [N, D] and targets [N].
+
+        The line is a ridge regression. On standardised features its penalty of one is a single pseudo-observation for
+        each slope: too little to matter where there are many rows, and enough where columns repeat each other, as the
+        indicators of one text column do.
+        """
+        centre, spread = x.mean(axis=0), x.std(axis=0)
+        scale = np.where(spread > 0.0, spread, 1.0)
+        z = (x - centre) / scale  # [N, D]
+        inverse = np.linalg.inv(z.T @ z + np.eye(z.shape[1]))
+        slopes = inverse @ (z.T @ (y - y.mean()))
+        leverage = 1.0 / len(y) + ((z @ inverse) * z).sum(axis=1)
+        return cls(
+            mean=float(y.mean()),
+            mean_sd=_sd_without_own_row(y, y - y.mean(), np.full(len(y), 1.0 / len(y))),
+            slopes=slopes / scale,
+            intercept=float(y.mean() - (slopes / scale) @ centre),
+            line_sd=_sd_without_own_row(y, y - y.mean() - z @ slopes, leverage),
+        )
+
+    def constant(self, num_rows: int) -> Predictions:
+        """Predictions of the constant."""
+        return np.full(num_rows, self.mean), np.full(num_rows, self.mean_sd)
+
+    def linear(self, x: Array) -> Predictions:
+        """Predictions of the line."""
+        return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; :meth:`from_json` reads them."""
+        return {**self._asdict(), "slopes": self.slopes.tolist()}
+
+    @classmethod
+    def from_json(cls, value: object, num_features: int) -> Baselines:
+        """From a file, which may hold anything."""
+        members = Members(value, "baselines")
+        slopes = [float(slope) for slope in members.items("slopes") if isinstance(slope, int | float)]
+        if len(slopes) != num_features or not np.isfinite(slopes).all():
+            raise FileFormatError(f"The slopes of the linear baseline must be {num_features} finite numbers.")
+        mean, mean_sd, intercept, line_sd = (
+            members.number(name) for name in ("mean", "mean_sd", "intercept", "line_sd")
+        )
+        members.close()
+        if not (mean_sd > 0.0 and line_sd > 0.0):
+            raise FileFormatError("The baselines' standard deviations must be positive.")
+        return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
 
 
-def linear_predictions(x: Array, y: Array) -> tuple[Array, Array]:
-    """Means and standard deviations [n] from the ridge regression of the other rows.
-
-    On standardised features a penalty of one is a single pseudo-observation for each slope: too little to matter where
-    there are many rows, and enough where columns repeat each other, as the indicators of one text column do.
-    """
-    centred = x - x.mean(axis=0)
-    scale = centred.std(axis=0)
-    z = centred / np.where(scale > 0.0, scale, 1.0)  # [n, D]
-    inverse = np.linalg.inv(z.T @ z + np.eye(z.shape[1]))
-    slopes = inverse @ (z.T @ (y - y.mean()))
-    leverage = 1.0 / len(y) + np.einsum("nd,de,ne->n", z, inverse, z)
-    return _without_own_row(y, y.mean() + z @ slopes, leverage)
-
-
-def _without_own_row(y: Array, fitted: Array, leverage: Array) -> tuple[Array, Array]:
-    """From a linear smoother of all rows to the predictions of each row by the others.
-
-    The residual without the own row is the ordinary one over (1 - leverage); the spread is that of the other rows'.
-    """
-    residual = (y - fitted) / (1.0 - leverage)
-    squares = residual**2
-    variance = (squares.sum() - squares) / (len(y) - 1)
+def _sd_without_own_row(y: Array, residual: Array, leverage: Array) -> float:
+    """The root mean square error of each row's prediction by the others: residuals over (1 - leverage)."""
+    left_out = residual / np.maximum(1.0 - leverage, 1e-6)
     # Rows without any spread would give a density without bounds.
-    floor = (1e-6 * max(float(np.abs(y).max()), np.finfo(np.float64).tiny)) ** 2
-    return y - residual, np.sqrt(np.maximum(variance, floor))
+    floor = 1e-6 * max(float(np.abs(y).max()), float(np.finfo(np.float64).tiny))
+    return max(float(np.sqrt(np.mean(left_out**2))), floor)

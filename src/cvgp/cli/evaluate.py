@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,30 +29,28 @@ def evaluate(
 ) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
 
-    The constant and the linear model predict each row from the other rows of the same table.
+    The constant and the linear model have learned from the rows that the model was fitted to.
     """
     model = load_model(model_file)
     schema = model_schema(model, model_file)
 
-    from cvgp.cli.baselines import FEWEST_ROWS, constant_predictions, linear_predictions
+    from cvgp.cli.baselines import Baselines
     from cvgp.data.tables import read_table
 
     x, y = schema.encode_both(read_table(data))
-    predictions: dict[str, tuple[Array, Array] | None] = {"cvgp": model.predict(features(schema, x), return_std=True)}
-    enough = len(y) >= FEWEST_ROWS
-    predictions["linear"] = linear_predictions(x, y) if enough else None
-    predictions["constant"] = constant_predictions(y) if enough else None
-    scores = {name: None if pair is None else _scores(y, *pair) for name, pair in predictions.items()}
+    predictions = {"cvgp": model.predict(features(schema, x), return_std=True)}
+    stored = getattr(model, "baselines_", None)
+    if stored is not None:
+        simple = Baselines.from_json(stored, x.shape[1])
+        predictions |= {"linear": simple.linear(x), "constant": simple.constant(len(y))}
+    scores = {name: _scores(y, *pair) for name, pair in predictions.items()}
     if as_json:
         print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
     print(f"{schema.target} in {len(y)} rows of {data}")
     print_table(["", *scores], _rows(scores))
-    if enough:
-        # Without this a table unlike the training data would seem to show that a straight line predicts better.
-        print("linear and constant learn from these rows, each predicted by the others; cvgp has not seen them.")
-    else:
-        print(f"A constant and a linear model need at least {FEWEST_ROWS} rows.")
+    if stored is None:
+        print("The file holds no linear and constant model to compare with; `cvgp fit` stores them.")
 
 
 def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
@@ -66,14 +64,10 @@ def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
     }
 
 
-def _rows(scores: dict[str, dict[str, float] | None]) -> list[list[str]]:
+def _rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:
     labels = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "crps": "CRPS"}
-
-    def cell(found: dict[str, float] | None, score: str, form: Any) -> str:
-        return "-" if found is None else form(found[score])
-
-    rows = [[label, *(cell(s, name, "{:.4g}".format) for s in scores.values())] for name, label in labels.items()]
+    rows = [[label, *(f"{found[name]:.4g}" for found in scores.values())] for name, label in labels.items()]
     for level in LEVELS:
-        shares = [cell(s, f"coverage_{level}", "{:.1%}".format) for s in scores.values()]
+        shares = [f"{found[f'coverage_{level}']:.1%}" for found in scores.values()]
         rows.append([f"inside {level} % intervals", *shares])
     return rows

@@ -86,6 +86,7 @@ def fit(
     _check_device(device)
     schema, x, y = _read(data, target, impute)
 
+    from cvgp.cli.baselines import Baselines
     from cvgp.cli.summary import as_text, summarise
     from cvgp.estimators.regressor import CVGPRegressor
 
@@ -111,6 +112,7 @@ def fit(
     model = CVGPRegressor(**parameters)
     seconds = _fit(model, features(schema, x), y, quiet)
     model.schema_ = schema.to_json()
+    model.baselines_ = Baselines.learn(x, y).to_json()
     _save(model, out)
     facts = summarise(model)
     if as_json:

@@ -42,6 +42,8 @@ VERSION = 1
 """Raised whenever a file of the new kind would mislead or break an older cvgp."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
+ATTACHED = ("schema", "baselines")
+"""What the command line attaches to a model: how to read its table, and simple models of the same rows."""
 NOT_STORED = ("callbacks", "checkpoint_dir")
 PARTS = {"kernel": Kernel, "mean": Mean}
 """Parameters that may be GPyTorch objects."""
@@ -53,7 +55,7 @@ MODEL = "model."
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, which is replaced whole or not at all; see :func:`load`.
 
-    An attribute `schema_`, a dictionary of JSON values, is stored with it.
+    The attributes `schema_` and `baselines_`, dictionaries of JSON values, are stored with it where they are set.
 
     Raises
     ------
@@ -138,7 +140,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "fit": fit,
         "model": model,
         "history": history,
-        "schema": _checked_schema(getattr(estimator, "schema_", None)),
+        **{name: _checked_json(f"{name}_", getattr(estimator, f"{name}_", None)) for name in ATTACHED},
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": array for name, array in gp.scaling._asdict().items()}
@@ -191,11 +193,12 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator.solver_ = fit.text("solver")
     fit.close()
     estimator.history_ = _unpack_history(members.members("history"), left)
-    schema = members.take("schema")
-    if schema is not None:
-        if not isinstance(schema, dict):
-            raise FileFormatError(f"The schema must be a JSON object; got {reprlib.repr(schema)}.")
-        estimator.schema_ = schema
+    for name in ATTACHED:
+        attached = members.take(name)
+        if attached is not None:
+            if not isinstance(attached, dict):
+                raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
+            setattr(estimator, f"{name}_", attached)
     members.close()
     left.close()
     return estimator
@@ -271,13 +274,11 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | str)
 
 
-def _checked_schema(schema: object) -> object:
+def _checked_json(name: str, value: object) -> object:
     try:
-        same = schema is None or (
-            isinstance(schema, dict) and json.loads(json.dumps(schema, allow_nan=False)) == schema
-        )
+        same = value is None or (isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value)
     except (TypeError, ValueError, RecursionError):
         same = False
     if not same:
-        raise InvalidTypeError(f"schema_ must be a dictionary of JSON values; got {reprlib.repr(schema)}.")
-    return schema
+        raise InvalidTypeError(f"{name} must be a dictionary of JSON values; got {reprlib.repr(value)}.")
+    return value

@@ -67,7 +67,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
-        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe; ``auto`` decides by size.
+        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows,
+        and otherwise Adam followed by L-BFGS for as long as passes over all rows are affordable.
     bound : {"auto", "elbo", "tight"}
         The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
         costs little, and the paper's with Adam.
