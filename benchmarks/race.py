@@ -66,8 +66,8 @@ class Plan:
 
 def full(datasets: tuple[str, ...], size: int, budget: float, threads: int) -> Plan:
     """The comparison of the documentation."""
-    budgets = tuple(seconds for seconds in BUDGETS if seconds < budget) + (budget,)
-    return Plan(datasets, size, budget, budgets, threads=threads)
+    shorter = [seconds for seconds in BUDGETS if seconds < budget]
+    return Plan(datasets, size, budget, (*shorter, budget), threads=threads)
 
 
 def quick(threads: int) -> Plan:

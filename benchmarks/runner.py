@@ -33,9 +33,7 @@ class Task(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in self.key.items() if name != "benchmark")
 
 
-def run_tasks(
-    tasks: Sequence[Task], store: Store, threads: int, *, renew: bool = False, warm_up: bool = True
-) -> None:
+def run_tasks(tasks: Sequence[Task], store: Store, threads: int, *, renew: bool = False, warm_up: bool = True) -> None:
     """Run what the store has no result of; a failed task is tried again.
 
     With `renew`, so are our own fits that another state of cvgp's code made. Tasks that are measured in processes of
@@ -92,8 +90,9 @@ def _summary(record: Record) -> str:
     if record.failed:
         return f"FAILED, {record.error}"
     titles = {"rmse": "RMSE", "log_likelihood": "log-likelihood", "coverage": "coverage", "seconds": "seconds"}
-    shown = {title: record.metrics[name] for name, title in titles.items() if name in record.metrics}
-    return ", ".join(f"{title} {value:.4g}" for title, value in (shown or record.metrics).items())
+    if "rmse" not in record.metrics:
+        titles = {name: name.replace("_", " ") for name in record.metrics}
+    return ", ".join(f"{title} {record.metrics[name]:.4g}" for name, title in titles.items())
 
 
 @contextmanager

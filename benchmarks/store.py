@@ -51,9 +51,10 @@ class Store:
         """The last record of a task, or None."""
         return self._latest.get(_key(task))
 
-    def records(self, benchmark: str) -> list[Record]:
-        """The last record of every task of a benchmark."""
-        return [record for record in self._latest.values() if record.task.get("benchmark") == benchmark]
+    def finished(self, task: dict[str, Value]) -> Record | None:
+        """The last record of a task, if it did not fail."""
+        record = self.get(task)
+        return None if record is None or record.failed else record
 
     def append(self, record: Record) -> None:
         """Write a record, whole or, if the process dies meanwhile, not at all."""

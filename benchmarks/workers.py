@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,7 @@ from benchmarks.datasets import Split
 from benchmarks.environments import ROOT, WORK_FOLDER, PeerError, interpreter
 from benchmarks.scores import Metrics, Outcome, score
 
-__all__ = ["WORKERS", "Session", "fit_in_worker"]
+__all__ = ["WORKERS", "Session", "fit_in_worker", "own_environment"]
 
 Arrays = Mapping[str, NDArray[np.float64]]
 Settings = Mapping[str, Any]
@@ -72,17 +72,20 @@ class Session:
     def __init__(self, worker: str, settings: Settings, arrays: Arrays, *, threads: int) -> None:
         self.worker = worker
         python = _python(worker)  # may fail, so it comes before there is anything to clean up
-        self._folder = _folder(settings, arrays, threads)
-        folder = self._folder.__enter__()
-        self._errors = (folder / "errors.txt").open("w+", encoding="utf-8")
-        self._process = subprocess.Popen(
-            _command(python, worker, folder),
-            env=_environment(worker, threads),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
+        self._closing = ExitStack()
+        folder = self._closing.enter_context(_folder(settings, arrays, threads))
+        self._errors = self._closing.enter_context((folder / "errors.txt").open("w+", encoding="utf-8"))
+        self._process = self._closing.enter_context(
+            subprocess.Popen(
+                _command(python, worker, folder),
+                env=_environment(worker, threads),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+            )
         )
+        self._closing.callback(self._process.kill)  # this very process, which may be waiting for a number
         self._said: list[dict[str, Any]] = []
 
     def times(self, count: int) -> list[float]:
@@ -110,10 +113,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()  # this very process, which may be waiting for a number; one that has ended is past that
-        self._process.communicate()
-        self._errors.close()
-        self._folder.__exit__(None, None, None)
+        self._closing.close()
 
     def _until(self, name: str) -> Any:
         assert self._process.stdout is not None
@@ -145,6 +145,11 @@ def _python(worker: str) -> Path:
 
 def _command(python: Path, worker: str, folder: Path) -> Sequence[str]:
     return [str(python), "-m", f"benchmarks.peers.work_{worker}", str(folder)]
+
+
+def own_environment(threads: int) -> dict[str, str]:
+    """Variables for a process that is to import the cvgp of this one."""
+    return _environment("cvgp", threads)
 
 
 def _environment(worker: str, threads: int) -> dict[str, str]:

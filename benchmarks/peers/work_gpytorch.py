@@ -25,7 +25,7 @@ OBJECTIVES = {"svgp": VariationalELBO, "ppgpr": PredictiveLogLikelihood}
 Finding = Mapping[str, float | str]
 
 
-class Breakdown(ArithmeticError):
+class BreakdownError(ArithmeticError):
     """A factorisation or a loss that no smaller learning rate has mended."""
 
 
@@ -34,9 +34,9 @@ def stochastic(job: Job) -> Finding:
     for dtype in (torch.float32, torch.float64):
         try:
             return _stochastic_in(dtype, job)
-        except Breakdown:
+        except BreakdownError:
             continue
-    raise Breakdown("float64 broke down as well")
+    raise BreakdownError("float64 broke down as well")
 
 
 def _stochastic_in(dtype: torch.dtype, job: Job) -> Finding:
@@ -73,7 +73,7 @@ def _stochastic_in(dtype: torch.dtype, job: Job) -> Finding:
                 job.check(lambda x: _predict(model, likelihood, x))
         except (NotPSDError, NanError, FloatingPointError) as failure:
             if recoveries == MAX_RECOVERIES:
-                raise Breakdown(str(failure)) from failure
+                raise BreakdownError(str(failure)) from failure
             recoveries += 1
             rate *= 0.5
             together.load_state_dict(good[0])
