@@ -160,7 +160,8 @@ def report(
     page = write or (None if quick else SPEED_PAGE)
     _show(speed_targets.report(plans, results), "speed-targets", page)
     for command in speed.COMMANDS:
-        _show(speed_tables.report(plans, results, command), f"speed-{command}", page)
+        text = speed_tables.report(plans, results, command)
+        _show(text + _picture(command, page), f"speed-{command}", page)
 
 
 @app.command(name="all")
@@ -173,6 +174,14 @@ def everything(quick: Quick = False, threads: Threads = 2, store: SpeedStore = N
         run_tasks(speed.tasks(plans, command), results, threads, renew=renew, warm_up=False)
     figures(quick=quick, threads=threads, store=store)
     report(quick=quick, threads=threads, store=store)
+
+
+def _picture(command: str, page: Path | None) -> str:
+    """A reference to the command's picture, if it is there: a page must not refer to what is missing."""
+    name, description = speed_figures.PICTURES.get(command, ("", ""))
+    if page is None or not name or not (page.parent / "images" / name).exists():
+        return ""
+    return f"\n\n![{description}](images/{name})"
 
 
 def _plans(quick: bool, threads: int) -> speed.Plans:

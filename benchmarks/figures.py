@@ -4,10 +4,12 @@ Colours are Okabe and Ito's, which people with any kind of colour vision tell ap
 same once more.
 """
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib
+from matplotlib.ticker import NullFormatter
 
 from benchmarks import growth, large, race_results, step
 from benchmarks.race import Plan as RacePlan
@@ -18,7 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["PICTURES", "draw"]
+
+PICTURES = {
+    "race": ("speed_quality.png", "Test log-likelihood against seconds, one panel for each data set"),
+    "growth": ("speed_growth.png", "Seconds against the number of rows, points and inputs, on logarithmic axes"),
+}
+"""The file and the description of the picture that goes with a command's tables."""
 
 OURS = ("cvgp", "#0072B2", "o", "-")
 STYLES = {
@@ -41,13 +49,13 @@ DPI = 110
 def draw(plans: Plans, store: Store, folder: Path) -> list[Path]:
     """Write every picture that there are results for; returns their paths."""
     matplotlib.use("agg")
-    pictures = {"speed_quality.png": _quality(plans.race, store), "speed_growth.png": _growth(plans, store)}
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, figure in pictures.items():
+    for command, figure in (("race", _quality(plans.race, store)), ("growth", _growth(plans, store))):
         if figure is not None:
-            figure.savefig(folder / name, dpi=DPI)
-            written.append(folder / name)
+            path = folder / PICTURES[command][0]
+            figure.savefig(path, dpi=DPI)
+            written.append(path)
     return written
 
 
@@ -88,6 +96,7 @@ def _quality_panel(ax: "Axes", plan: RacePlan, store: Store, dataset: str) -> di
     room = max(high - low, 0.02)
     ax.set(xscale="log", xlabel="seconds", title=dataset, ylim=(low - ROOM_BELOW * room, high + 0.08 * room))
     ax.grid(alpha=0.3)
+    _plain_ticks(ax)
     return handles
 
 
@@ -102,9 +111,27 @@ def _growth(plans: Plans, store: Store) -> "Figure | None":
     for ax in axes:
         ax.set(xscale="log", yscale="log", ylabel="seconds")
         ax.grid(alpha=0.3)
+        _plain_ticks(ax)
         if ax.has_data():
-            ax.legend(frameon=False)
+            ax.set_ylim(*_a_decade(*ax.get_ylim()))
+            ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure
+
+
+def _a_decade(low: float, high: float) -> tuple[float, float]:
+    """The limits, moved apart to a factor of ten at least: a flat line should look flat."""
+    widen = max(1.0, math.sqrt(10.0 * low / high))
+    return low / widen, high * widen
+
+
+def _plain_ticks(ax: "Axes") -> None:
+    """Labels such as 0.01 and 1000, at powers of ten only."""
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(
+                lambda value, _: f"{value:g}" if value < 1e4 else f"{value:.0e}".replace("e+0", "e")
+            )
+            axis.set_minor_formatter(NullFormatter())
 
 
 def _rows_panel(ax: "Axes", plans: Plans, store: Store) -> bool:
@@ -116,7 +143,7 @@ def _rows_panel(ax: "Axes", plans: Plans, store: Store) -> bool:
     _line(ax, fits, f"cvgp, whole fit, M = {plans.large.size}", OURS[1:])
     passes = _cases(plans.growth, store, "N")
     _line(ax, passes, "cvgp, one pass with gradient, M = 200", ("#009E73", "v", "-."))
-    ax.set(xlabel="rows N", title="rows")
+    ax.set_xlabel("rows N")
     return bool(fits or passes)
 
 
@@ -127,14 +154,14 @@ def _size_panel(ax: "Axes", plans: Plans, store: Store) -> bool:
     svgp = [(size, r.metrics["svgp_seconds"]) for size, r in found if r is not None]
     _line(ax, ours, f"cvgp, step, B = {batch}", OURS[1:])
     _line(ax, svgp, f"GPyTorch SVGP, step, B = {batch}", STYLES["GPyTorch SVGP"])
-    ax.set(xlabel="points M", title="points")
+    ax.set_xlabel("points M")
     return bool(ours)
 
 
 def _dims_panel(ax: "Axes", plans: Plans, store: Store) -> bool:
     points = _cases(plans.growth, store, "D")
     _line(ax, points, "cvgp, step, M = 200, B = 2048", OURS[1:])
-    ax.set(xlabel="inputs D", title="inputs")
+    ax.set_xlabel("inputs D")
     return bool(points)
 
 

@@ -35,7 +35,7 @@ def schedule(table: pd.DataFrame) -> tuple[Array, Array]:
     date = pd.to_datetime(table[["year", "month", "day"]])
     numbers = pd.DataFrame(
         {
-            "day_of_year": date.dt.dayofyear,
+            "day_of_year": date.dt.day_of_year,
             "weekday": date.dt.weekday,
             "departure": _minutes(table["sched_dep_time"]),
             "arrival": _minutes(table["sched_arr_time"]),

@@ -35,7 +35,7 @@ def full(threads: int) -> Plan:
 
 def quick(threads: int) -> Plan:
     """Sizes that take a few seconds."""
-    return Plan((4000, 40_000), flights=False, size=30, threads=threads)
+    return Plan((3000, 30_000), flights=False, size=30, threads=threads)
 
 
 def tasks(plan: Plan) -> list[Task]:

@@ -21,9 +21,6 @@ __all__ = ["STARTS", "Plan", "full", "quick", "rows_task", "startup_task", "task
 
 KERNEL = "rbf"
 TRAINING_ROWS = 4000
-PRECISIONS = ("float64", "float32")
-CHUNKS = (512, 2048, 8192)
-"""Rows at a time that the peer is tried with; the fastest counts. Ours has its own."""
 
 STARTS = {
     "import cvgp": ("-c", "import cvgp"),
@@ -40,18 +37,21 @@ class Plan:
 
     size: int
     rows: tuple[int, ...]
+    precisions: tuple[str, ...]
+    chunks: tuple[int, ...]
+    """Rows at a time that the peer is tried with; the fastest counts. Ours has its own."""
     rounds: int
     threads: int
 
 
 def full(threads: int) -> Plan:
     """The comparison of the documentation."""
-    return Plan(200, (100_000, 1), rounds=9, threads=threads)
+    return Plan(200, (100_000, 1), ("float64", "float32"), (512, 2048, 8192), rounds=9, threads=threads)
 
 
 def quick(threads: int) -> Plan:
-    """Fewer rows and repetitions."""
-    return Plan(200, (10_000, 1), rounds=1, threads=threads)
+    """Fewer rows and repetitions, in one precision."""
+    return Plan(200, (10_000, 1), ("float64",), (2048,), rounds=1, threads=threads)
 
 
 def tasks(plan: Plan) -> list[Task]:
@@ -59,7 +59,7 @@ def tasks(plan: Plan) -> list[Task]:
     rows = [
         rows_task(plan, rows, precision, with_sd)
         for rows in plan.rows
-        for precision in PRECISIONS
+        for precision in plan.precisions
         for with_sd in (False, True)
     ]
     return rows + [startup_task(plan, what) for what in STARTS]
@@ -125,8 +125,10 @@ def _svgp(plan: Plan, rows: int, precision: str, with_sd: bool) -> Callable[[int
 
 def _best_chunk(plan: Plan, rows: int, precision: str, with_sd: bool) -> int:
     """The chunk at which the peer is fastest."""
+    if len(plan.chunks) == 1:
+        return plan.chunks[0]
     times = {}
-    for chunk in CHUNKS:
+    for chunk in plan.chunks:
         with _svgp(plan, rows, precision, with_sd)(chunk) as session:
             times[chunk] = median_times_of(session, rounds=1)
     return min(times, key=lambda chunk: times[chunk])

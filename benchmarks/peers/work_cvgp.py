@@ -1,4 +1,4 @@
-"""cvgp in a process of its own, as the peers are: fits, steps, passes over the data, predictions, all as a user has them."""
+"""cvgp in a process of its own, as the peers are: fits, steps, passes over all rows, predictions."""
 
 import sys
 import time
@@ -29,7 +29,7 @@ def fit(job: Job) -> Mapping[str, float | str]:
 
 
 def step(job: Job) -> Mapping[str, float | str]:
-    """Training steps of a fit, as its callbacks see them; afterwards the bound of the same parameters in both precisions."""
+    """Training steps of a fit, as its callbacks see them; then the bound of what it learned, in both precisions."""
     model = _timed_fit(job, "adam")
     bounds = {}
     for precision in (torch.float32, torch.float64):
@@ -71,7 +71,7 @@ def _timed_fit(job: Job, solver: Literal["adam", "lbfgs"]) -> CVGPRegressor:
 
 
 def _times_between_calls(phase: str) -> Callable[[Any], bool]:
-    """A callback that answers each number n with the seconds of the next n iterations, and ends the fit with the input."""
+    """A callback that answers each number n with the seconds of the next n iterations; the input's end ends the fit."""
     times: list[float] = []
     wanted, last = 0, 0.0
 
