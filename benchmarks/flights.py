@@ -36,7 +36,7 @@ def schedule(table: pd.DataFrame) -> tuple[Array, Array]:
     numbers = pd.DataFrame(
         {
             "day_of_year": date.dt.day_of_year,
-            "weekday": date.dt.weekday,
+            "weekday": date.dt.day_of_week,
             "departure": _minutes(table["sched_dep_time"]),
             "arrival": _minutes(table["sched_arr_time"]),
             "distance": table["distance"],

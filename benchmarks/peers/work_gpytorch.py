@@ -25,6 +25,10 @@ OBJECTIVES = {"svgp": VariationalELBO, "ppgpr": PredictiveLogLikelihood}
 Finding = Mapping[str, float | str]
 
 
+class _TimeIsUp(Exception):  # noqa: N818 - a signal, not an error
+    pass
+
+
 class BreakdownError(ArithmeticError):
     """A factorisation or a loss that no smaller learning rate has mended."""
 
@@ -95,38 +99,37 @@ def sgpr(job: Job) -> Finding:
     model = SGPR(x, y, likelihood, inducing, start_kernel(job.settings["kernel"], job.data)).double()
     objective = ExactMarginalLogLikelihood(likelihood, model)
     predict = lambda rows: _predict(model, likelihood, rows)  # noqa: E731
-    evaluations = 0
-
-    def loss() -> Tensor:
-        nonlocal evaluations
-        evaluations += 1
-        return -objective(model(x), y)
-
+    rate, evaluations = job.settings.get("learning_rate"), 0
+    optimiser: torch.optim.Optimizer
     if job.settings["optimiser"] == "adam":
-        rate = job.settings["learning_rate"]
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
+        optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
     else:
-        rate = 1.0
         optimiser = torch.optim.LBFGS(model.parameters(), max_iter=5, history_size=20, line_search_fn="strong_wolfe")
+    good, least, last = copy.deepcopy(model.state_dict()), float("inf"), float("inf")
 
     def closure() -> Tensor:
+        nonlocal evaluations, good, least
+        if job.is_over:
+            raise _TimeIsUp  # amid a line search, which may take long
         optimiser.zero_grad(set_to_none=True)
-        value = loss()
-        value.backward()
-        return value
+        loss = -objective(model(x), y)
+        loss.backward()
+        evaluations += 1
+        if loss.item() < least:
+            good, least = copy.deepcopy(model.state_dict()), loss.item()
+        return loss
 
-    good, last = copy.deepcopy(model.state_dict()), float("inf")
-    while not job.is_over:
-        if job.settings["optimiser"] == "adam":
+    while True:
+        if rate is not None:
             optimiser.param_groups[0]["lr"] = rate * one_cycle(job.progress)
         try:
             value = float(optimiser.step(closure))
             _check_finite(model)
-        except (NotPSDError, NanError, FloatingPointError):
-            break  # what came before counts
+        except (NotPSDError, NanError, FloatingPointError, _TimeIsUp):
+            break
         if value == last:
             break  # the line search finds nothing more
-        good, last = copy.deepcopy(model.state_dict()), value
+        last = value
         job.check(predict)
     model.load_state_dict(good)
     job.record(predict)
