@@ -9,7 +9,6 @@ PY := $(BIN)/python
 INSTALL := $(PY) -m pip install --quiet -c constraints.txt
 SETUP := $(VENV)/.stamp-dev
 SETUP_DOCS := $(VENV)/.stamp-docs
-SETUP_BENCH := $(VENV)/.stamp-bench
 
 .PHONY: help setup demo test test-slow lint bench docs clean
 
@@ -18,9 +17,9 @@ help:
 	@echo "make test       lint, types, layers and the tests"
 	@echo "make test-slow  the tests marked slow"
 	@echo "make lint       lint, types and layers alone"
-	@echo "make bench      compare with other libraries"
+	@echo "make bench      compare with other libraries; ARGS=--quick takes a few minutes"
 	@echo "make docs       build the documentation in site/"
-	@echo "make clean      remove what the commands above wrote (not .venv)"
+	@echo "make clean      remove what the commands above wrote (not .venv, nor .bench)"
 
 $(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,10 +28,6 @@ $(SETUP): pyproject.toml constraints.txt
 
 $(SETUP_DOCS): $(SETUP)
 	$(INSTALL) -e '.[docs]'
-	@touch $@
-
-$(SETUP_BENCH): $(SETUP)
-	$(INSTALL) -e '.[bench]'
 	@touch $@
 
 setup: $(SETUP)
@@ -52,8 +47,8 @@ test: lint
 test-slow: $(SETUP)
 	$(BIN)/pytest -m slow
 
-bench: $(SETUP_BENCH)
-	$(PY) -m benchmarks
+bench: $(SETUP)
+	$(PY) -m benchmarks all $(ARGS)
 
 docs: $(SETUP_DOCS)
 	$(BIN)/mkdocs build --strict

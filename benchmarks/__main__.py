@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from benchmarks import defaults as defaults_benchmark
-from benchmarks import defaults_table, quality_table
+from benchmarks import defaults_table, quality_table, speed, speed_tables, speed_targets
+from benchmarks import figures as speed_figures
 from benchmarks import quality as quality_benchmark
 from benchmarks.datasets import DATASETS, NUM_FOLDS, load
+from benchmarks.environments import ROOT, WORK_FOLDER
 from benchmarks.markdown import fill
 from benchmarks.runner import Task, run_tasks
 from benchmarks.store import Store
@@ -18,6 +20,8 @@ from cvgp.errors import CVGPError
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZE = 200
 ALL_DATASETS = ",".join(DATASETS)
+RACE_DATASETS = ",".join(speed.RACE_DATASETS)
+SPEED_PAGE = ROOT / "docs" / "speed.md"
 ALL_FACTORS = ",".join(defaults_benchmark.FACTORS)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -29,6 +33,10 @@ Threads = Annotated[int, typer.Option(min=1)]
 StorePath = Annotated[Path, typer.Option("--store", help="Results; fits that are in it are not run again.")]
 TableOnly = Annotated[bool, typer.Option("--table", help="Run nothing; print the table of what is stored.")]
 Renew = Annotated[bool, typer.Option("--renew", help="Run our own fits again where cvgp's code has changed since.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions, in a store of their own.")]
+SpeedStore = Annotated[
+    Path | None, typer.Option("--store", help="Results; tasks that are in it are not run again. [default: speed.jsonl]")
+]
 Write = Annotated[Path | None, typer.Option(help="With --table: also put it into its place in this page.")]
 
 
@@ -76,6 +84,124 @@ def quality(
         for fold in range(folds):  # the first one tells at which rate the peer is run on the others
             _run(quality_benchmark.tasks(plan, results, [fold]), plan.datasets, results, threads, renew)
     _show(quality_table.report(plan, results), "quality", write)
+
+
+@app.command()
+def step(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Time one training step against GPyTorch's SVGP, and against plain matrix products."""
+    _measure_speed("step", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def prediction(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Time predictions against GPyTorch's SVGP, and imports."""
+    _measure_speed("prediction", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def growth(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Fit exponents to the time against M, B, D and N."""
+    _measure_speed("growth", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def small(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Fit 500 rows with the defaults and with scikit-learn's exact GP."""
+    _measure_speed("small", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def race(
+    datasets: Datasets = RACE_DATASETS,
+    size: Size = speed.RACE_SIZE,
+    budget: Annotated[float, typer.Option(min=1.0, help="Seconds of each peer.")] = speed.RACE_BUDGET,
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: SpeedStore = None,
+    renew: Renew = False,
+) -> None:
+    """Measure quality against seconds, of all peers."""
+    plans = _plans(quick, threads) if quick else speed.full(threads, _names(datasets), size, budget)
+    _measure_speed("race", plans, quick, threads, store, renew)
+
+
+@app.command()
+def large(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Measure seconds and memory of fits on up to ten million rows."""
+    _measure_speed("large", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def figures(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: SpeedStore = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to. [default: docs/images, or .bench with --quick]")
+    ] = None,
+) -> None:
+    """Draw quality against seconds, and seconds against N, M and D, from what is stored."""
+    results = _speed_store(quick, store)
+    folder = folder or (WORK_FOLDER if quick else ROOT / "docs" / "images")
+    for path in speed_figures.draw(_plans(quick, threads), results, folder):
+        print(path)
+
+
+@app.command()
+def report(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: SpeedStore = None,
+    write: Annotated[
+        Path | None, typer.Option(help="The page to fill. [default: docs/speed.md, or none with --quick]")
+    ] = None,
+) -> None:
+    """Print the targets and tables of what is stored, and put them into the documentation."""
+    plans, results = _plans(quick, threads), _speed_store(quick, store)
+    page = write or (None if quick else SPEED_PAGE)
+    _show(speed_targets.report(plans, results), "speed-targets", page)
+    for command in speed.COMMANDS:
+        text = speed_tables.report(plans, results, command)
+        _show(text + _picture(command, page), f"speed-{command}", page)
+
+
+@app.command(name="all")
+def everything(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+    """Run all measurements of speed, draw the figures and fill the tables; an interrupted run goes on where it was."""
+    plans, results = _plans(quick, threads), _speed_store(quick, store)
+    for name in (*plans.small.datasets, *plans.race.datasets):
+        load(name)  # missing data should not wait for their turn
+    for command in speed.COMMANDS:
+        run_tasks(speed.tasks(plans, command), results, threads, renew=renew, warm_up=False)
+    figures(quick=quick, threads=threads, store=store)
+    report(quick=quick, threads=threads, store=store)
+
+
+def _picture(command: str, page: Path | None) -> str:
+    """A reference to the command's picture, if it is there: a page must not refer to what is missing."""
+    name, description = speed_figures.PICTURES.get(command, ("", ""))
+    if page is None or not name or not (page.parent / "images" / name).exists():
+        return ""
+    return f"\n\n![{description}](images/{name})"
+
+
+def _plans(quick: bool, threads: int) -> speed.Plans:
+    return speed.quick(threads) if quick else speed.full(threads)
+
+
+def _speed_store(quick: bool, path: Path | None) -> Store:
+    return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "speed.jsonl"))
+
+
+def _measure_speed(
+    command: str, plans: speed.Plans, quick: bool, threads: int, store: Path | None, renew: bool
+) -> None:
+    results = _speed_store(quick, store)
+    tasks = speed.tasks(plans, command)
+    for name in {str(task.key["dataset"]) for task in tasks if command in ("small", "race")}:
+        load(name)  # a wrong name should not wait for its turn
+    run_tasks(tasks, results, threads, renew=renew, warm_up=False)
+    print(f"\n{speed_tables.report(plans, results, command)}")
 
 
 def _run(tasks: Sequence[Task], datasets: Sequence[str], store: Store, threads: int, renew: bool) -> None:

@@ -18,7 +18,17 @@ from sklearn.model_selection import KFold
 from cvgp.data.scaling import learn_scaling
 from cvgp.errors import InvalidInputError, MissingFileError
 
-__all__ = ["DATASETS", "Split", "fold_split", "load", "random_split"]
+__all__ = [
+    "DATASETS",
+    "Split",
+    "fold_split",
+    "load",
+    "random_split",
+    "standardised",
+    "subset_split",
+    "waves",
+    "waves_split",
+]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -87,7 +97,21 @@ def random_split(name: str, seed: int) -> Split:
     x, y = load(name)
     order = np.random.default_rng(seed).permutation(len(x))
     held_out = len(x) // 5
-    return _split(x, y, order[held_out:], order[:held_out])
+    return standardised(x, y, order[held_out:], order[:held_out])
+
+
+def subset_split(name: str, seed: int, num_rows: int) -> Split:
+    """A random `num_rows` to learn from; all others are scored."""
+    x, y = load(name)
+    order = np.random.default_rng(seed).permutation(len(x))
+    return standardised(x, y, order[:num_rows], order[num_rows:])
+
+
+def waves_split(num_rows: int, num_dims: int, num_test: int) -> Split:
+    """Waves of any length to learn from, with a few rows more to score; not kept in memory."""
+    x, y = waves(num_rows + num_test, num_dims)
+    rows = np.arange(len(x))
+    return standardised(x, y, rows[:num_rows], rows[num_rows:])
 
 
 def fold_split(name: str, fold: int, train_share: float) -> Split:
@@ -99,10 +123,11 @@ def fold_split(name: str, fold: int, train_share: float) -> Split:
     folds = KFold(NUM_FOLDS, shuffle=True, random_state=FOLD_SEED).split(x)
     train, test = list(folds)[fold]
     order = np.random.default_rng(fold).permutation(train)
-    return _split(x, y, order[: round(train_share * len(train))], test)
+    return standardised(x, y, order[: round(train_share * len(train))], test)
 
 
-def _split(x: Array, y: Array, train: Rows, test: Rows) -> Split:
+def standardised(x: Array, y: Array, train: Rows, test: Rows) -> Split:
+    """A split by row numbers, in the units of its training rows."""
     scaling = learn_scaling(x[train], y[train, None])
     x, y = scaling.scale_x(x), scaling.scale_y(y[:, None])[:, 0]
     return Split(x[train], y[train], x[test], y[test])

@@ -8,6 +8,10 @@ from cvgp.errors import FileFormatError, MissingFileError
 
 __all__ = ["fill", "origin", "table"]
 
+PACKAGES = ("torch", "gpytorch", "numpy")
+PEERS = ("gpflow", "tensorflow", "gpboost", "lightgbm")
+"""Known only to the results of these."""
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int) -> str:
     """A Markdown table; after the first `num_text` columns come numbers, aligned to the right."""
@@ -21,11 +25,12 @@ def origin(records: Sequence[Record]) -> str:
         return "No results yet."
     found = [record.provenance for record in records]
     dates = sorted(p["date"][:10] for p in found)
-    packages = ", ".join(f"{name} {_all(p[name] for p in found)}" for name in ("torch", "gpytorch", "numpy"))
+    versions = {name: _all(p[name] for p in found if name in p) for name in (*PACKAGES, *PEERS)}
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     threads = _all(str(record.task["threads"]) for record in records)
     period = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return (
-        f"{len(records)} fits, {period}, on {_all(p['processor'] for p in found)} with {threads} threads; "
+        f"{len(records)} results, {period}, on {_all(p['processor'] for p in found)} with {threads} threads; "
         f"commit {_all(p['commit'] for p in found)}; {packages}."
     )
 

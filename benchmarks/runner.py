@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.datasets import load
 from benchmarks.provenance import now, provenance
-from benchmarks.scores import Metrics
+from benchmarks.scores import Metrics, Outcome
 from benchmarks.store import Record, Store, Value
 from cvgp import CVGPRegressor
 
@@ -23,7 +23,7 @@ class Task(NamedTuple):
     """Something to measure, and everything that decides what comes out."""
 
     key: dict[str, Value]
-    run: Callable[[], Metrics]
+    run: Callable[[], Metrics | Outcome]
     ours: bool = True
     """Whether it is cvgp that is measured, rather than a peer."""
 
@@ -33,19 +33,21 @@ class Task(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in self.key.items() if name != "benchmark")
 
 
-def run_tasks(tasks: Sequence[Task], store: Store, threads: int, *, renew: bool = False) -> None:
+def run_tasks(tasks: Sequence[Task], store: Store, threads: int, *, renew: bool = False, warm_up: bool = True) -> None:
     """Run what the store has no result of; a failed task is tried again.
 
-    With `renew`, so are our own fits that another state of cvgp's code made.
+    With `renew`, so are our own fits that another state of cvgp's code made. Tasks that are measured in processes of
+    their own have no use for a warm-up of this one.
     """
     origin = provenance()
     source = origin["source"] if renew else None
     open_tasks = [task for task in tasks if not _done(task, store.get(task.key), source)]
-    print(f"{len(tasks)} fits, {len(tasks) - len(open_tasks)} of them in {store.path} already", flush=True)
+    print(f"{len(tasks)} tasks, {len(tasks) - len(open_tasks)} of them in {store.path} already", flush=True)
     if not open_tasks:
         return
     with _threads(threads):
-        _warm_up()
+        if warm_up:
+            _warm_up()
         begin = time.perf_counter()
         for number, task in enumerate(open_tasks, 1):
             record = _run(task, origin | {"date": now()})
@@ -65,28 +67,32 @@ def _done(task: Task, record: Record | None, source: str | None) -> bool:
 def _run(task: Task, origin: dict[str, str]) -> Record:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        metrics: Metrics = {}
+        found = Outcome({}, [], {})
         error = ""
         try:
-            metrics = _finite(task.run())
+            answer = task.run()
+            found = answer if isinstance(answer, Outcome) else Outcome(answer, [], {})
+            _check_finite(found.metrics)
         except Exception as failure:  # whatever a method throws, the others still have to be measured
             error = f"{type(failure).__name__}: {failure}"
+            found = Outcome({}, [], {})
     messages = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
-    return Record(task.key, metrics, origin, error, messages)
+    return Record(task.key, found.metrics, origin | found.origin, error, messages, found.trace)
 
 
-def _finite(metrics: Metrics) -> Metrics:
+def _check_finite(metrics: Metrics) -> None:
     wrong = [name for name, value in metrics.items() if not math.isfinite(value)]
     if wrong:
         raise FloatingPointError(f"not finite: {', '.join(wrong)}")
-    return metrics
 
 
 def _summary(record: Record) -> str:
     if record.failed:
         return f"FAILED, {record.error}"
-    names = {"rmse": "RMSE", "log_likelihood": "log-likelihood", "coverage": "coverage", "seconds": "seconds"}
-    return ", ".join(f"{title} {record.metrics[name]:.3f}" for name, title in names.items())
+    titles = {"rmse": "RMSE", "log_likelihood": "log-likelihood", "coverage": "coverage", "seconds": "seconds"}
+    if "rmse" not in record.metrics:
+        titles = {name: name.replace("_", " ") for name in record.metrics}
+    return ", ".join(f"{title} {record.metrics[name]:.4g}" for name, title in titles.items())
 
 
 @contextmanager

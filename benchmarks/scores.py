@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,22 @@ from numpy.typing import NDArray
 from benchmarks.datasets import Split
 from cvgp.metrics import coverage, mean_log_density, rmse
 
-__all__ = ["Fit", "Fitted", "Metrics", "measure"]
+__all__ = ["Fit", "Fitted", "Metrics", "Outcome", "measure", "score"]
 
 Array = NDArray[np.float64]
 Metrics = dict[str, float]
 
 LEVEL = 0.9
+
+
+class Outcome(NamedTuple):
+    """What a measurement gives beyond its numbers."""
+
+    metrics: Metrics
+    trace: list[Metrics]
+    """The same numbers on the way, for what was looked at more than once."""
+    origin: dict[str, str]
+    """Provenance that only the one who measured knows: versions of a peer, its precision."""
 
 
 class Fitted(Protocol):
@@ -39,14 +49,15 @@ def measure(fit: Fit, split: Split) -> Metrics:
     begin = time.perf_counter()
     fitted = fit(split.x, split.y)
     seconds = time.perf_counter() - begin
-    mean, sd = fitted.predict(split.x_test)
-    y = split.y_test
+    scores = score(split.y_test, *fitted.predict(split.x_test))
+    return scores | {"seconds": seconds, "iterations": float(fitted.num_iter), "noise": fitted.noise}
+
+
+def score(y: Array, mean: Array, sd: Array) -> Metrics:
+    """How good predictions of standardised targets are."""
     return {
         "rmse": rmse(y, mean),
         "log_likelihood": mean_log_density(y, mean, sd),
         "coverage": coverage(y, mean, sd, LEVEL),
         "constant_log_likelihood": mean_log_density(y, np.zeros_like(y), np.ones_like(y)),
-        "seconds": seconds,
-        "iterations": float(fitted.num_iter),
-        "noise": fitted.noise,
     }

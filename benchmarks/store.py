@@ -24,6 +24,8 @@ class Record:
     provenance: dict[str, str]
     error: str = ""
     warnings: list[str] = field(default_factory=list)
+    trace: list[Metrics] = field(default_factory=list)
+    """Numbers on the way, for what was looked at more than once."""
 
     @property
     def failed(self) -> bool:
@@ -48,6 +50,11 @@ class Store:
     def get(self, task: dict[str, Value]) -> Record | None:
         """The last record of a task, or None."""
         return self._latest.get(_key(task))
+
+    def finished(self, task: dict[str, Value]) -> Record | None:
+        """The last record of a task, if it did not fail."""
+        record = self.get(task)
+        return None if record is None or record.failed else record
 
     def append(self, record: Record) -> None:
         """Write a record, whole or, if the process dies meanwhile, not at all."""

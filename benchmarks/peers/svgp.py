@@ -10,18 +10,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ZeroMean
 from gpytorch.mlls import VariationalELBO
-from gpytorch.models import ApproximateGP
-from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.utils.errors import NanError, NotPSDError
 from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.beginning import begin
+from benchmarks.peers.gpytorch_models import LEAST_START_NOISE, SVGP
 from cvgp.data.memory import MemorySource
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.adam import AdamState, minimise_adam, one_cycle
@@ -33,26 +29,13 @@ Array = NDArray[np.float64]
 
 LEARNING_RATES = (0.01, 0.03, 0.1)
 BATCH_SIZE = 512
-LEAST_START_NOISE = 2e-4
-"""Twice GPyTorch's noise floor, since nothing can be learned from the floor itself."""
 CHUNK_ROWS = 2048
-
-
-class _SVGP(ApproximateGP):  # type: ignore[misc]
-    def __init__(self, inducing: Tensor, kernel: Kernel) -> None:
-        distribution = CholeskyVariationalDistribution(len(inducing))
-        super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))
-        self.mean = ZeroMean()
-        self.kernel = kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        return MultivariateNormal(self.mean(x), self.kernel(x))
 
 
 class FittedSVGP:
     """Predictions of a trained SVGP; its data were standardised beforehand."""
 
-    def __init__(self, model: _SVGP, likelihood: GaussianLikelihood, num_iter: int) -> None:
+    def __init__(self, model: SVGP, likelihood: GaussianLikelihood, num_iter: int) -> None:
         self.model = model.eval()
         self.likelihood = likelihood.eval()
         self.num_iter = num_iter
@@ -87,7 +70,7 @@ def svgp(
         first = begin(x, y, kernel=kernel, ard=ard, size=size, seed=seed, watch=Watch())
         ours = first.model
         source = MemorySource(torch.as_tensor(x), torch.as_tensor(y)).to(dtype)
-        model = _SVGP(ours.X_c.detach(), ours.kernel).to(dtype)
+        model = SVGP(ours.X_c.detach(), ours.kernel).to(dtype)
         likelihood = GaussianLikelihood().to(dtype)
         likelihood.noise = max(ours.noise.item(), LEAST_START_NOISE)
         objective = VariationalELBO(likelihood, model, num_data=source.num_rows)

@@ -1,0 +1,57 @@
+"""GPBoost's Vecchia approximation.
+
+Its optimiser has no callback, so the fit goes on in parts: each starts from the covariance parameters of the one
+before it and may take twice as many iterations, as far as the budget allows, until the likelihood stands still.
+"""
+
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import gpboost
+import numpy as np
+
+from benchmarks.peers.protocol import Array, Job, run
+
+FIRST_ITERATIONS = 5
+LEAST_GAIN = 0.01
+"""Nats by which a part must raise the likelihood of all rows for another to follow."""
+
+
+def vecchia(job: Job) -> Mapping[str, float | str]:
+    """A Matern kernel with one lengthscale a column, and GPBoost's default number of neighbours."""
+    job.restart()
+    model = gpboost.GPModel(
+        gp_coords=job.x,
+        cov_function="matern_ard",
+        cov_fct_shape={"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}[job.settings["kernel"]],
+        gp_approx="vecchia",
+        likelihood="gaussian",
+        seed=0,
+        num_parallel_threads=job.settings["threads"],
+    )
+    start = np.concatenate([np.atleast_1d(job.data[name]) for name in ("noise", "outputscale", "lengthscales")])
+    done, allowed, last = 0, FIRST_ITERATIONS, np.inf
+    while True:
+        begin = job.seconds
+        model.fit(job.y, params={"init_cov_pars": start, "maxit": allowed})
+        done += allowed
+        each = (job.seconds - begin) / allowed
+        start = np.asarray(model.get_cov_pars(), dtype=np.float64).ravel()
+        gain, last = last - model.get_current_neg_log_likelihood(), model.get_current_neg_log_likelihood()
+        allowed = min(2 * allowed, int((job.budget - job.seconds) / each))
+        if gain < LEAST_GAIN or allowed < 1:
+            break
+        job.check(lambda x: _predict(model, x))
+    job.record(lambda x: _predict(model, x))
+    return {"iterations": done, "precision": "float64"}
+
+
+def _predict(model: gpboost.GPModel, x: Array) -> tuple[Array, Array]:
+    found = model.predict(gp_coords_pred=x, predict_var=True, predict_response=True)
+    return found["mu"], np.sqrt(found["var"])
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    run({"vecchia": vecchia}, {"gpboost": version("gpboost")})
