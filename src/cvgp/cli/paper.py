@@ -176,7 +176,6 @@ def _plan(
     chosen: Experiment, preset: str, datasets: str | None, methods: str | None, sizes: str | None, folds: int | None
 ) -> Plan:
     from cvgp.paper.baselines import method_class
-    from cvgp.paper.datasets import check_name
     from cvgp.paper.experiments import Plan
     from cvgp.paper.protocol import find_preset
 
@@ -185,11 +184,18 @@ def _plan(
     return Plan(
         chosen.name,
         settings,
-        usual.datasets if datasets is None else tuple(check_name(name) for name in _words(datasets)),
+        usual.datasets if datasets is None else tuple(_dataset(name, usual.datasets) for name in _words(datasets)),
         usual.methods if methods is None else tuple(method_class(name).name for name in _words(methods)),
         usual.sizes if sizes is None else tuple(_whole(word) for word in _words(sizes)),
         usual.folds if folds is None else folds,
     )
+
+
+def _dataset(name: str, usual: tuple[str, ...]) -> str:
+    """A data set of the paper, or one that the experiment makes itself."""
+    from cvgp.paper.datasets import check_name
+
+    return name if name in usual else check_name(name)
 
 
 def _words(text: str) -> list[str]:

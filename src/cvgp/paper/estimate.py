@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from cvgp.coreset import Coreset
-from cvgp.paper.baselines import Recipe, Start, method_class
+from cvgp.paper.baselines import Recipe, method_class
+from cvgp.paper.baselines.start import plain_start
 from cvgp.paper.experiments.base import Plan, recipe_of
 from cvgp.paper.protocol import Split, fold
 from cvgp.paper.store import Key
-from cvgp.training.begin import starting_kernel
 
 __all__ = ["estimate_seconds"]
 
@@ -44,9 +41,7 @@ def estimate_seconds(plan: Plan, keys: Sequence[Key]) -> float:
 
 def _seconds_a_step(method: str, size: int, split: Split, recipe: Recipe) -> float:
     """Between the second and the last of a few steps, from a start that costs nothing."""
-    rows = np.random.default_rng(0).permutation(len(split.y))[:size]
-    coreset = Coreset(split.x[rows], split.y[rows], np.full(len(rows), len(split.y) / len(rows)))
-    start = Start(starting_kernel("rbf", split.x.shape[1], ard=False), 0.1, coreset)
+    start = plain_start(split.x, split.y, size)
     cls = method_class(method)
     count = PROBE_STEPS if cls.stochastic else 2
     short = replace(recipe, steps=count, epochs=None, evaluations=count, patience=None, full_batch="lbfgs")

@@ -15,7 +15,7 @@ from cvgp.initialise import initial_coreset
 from cvgp.training.begin import begin_model, starting_kernel
 from cvgp.training.watch import Watch
 
-__all__ = ["Start", "common_start", "random_start"]
+__all__ = ["Start", "common_start", "plain_start", "random_start"]
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,13 @@ def common_start(
     prior = starting_kernel(kernel, x.shape[1], ard=ard)
     model = begin_model(source, prior, ZeroMean(), np.random.default_rng(seed), Watch(), size=size)
     return Start(model.kernel.requires_grad_(True), model.noise.item(), model.coreset)
+
+
+def plain_start(x: Array, y: Array, size: int) -> Start:
+    """Some of the rows and a typical kernel, at no cost: for measuring steps, not for learning."""
+    rows = np.random.default_rng(0).permutation(len(y))[:size]
+    coreset = Coreset(x[rows], y[rows], np.full(len(rows), len(y) / len(rows)))
+    return Start(starting_kernel("rbf", x.shape[1], ard=False), 0.1, coreset)
 
 
 def random_start(start: Start, x: Array, y: Array, seed: int) -> Start:

@@ -7,7 +7,20 @@ from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results
 
 __all__ = ["EXPERIMENTS", "Defaults", "Experiment", "Plan", "Results", "find_experiment"]
 
-EXPERIMENTS = ("predictive",)
+EXPERIMENTS = (
+    "predictive",
+    "evolution",
+    "gaps",
+    "robustness",
+    "interpolation",
+    "posterior1d",
+    "density2d",
+    "weights",
+    "complexity",
+    "stability",
+    "features",
+    "optimum",
+)
 
 
 def find_experiment(name: str) -> Experiment:

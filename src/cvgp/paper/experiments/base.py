@@ -13,7 +13,9 @@ from cvgp.paper.store import Key, Outcome, Record, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Defaults", "Experiment", "Plan", "Results", "base_key", "build", "product_keys", "recipe_of"]
+__all__ = ["Defaults", "Experiment", "Plan", "Results", "base_key", "build", "product_keys", "recipe_of", "rows_of"]
+
+OWN_SETTINGS = ("steps", "epochs", "schedule", "dtype")
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,15 @@ def recipe_of(key: Key) -> Recipe:
     settings: dict[str, Any] = {
         name.removeprefix("recipe_"): value for name, value in key.items() if name.startswith("recipe_")
     }
+    # What an experiment changes in the preset's recipe stands in its keys without the prefix.
+    settings |= {name: key[name] for name in OWN_SETTINGS if name in key}
     rate = key.get("learning_rate")
     return Recipe(**settings) if rate is None else Recipe(learning_rate=float(rate), **settings)
+
+
+def rows_of(key: Key) -> int | None:
+    """How many rows of its data set a task uses; None for all."""
+    return None if key["rows"] is None else int(key["rows"])
 
 
 def build(key: Key, **changes: Any) -> Baseline:

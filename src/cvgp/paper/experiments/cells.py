@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import mean, variance
+from statistics import mean, median, variance
 from typing import TYPE_CHECKING, NamedTuple
 
 from scipy import stats
@@ -153,13 +153,12 @@ def _boxes(ax: Axes, found: Sequence[Cell], name: str) -> None:
 
 def _limit(ax: Axes, found: Sequence[Cell], name: str) -> None:
     """Keep one system that is far off from squeezing all others into a line; what lies outside is named."""
-    means = sorted((_mean(cell.scores(name)), cell.label) for cell in found)
-    values = [v for cell in found for v in cell.scores(name) if v == v]
-    centre = means[len(means) // 2][0]
-    reach = 4.0 * max(stats.median_abs_deviation([m for m, _ in means]), 0.02)
-    low, high = max(min(values), centre - reach), min(max(values), centre + reach)
-    outside = [f"{text}: {value:.2f}" for value, text in means if not low <= value <= high]
-    margin = 0.08 * (high - low or 1.0)
-    ax.set_ylim(low - margin, high + margin)
+    means = {cell.label: _mean(cell.scores(name)) for cell in found}
+    centre = median(means.values())
+    reach = 5.0 * max(float(stats.median_abs_deviation(list(means.values()))), 0.02)
+    inside = [v for cell in found if abs(means[cell.label] - centre) <= reach for v in cell.scores(name) if v == v]
+    margin = 0.06 * (max(inside) - min(inside) or 1.0)
+    ax.set_ylim(min(inside) - margin, max(inside) + margin)
+    outside = [f"{text}: {value:.2f}" for text, value in means.items() if abs(value - centre) > reach]
     if outside:
-        ax.text(0.02, 0.02, "off the scale\n" + "\n".join(outside), transform=ax.transAxes, fontsize=7, va="bottom")
+        ax.text(0.03, 0.03, "off the scale\n" + "\n".join(outside), transform=ax.transAxes, fontsize=7, va="bottom")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build
+from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.cells import Cell, box_plots, cells, paired_table, score_table
 from cvgp.paper.experiments.rates import tuned_keys
 from cvgp.paper.protocol import Preset, fold
@@ -88,7 +88,7 @@ def _defaults(preset: Preset) -> Defaults:
 
 def run_fold(key: Key) -> Outcome:
     """Fit on the training rows of a fold; score its validation and test rows."""
-    split = fold(str(key["dataset"]), int(key["fold"] or 0), _rows(key))
+    split = fold(str(key["dataset"]), int(key["fold"] or 0), rows_of(key))
     model = build(key).fit(split.x, split.y, validation=split.validation)
     validation = score(model, *split.validation)
     return Outcome(
@@ -101,10 +101,6 @@ def run_fold(key: Key) -> Outcome:
             "float64": float("64" in str(model.dtype)),
         }
     )
-
-
-def _rows(key: Key) -> int | None:
-    return None if key["rows"] is None else int(key["rows"])
 
 
 def _table(results: Results) -> str:
