@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.paper.baselines import Baseline
+from cvgp.paper.baselines import Baseline, Start
 from cvgp.paper.baselines.start import plain_start
 from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key, build, recipe_of
 from cvgp.paper.figures import grid, line_style, shared_legend
@@ -71,7 +71,7 @@ def _data(num_rows: int) -> tuple[Array, Array]:
     return x, np.sin(x).sum(axis=1) / np.sqrt(INPUTS) + 0.3 * rng.standard_normal(num_rows)
 
 
-def peak_bytes(model: Baseline, x: Array, y: Array, start: object) -> int:
+def peak_bytes(model: Baseline, x: Array, y: Array, start: Start) -> int:
     """The most memory that the last step of a short fit holds beyond what was there before it, by torch's own count."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -87,11 +87,11 @@ def peak_bytes(model: Baseline, x: Array, y: Array, start: object) -> int:
             recorder.stop()
             running[0] = False
 
-    model.fit(x, y, start=start, on_step=watch)  # type: ignore[arg-type]
+    model.fit(x, y, start=start, on_step=watch)
     if running[0]:
         recorder.stop()
-    kineto = recorder.profiler.kineto_results  # type: ignore[union-attr]
-    changes = [event for event in kineto.events() if event.name() == "[memory]"]
+    profiler: Any = recorder.profiler  # torch has no public way to the single allocations
+    changes = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
     held = np.cumsum([event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns())])
     return int(held.max()) if len(held) else 0
 
@@ -113,8 +113,8 @@ def _table(results: Results) -> str:
         for r in records
     ]
     note = (
-        f"{INPUTS} inputs; SVGP and CVGP take batches of {results.preset.recipe.batch_size}, SparseGP a pass over all rows "
-        "with its gradient. Bytes are what torch allocates at the peak of a step."
+        f"{INPUTS} inputs; SVGP and CVGP take batches of {results.preset.recipe.batch_size}, SparseGP a pass over "
+        "all rows with its gradient. Bytes are what torch allocates at the peak of a step."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=1), note, origin(results)])
 

@@ -169,11 +169,11 @@ def _table(results: Results) -> str:
             mean, sd, truth = (float(arrays[name][i]) for name in ("mean", "sd", "truth"))
             what = [str(r.task["dataset"]), str(r.task["kernel"]), str(arrays["names"][i])]
             rows.append([*what, number(mean, "+.3f"), number(sd), number(abs(mean) / sd, ".1f"), number(truth, "+.3f")])
-    header = ["set", "kernel", "input", "effect", "sd", "|effect| / sd", "true effect"]
+    header = ["set", "kernel", "input", "effect", "sd", "effect / sd", "true effect"]
     notes = "; ".join(f"`{name}`: {text}" for name, text in GENERATED.items())
     about = (
-        "Linear kernel: the coefficient of the standardised input. Random features: the root mean square slope of f along "
-        f"the input, which is never negative and not zero even for an input without effect. {notes}."
+        "Linear kernel: the coefficient of the standardised input. Random features: the root mean square slope of f "
+        f"along the input, which is never negative and not zero even for an input without effect. {notes}."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=3), about, origin(results)])
 

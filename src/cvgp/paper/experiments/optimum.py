@@ -90,7 +90,7 @@ def _full_matrix_bound(sparse: SparseGP) -> float:
         squares = (batch.y - f_mean).square() + f_var
         expected -= 0.5 * (squares / noise + torch.log(torch.tensor(2.0 * torch.pi * noise))).sum().item()
     kl = 0.5 * (S.trace() + mean.square().sum() - len(mean) - torch.linalg.slogdet(S).logabsdet)
-    return expected - kl.item()
+    return float(expected - kl.item())
 
 
 def _table(results: Results) -> str:
@@ -111,8 +111,8 @@ def _table(results: Results) -> str:
                 rows.append([dataset, str(size), *cells, loss])
     header = ["set", "M", *columns, "SparseGP less diagonal"]
     note = (
-        "Nats a point, all with the kernel, noise and inputs that SparseGP learned. Full Sigma: the bound of the coreset "
-        "posterior with the paper's Sigma*, summed term by term. Diagonal: the best weights and pseudo-outputs. Equal "
+        "Nats a point, all with the kernel, noise and inputs that SparseGP learned. Full Sigma: the bound of the "
+        "coreset posterior with the paper's Sigma*, summed term by term. Diagonal: the best weights and pseudo-outputs. Equal "
         "weights: N / M each, with the best pseudo-outputs for them."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=1), note, origin(results)])

@@ -212,7 +212,7 @@ def _panel(ax: Axes, results: Results, record: Record) -> Any:
     ax.plot(x, mean, color="black", lw=1.0, label="mean")
     if "x_inducing" not in arrays:
         return None
-    where = {"s": 14, "ec": "black", "lw": 0.4, "zorder": 3, "label": "inducing or pseudo-points"}
+    where: dict[str, Any] = {"s": 14, "ec": "black", "lw": 0.4, "zorder": 3, "label": "inducing or pseudo-points"}
     if "weight" not in arrays:
         ax.scatter(arrays["x_inducing"], arrays["y_inducing"], color="white", **where)
         return None
