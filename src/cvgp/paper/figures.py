@@ -61,7 +61,8 @@ def grid(rows: int, columns: int, size: tuple[float, float] = (3.0, 2.6), **opti
 
 
 def shared_legend(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all axes, below them."""
+    """One legend for all axes, below them, with as many columns as fit."""
+    columns = min(columns, max(int(figure.get_figwidth() / 2.0), 1))
     found: dict[str, Any] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()

@@ -25,6 +25,8 @@ def run_task(key: Key, threads: int, folder: str) -> None:
     error, has_arrays = "", False
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(threads):
         warnings.simplefilter("always")
+        # They are about the interfaces of libraries, not about results.
+        warnings.simplefilter("ignore", DeprecationWarning)
         try:
             outcome = find_experiment(str(key["experiment"])).run(key)
             metrics = _finite(outcome.metrics)

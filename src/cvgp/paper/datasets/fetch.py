@@ -10,7 +10,7 @@ from typing import Protocol
 from urllib.request import Request, urlopen
 
 from cvgp.data.atomic import atomic_write
-from cvgp.errors import CVGPError, FileFormatError
+from cvgp.errors import FileAccessError, FileFormatError
 
 __all__ = ["DownloadError", "check_recorded", "checksum_path", "fetch"]
 
@@ -18,7 +18,7 @@ TIMEOUT = 30.0
 BLOCK = 1 << 16
 
 
-class DownloadError(CVGPError, OSError):
+class DownloadError(FileAccessError):
     """An address that cannot be reached, or that sends something else than expected."""
 
 

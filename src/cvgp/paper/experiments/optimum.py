@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,7 @@ def _full_matrix_bound(sparse: SparseGP) -> float:
         f_mean = psi.mT @ mean
         f_var = diagonal(model.kernel, batch.x) - psi.square().sum(0) + (psi * (S @ psi)).sum(0)
         squares = (batch.y - f_mean).square() + f_var
-        expected -= 0.5 * (squares / noise + torch.log(torch.tensor(2.0 * torch.pi * noise))).sum().item()
+        expected -= 0.5 * (squares / noise + math.log(2.0 * math.pi * noise)).sum().item()
     kl = 0.5 * (S.trace() + mean.square().sum() - len(mean) - torch.linalg.slogdet(S).logabsdet)
     return float(expected - kl.item())
 
@@ -112,8 +113,8 @@ def _table(results: Results) -> str:
     header = ["set", "M", *columns, "SparseGP less diagonal"]
     note = (
         "Nats a point, all with the kernel, noise and inputs that SparseGP learned. Full Sigma: the bound of the "
-        "coreset posterior with the paper's Sigma*, summed term by term. Diagonal: the best weights and pseudo-outputs. Equal "
-        "weights: N / M each, with the best pseudo-outputs for them."
+        "coreset posterior with the paper's Sigma*, term by term. Diagonal: the best weights and pseudo-outputs. "
+        "Equal weights: N / M each, with the best pseudo-outputs for them."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=1), note, origin(results)])
 

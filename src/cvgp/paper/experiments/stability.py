@@ -163,7 +163,7 @@ def _figures(results: Results) -> Mapping[str, Figure]:
             ax = axes[row][column]
             for record in results.where(matrix=name, precision=precision):
                 broken = (results.arrays(record)["jitter"] > 0.0).mean(axis=(0, 3))  # [noise, lengthscale]
-                image = ax.imshow(broken, cmap="cividis_r", vmin=0, vmax=1, aspect="auto")
+                image = ax.imshow(broken, cmap="Blues", vmin=0, vmax=1, aspect="auto")
                 for (i, j), value in np.ndenumerate(broken):
                     ax.text(
                         j, i, f"{value:.0%}", ha="center", va="center", fontsize=6, color="w" if value > 0.5 else "k"
