@@ -107,6 +107,11 @@ def test_data_sets_are_listed_with_size_place_licence_and_citation(
     assert next(line for line in lines if line.startswith("synthetic4")).split()[1:4] == ["1000", "x", "2"]
 
 
+@pytest.mark.parametrize("command", ["list", "datasets", "run", "table", "figure"])
+def test_every_command_has_help(command: str) -> None:
+    assert f"Usage: cvgp paper {command}" in run(command, "--help").stdout
+
+
 def test_experiments_are_listed() -> None:
     listed = run("list").stdout
     assert all(name in listed for name in EXPERIMENTS)

@@ -11,6 +11,7 @@ import pytest
 
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
 from cvgp.paper.baselines import Recipe
+from cvgp.paper.board import Board
 from cvgp.paper.datasets import load
 from cvgp.paper.experiments import Defaults, Experiment, Plan, Results, find_experiment
 from cvgp.paper.experiments.base import base_key, build, product_keys, recipe_of
@@ -237,6 +238,24 @@ def test_a_finished_task_is_skipped_and_a_failed_one_tried_again(odd: Any, tmp_p
 
 
 # Reports
+
+
+def test_the_board_counts_finished_failed_and_waiting_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path, "predictive")
+    board = Board(store, "grid")
+    keys = product_keys(plan(("CVGP",)))
+    with board:
+        board.expect(keys)
+        for number, (key, error) in enumerate(zip(keys, ("", "ValueError: no", None), strict=True), 1):
+            if error is not None:
+                store.append(Record(key, {"rmse": 0.5}, 2.0, ORIGIN, error=error), {})
+                board.show(Record(key, {"rmse": 0.5}, 2.0, ORIGIN, error=error), number, len(keys))
+    assert board.rows() == [["synthetic1 CVGP", "1", "1", "1", "2.0"]]
+    assert board.table("title").row_count == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[1/3, ")
+    assert lines[0].endswith("synthetic1 CVGP 5 0: rmse 0.5 (2.0 s)")
+    assert "FAILED, ValueError: no" in lines[1]
 
 
 def test_mean_and_standard_error() -> None:

@@ -13,14 +13,17 @@ from typer.core import TyperCommand
 from cvgp.cli.console import note, print_table
 
 if TYPE_CHECKING:
+    from cvgp.paper.board import Board
     from cvgp.paper.experiments import Experiment, Plan, Results
-    from cvgp.paper.store import Key, Record, Store
+    from cvgp.paper.store import Key
 
 __all__ = ["paper"]
 
 paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper: its data, tables and figures.")
 
 SEVERAL = ("--datasets", "--methods", "--sizes")
+ESTIMATED = ("predictive", "robustness")
+"""The long ones, made of fits alone: their time is estimated before they start."""
 
 
 class SeveralValues(TyperCommand):
@@ -98,6 +101,7 @@ def run(
     store: StoreFolder = DEFAULT_STORE,
 ) -> None:
     """Run an experiment; what is in the store already is skipped, so that an interrupted run goes on."""
+    from cvgp.paper.board import Board
     from cvgp.paper.experiments import find_experiment
     from cvgp.paper.runner import run_plan
     from cvgp.paper.store import Store
@@ -107,19 +111,19 @@ def run(
     _check_data(plan)
     results = Store(store, experiment)
     each = threads or max((os.cpu_count() or 1) // jobs, 1)
-    board = _Board(results)
-    summary = run_plan(
-        chosen,
-        plan,
-        results,
-        jobs=jobs,
-        threads=each,
-        time_limit=time_limit or plan.preset.time_limit,
-        report=board.show,
-        announce=lambda keys: _announce(plan, keys, jobs),
-    )
+    with Board(results, preset) as board:
+        summary = run_plan(
+            chosen,
+            plan,
+            results,
+            jobs=jobs,
+            threads=each,
+            time_limit=time_limit or plan.preset.time_limit,
+            report=board.show,
+            announce=lambda keys, first: _announce(plan, keys, jobs, board, first=first),
+        )
     note(f"{summary.ran} tasks run, {summary.failed} of them failed, {summary.skipped} in {results.path} already.")
-    board.print_summary(plan)
+    print_table(["tasks in the store", "done", "failed", "waiting", "mean seconds"], board.rows())
     if summary.failed:
         raise typer.Exit(1)
 
@@ -217,42 +221,12 @@ def _check_data(plan: Plan) -> None:
             obtain(name)
 
 
-def _announce(plan: Plan, keys: Sequence[Key], jobs: int) -> None:
+def _announce(plan: Plan, keys: Sequence[Key], jobs: int, board: Board, *, first: bool) -> None:
     from cvgp.paper.estimate import estimate_seconds
 
-    note(f"{plan.experiment}, preset {plan.preset.name}: {len(keys)} tasks to begin with, {jobs} at a time.")
-    if plan.experiment in ("predictive", "robustness") and plan.preset.name != "smoke" and keys:
-        minutes = estimate_seconds(plan, keys) / jobs / 60
-        note(f"By the time that a few steps of each system take here, about {minutes:.0f} minutes.")
-
-
-class _Board:
-    """Progress: a table that renews itself on a terminal, a line a task in a log."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.seconds = 0.0
-
-    def show(self, record: Record, done: int, known: int) -> None:
-        """Tell of a task that has ended."""
-        self.seconds += record.seconds
-        parts = [str(record.task[n]) for n in ("dataset", "method", "size", "fold") if record.task.get(n) is not None]
-        outcome = f"FAILED, {record.error}" if record.failed else _brief(record)
-        note(f"[{done}/{known}] {' '.join(parts)}: {outcome} ({record.seconds:.1f} s)")
-
-    def print_summary(self, plan: Plan) -> None:
-        """Finished and failed tasks by data set and system."""
-        counts: dict[tuple[str, str], list[float]] = {}
-        for record in self.store:
-            if record.task.get("preset") == plan.preset.name:
-                cell = str(record.task.get("dataset", "")), str(record.task.get("method", ""))
-                row = counts.setdefault(cell, [0, 0, 0.0])
-                row[int(record.failed)] += 1
-                row[2] += record.seconds
-        rows = [[f"{d} {m}", str(int(n[0])), str(int(n[1])), f"{n[2]:.0f}"] for (d, m), n in counts.items()]
-        print_table(["tasks in the store", "done", "failed", "seconds"], rows)
-
-
-def _brief(record: Record) -> str:
-    shown = list(record.metrics.items())[:3]
-    return ", ".join(f"{name} {value:.4g}" for name, value in shown if value is not None)
+    if first:
+        note(f"{plan.experiment}, preset {plan.preset.name}: {len(keys)} tasks to begin with, {jobs} at a time.")
+        if plan.experiment in ESTIMATED and plan.preset.name != "smoke" and keys:
+            minutes = estimate_seconds(plan, keys) / jobs / 60
+            note(f"By the time that a few steps of each system take here, about {minutes:.0f} minutes.")
+    board.expect(keys)

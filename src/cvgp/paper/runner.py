@@ -28,6 +28,9 @@ PRELOAD = ["cvgp.paper.worker", "cvgp.paper.baselines", "sklearn.cluster", "torc
 Report = Callable[[Record, int, int], None]
 """Told each record with the numbers of tasks that are finished and that are known so far."""
 
+Announce = Callable[[Sequence[Key], bool], None]
+"""Told the tasks of each round before they run, and whether it is the first."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -55,7 +58,7 @@ def run_plan(
     threads: int,
     time_limit: float,
     report: Report,
-    announce: Callable[[Sequence[Key]], None] = lambda keys: None,
+    announce: Announce = lambda keys, first: None,
 ) -> Summary:
     """Run what the store has no result of, up to `jobs` at a time; a task that failed earlier is tried again once.
 
@@ -66,11 +69,12 @@ def run_plan(
     while True:
         keys = experiment.keys(plan, store)
         fresh = [key for key in keys if not store.done(key) and json.dumps(key) not in tried]
-        if not tried:
+        first = not tried
+        if first:
             skipped = len(keys) - len(fresh)
-            announce(fresh)
         if not fresh:
             return Summary(ran, failed, skipped)
+        announce(fresh, first)
         tried.update(json.dumps(key) for key in fresh)
         waiting, running = list(reversed(fresh)), list[_Running]()
         try:
