@@ -17,7 +17,7 @@ from cvgp.linalg import inverse_lower, safe_cholesky
 from cvgp.paper.baselines import ExactGP, SparseGP, Start
 from cvgp.paper.baselines.base import CHUNK_ROWS
 from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
-from cvgp.paper.figures import grid
+from cvgp.paper.figures import grid, shared_legend
 from cvgp.paper.protocol import Preset, exact_is_possible, fold
 from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.store import Key, Outcome, Store
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT"]
+
+SMALLEST = 1e-8
+"""Differences below this are rounding, and are drawn at it."""
 
 
 def _defaults(preset: Preset) -> Defaults:
@@ -121,7 +124,7 @@ def _table(results: Results) -> str:
 
 def _figures(results: Results) -> Mapping[str, Figure]:
     datasets = results.values("dataset")
-    figure, axes = grid(1, 1, size=(6.0, 3.4))
+    figure, axes = grid(1, 1, size=(8.0, 3.6))
     ax = axes[0][0]
     bars = {
         "full Sigma": ("full", "#009E73", None),
@@ -133,14 +136,14 @@ def _figures(results: Results) -> Mapping[str, Figure]:
         heights = []
         for dataset, size in places:
             found = results.where(dataset=dataset, size=size)
-            losses = [max(r.number("sparse") - r.number(name), 1e-8) for r in found]
+            losses = [max(r.number("sparse") - r.number(name), SMALLEST) for r in found]
             heights.append(sum(losses) / len(losses) if losses else float("nan"))
         x = [i + 0.27 * (offset - 1) for i in range(len(places))]
         ax.bar(x, heights, width=0.25, color=color, hatch=hatch, edgecolor="white", label=title)
     ax.set_xticks(range(len(places)), [f"{d}\nM = {m}" for d, m in places], fontsize=8)
-    ax.set(yscale="log", ylabel="below SparseGP's bound,\nnats a point", ylim=(5e-9, None))
+    ax.set(yscale="log", ylabel="below SparseGP's bound,\nnats a point", ylim=(SMALLEST / 2, None))
     ax.grid(axis="y", alpha=0.3)
-    ax.legend(fontsize=8)
+    shared_legend(figure, [ax])
     return {"optimum": figure}
 
 
