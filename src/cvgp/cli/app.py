@@ -11,6 +11,7 @@ from cvgp.cli.evaluate import evaluate
 from cvgp.cli.fit import fit
 from cvgp.cli.guard import GuardedGroup
 from cvgp.cli.info import info
+from cvgp.cli.paper import paper
 from cvgp.cli.plot import plot
 from cvgp.cli.predict import predict
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 for command in (fit, predict, evaluate, coreset, info, plot, demo):
     app.command()(command)
+app.add_typer(paper, name="paper")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,228 @@
+"""`posterior1d`: what the posteriors of all systems look like on synthetic 1, 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.paper.baselines import METHODS, Inducing
+from cvgp.paper.datasets import truth
+from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, rows_of
+from cvgp.paper.figures import STYLES, grid
+from cvgp.paper.protocol import Preset, Split, fold
+from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.scores import score
+from cvgp.paper.store import Key, Metrics, Outcome, Record, Store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENT", "QUICK_STEPS", "quick_keys"]
+
+Array = NDArray[np.float64]
+
+QUICK_STEPS = 1000
+"""The synthetic sets have 1000 rows and one or two inputs: half of the fair budget is enough."""
+GRID = 220
+BEYOND = 0.45
+"""How far the grid reaches beyond the data on either side, as a share of their range."""
+NOISY = (1.0, 2.0)
+"""Where the paper looks at synthetic 3."""
+
+
+def _defaults(preset: Preset) -> Defaults:
+    methods = ("ExactGP", "SparseGP", "SVGP", "PPGPR", "CVGP", "RandomCVGP")
+    if preset.name == "smoke":
+        return Defaults(("synthetic3",), methods, (8,), folds=1)
+    return Defaults(("synthetic1", "synthetic2", "synthetic3"), methods, (100,))
+
+
+def quick_keys(plan: Plan, store: Store) -> list[Key]:
+    """Every data set, method and fold, with fewer steps where the preset counts in steps."""
+    steps = plan.preset.recipe.steps
+    own: Key = {} if steps is None else {"steps": min(steps, QUICK_STEPS)}
+    return [key | own for key in product_keys(plan)]
+
+
+def _run(key: Key) -> Outcome:
+    dataset = str(key["dataset"])
+    split = fold(dataset, int(key["fold"] or 0), rows_of(key))
+    model = build(key).fit(split.x, split.y, validation=split.validation)
+    back = split.scaling
+    x_train = back.unscale_x(split.x)
+    low, high = x_train.min(), x_train.max()
+    reach = BEYOND * (high - low)
+    points = np.linspace(low - reach, high + reach, GRID)[:, None]
+    found = model.predict(back.scale_x(points))
+    scale = float(back.y_scale[0])
+    inducing = model.inducing()
+    f_test = truth[dataset](back.unscale_x(split.x_test))
+    mean_test = back.unscale_y(model.predict(split.x_test).mean[:, None])[:, 0]
+    arrays: dict[str, Any] = {
+        "x": points[:, 0],
+        "mean": back.unscale_y(found.mean[:, None])[:, 0],
+        "f_sd": scale * found.f_sd,
+        "y_sd": scale * found.y_sd,
+        "x_train": x_train[:, 0],
+        "y_train": back.unscale_y(split.y[:, None])[:, 0],
+    }
+    if key["method"] != "ExactGP":  # whose inducing points are the data
+        arrays["x_inducing"] = back.unscale_x(inducing.X)[:, 0]
+        arrays["y_inducing"] = back.unscale_y(inducing.y[:, None])[:, 0]
+        if inducing.weight is not None:
+            arrays["weight"] = inducing.weight
+    metrics: Metrics = {
+        **score(model, split.x_test, split.y_test),
+        "rmse_to_truth": float(np.sqrt(np.mean((mean_test - f_test) ** 2))),
+        "noise_sd": scale * float(np.sqrt(model.noise)),
+        # Far from all data the function's sd should be the prior's.
+        "sd_beyond_over_prior": float(max(found.f_sd[0], found.f_sd[-1]) / np.sqrt(_prior_variance(model))),
+    }
+    if dataset == "synthetic3" and inducing.weight is not None and key["method"] != "ExactGP":
+        metrics |= _distance_of_heavy_points(split, inducing)
+    return Outcome(metrics, {name: np.asarray(a, dtype=np.float32) for name, a in arrays.items()})
+
+
+def _prior_variance(model: Any) -> float:
+    return float(model.prior_kernel.outputscale.item())
+
+
+def _distance_of_heavy_points(split: Split, inducing: Inducing) -> Metrics:
+    """How far pseudo-outputs above the median weight lie from f where synthetic 3 is noisy, in its own units."""
+    assert inducing.weight is not None
+    x = split.scaling.unscale_x(inducing.X)
+    y = split.scaling.unscale_y(inducing.y[:, None])[:, 0]
+    distance = np.abs(y - truth["synthetic3"](x))
+    heavy = inducing.weight > np.median(inducing.weight)
+    noisy = (x[:, 0] > NOISY[0]) & (x[:, 0] < NOISY[1])
+    quiet = (x[:, 0] > 0.0) & (x[:, 0] < NOISY[0])
+
+    def mean(chosen: NDArray[np.bool_]) -> float | None:
+        return float(distance[chosen].mean()) if chosen.any() else None
+
+    x_data = split.scaling.unscale_x(split.x)
+    data = np.abs(split.scaling.unscale_y(split.y[:, None])[:, 0] - truth["synthetic3"](x_data))
+    in_noise = (x_data[:, 0] > NOISY[0]) & (x_data[:, 0] < NOISY[1])
+    return {
+        "heavy_points_noisy": float((heavy & noisy).sum()),
+        "heavy_distance_noisy": mean(heavy & noisy),
+        "light_distance_noisy": mean(~heavy & noisy),
+        "heavy_distance_quiet": mean(heavy & quiet),
+        "data_distance_noisy": float(data[in_noise].mean()),
+    }
+
+
+def _table(results: Results) -> str:
+    columns = {
+        "RMSE to y": "rmse",
+        "RMSE to f": "rmse_to_truth",
+        "log-likelihood": "log_likelihood",
+        "noise sd": "noise_sd",
+        "sd far from the data / prior sd": "sd_beyond_over_prior",
+    }
+    rows = []
+    for dataset in results.values("dataset"):
+        for method in METHODS:
+            found = results.where(dataset=dataset, method=method)
+            if found:
+                rows.append(
+                    [dataset, method, *(mean_and_error([r.number(c) for r in found]) for c in columns.values())]
+                )
+    parts = [markdown_table(["set", "system", *columns], rows, num_text=2)]
+    if "synthetic3" in results.values("dataset"):
+        parts += [
+            "Mean distance |y_c - f| on synthetic 3, by weight (heavy: above the median) and place:",
+            _far(results),
+        ]
+    return "\n\n".join([*parts, origin(results)])
+
+
+def _far(results: Results) -> str:
+    columns = {
+        "heavy points in (1, 2)": "heavy_points_noisy",
+        "heavy, x in (1, 2)": "heavy_distance_noisy",
+        "light, x in (1, 2)": "light_distance_noisy",
+        "heavy, x in (0, 1)": "heavy_distance_quiet",
+        "data, x in (1, 2)": "data_distance_noisy",
+    }
+    rows = []
+    for method in ("CVGP", "RandomCVGP"):
+        found = results.where(dataset="synthetic3", method=method)
+        if found:
+            rows.append([method, *(mean_and_error([r.number(c) for r in found], ".2f") for c in columns.values())])
+    return markdown_table(["system", *columns], rows, num_text=1)
+
+
+def _figures(results: Results) -> Mapping[str, Figure]:
+    methods = [m for m in STYLES if m in results.values("method")]
+    datasets = results.values("dataset")
+    made = {"posterior1d": _panels(results, [(d, 0) for d in datasets], methods)}
+    folds = sorted(results.values("fold"))
+    if len(folds) > 1:
+        for dataset in datasets:
+            made[f"posterior1d_{dataset}"] = _panels(results, [(dataset, f) for f in folds], methods)
+    return made
+
+
+def _panels(results: Results, rows: list[tuple[str, int]], methods: list[str]) -> Figure:
+    """A row for each data set and fold, a column for each system."""
+    figure, axes = grid(len(rows), len(methods), size=(3.0, 2.3), sharex="row", sharey="row")
+    for row, (dataset, number) in enumerate(rows):
+        points = None
+        for column, method in enumerate(methods):
+            found = results.where(dataset=dataset, method=method, fold=number)
+            ax = axes[row][column]
+            if found:
+                points = _panel(ax, results, found[-1]) or points
+            if row == 0:
+                ax.set_title(method)
+        y = np.concatenate([line.get_offsets()[:, 1] for line in axes[row][0].collections[:1]])
+        spread = y.max() - y.min()
+        axes[row][0].set_ylim(y.min() - 0.25 * spread, y.max() + 0.25 * spread)
+        axes[row][0].set_ylabel(f"{dataset}, fold {number}")
+        if points is not None:
+            figure.colorbar(points, ax=axes[row][-1], label="weight")
+    handles, labels = axes[0][-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+    return figure
+
+
+def _panel(ax: Axes, results: Results, record: Record) -> Any:
+    arrays, style = results.arrays(record), STYLES[str(record.task["method"])]
+    x, mean = arrays["x"], arrays["mean"]
+    ax.scatter(arrays["x_train"], arrays["y_train"], s=2, color="0.7", lw=0, label="data", rasterized=True)
+    ax.fill_between(
+        x, mean - 2 * arrays["y_sd"], mean + 2 * arrays["y_sd"], color=style.color, alpha=0.15, lw=0, label="±2 sd of y"
+    )
+    ax.fill_between(
+        x, mean - 2 * arrays["f_sd"], mean + 2 * arrays["f_sd"], color=style.color, alpha=0.35, lw=0, label="±2 sd of f"
+    )
+    ax.plot(
+        x,
+        truth[str(record.task["dataset"])](x[:, None].astype(np.float64)),
+        color="#D00000",
+        lw=0.9,
+        ls="--",
+        label="truth",
+    )
+    ax.plot(x, mean, color="black", lw=1.0, label="mean")
+    if "x_inducing" not in arrays:
+        return None
+    where: dict[str, Any] = {"s": 14, "ec": "black", "lw": 0.4, "zorder": 3, "label": "inducing or pseudo-points"}
+    if "weight" not in arrays:
+        ax.scatter(arrays["x_inducing"], arrays["y_inducing"], color="white", **where)
+        return None
+    order = np.argsort(arrays["weight"])  # the heavy ones on top
+    ax.set_xlim(x[0], x[-1])
+    return ax.scatter(
+        arrays["x_inducing"][order], arrays["y_inducing"][order], c=arrays["weight"][order], cmap="viridis", **where
+    )
+
+
+EXPERIMENT = Experiment(
+    "posterior1d", "the posteriors of all systems on synthetic 1 to 3", _defaults, quick_keys, _run, _table, _figures
+)

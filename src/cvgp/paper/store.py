@@ -1,0 +1,131 @@
+"""Results on disk: one line a task, written as soon as it is done, and its arrays in a small file beside it.
+
+A store is a folder with ``EXPERIMENT.jsonl`` and ``EXPERIMENT/KEY.npz``. Tables and figures read nothing else.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.data.atomic import atomic_write
+from cvgp.errors import FileFormatError, MissingFileError
+
+__all__ = ["Arrays", "Key", "Metrics", "Outcome", "Record", "Store", "key_name"]
+
+Value = str | int | float | bool | None
+Key = dict[str, Value]
+"""Everything that decides the result of a task."""
+Metrics = dict[str, float | None]
+"""Numbers; None where one cannot be had."""
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task gives."""
+
+    metrics: Metrics
+    arrays: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A task, what it gave, and where it was run; two records of equal tasks are repetitions."""
+
+    task: Key
+    metrics: Metrics
+    """Empty for a task that failed."""
+    seconds: float
+    provenance: dict[str, str]
+    error: str = ""
+    warnings: list[str] = field(default_factory=list)
+    arrays: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the task ended in an error."""
+        return bool(self.error)
+
+    def number(self, name: str) -> float:
+        """A metric; NaN where there is none."""
+        value = self.metrics.get(name)
+        return float("nan") if value is None else value
+
+
+class Store:
+    """The results of one experiment: lines that only grow; of equal tasks the last one counts."""
+
+    def __init__(self, folder: Path, experiment: str) -> None:
+        self.path = folder / f"{experiment}.jsonl"
+        self._arrays = folder / experiment
+        self._latest: dict[str, Record] = {}
+        for number, line in enumerate(self._whole_text().splitlines(), 1):
+            try:
+                record = Record(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise FileFormatError(
+                    f"{self.path}, line {number}: not a record ({error}); mend or remove it."
+                ) from error
+            self._latest[_canonical(record.task)] = record
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._latest.values())
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def get(self, task: Key) -> Record | None:
+        """The last record of a task, or None."""
+        return self._latest.get(_canonical(task))
+
+    def done(self, task: Key) -> bool:
+        """Whether a task has been finished."""
+        record = self.get(task)
+        return record is not None and not record.failed
+
+    def append(self, record: Record, arrays: Arrays) -> None:
+        """Write a record, whole or, if the process dies meanwhile, not at all; its arrays come first."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if record.arrays:
+            self._arrays.mkdir(exist_ok=True)
+            with atomic_write(self.arrays_path(record.task)) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+        whole = len(self._whole_text().encode())
+        with self.path.open("ab") as lines:
+            lines.truncate(whole)  # half a line that a killed run left
+            lines.write(json.dumps(vars(record), allow_nan=False).encode() + b"\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+        self._latest[_canonical(record.task)] = record
+
+    def arrays(self, record: Record) -> dict[str, NDArray[np.generic]]:
+        """The arrays of a record."""
+        path = self.arrays_path(record.task)
+        if not path.exists():
+            raise MissingFileError(f"{path} is missing, which belongs to {self.path}; run the task again.")
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+
+    def arrays_path(self, task: Key) -> Path:
+        """Where the arrays of a task are kept."""
+        return self._arrays / f"{key_name(task)}.npz"
+
+    def _whole_text(self) -> str:
+        """The lines that were written to their end."""
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        return text[: text.rfind("\n") + 1]
+
+
+def key_name(task: Key) -> str:
+    """A short name for a task's file."""
+    return hashlib.sha256(_canonical(task).encode()).hexdigest()[:16]
+
+
+def _canonical(task: Key) -> str:
+    return json.dumps(task, sort_keys=True)
