@@ -31,12 +31,14 @@ __all__ = [
 class Family(NamedTuple):
     """A covariance as a function of the squared distance, with its derivatives.
 
-    `evaluate` takes r2, which it may overwrite, the logarithm of the outputscale and the shape. It returns K and its
-    derivative in r2, the latter over `slope_factor`: the constant is cheaper to apply to sums than to a matrix.
+    `evaluate` takes the squared distance times `stretch` squared, which it may overwrite and which rounding may have
+    made negative, the logarithm of the outputscale and the shape. It returns K and its derivative in r2, the latter
+    over `slope_factor`: constants are cheaper to apply to inputs and sums than to a matrix.
     """
 
     evaluate: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     slope_factor: float
+    stretch: float = 1.0
     shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, K) -> dK / d shape
 
 
@@ -73,14 +75,13 @@ def covariance(kernel: StationaryKernel, X_c: Tensor, x: Tensor | None = None) -
     dtype = torch.float64 if x is None else x.dtype
     X_c = X_c.to(torch.float64)
     shift = X_c.mean(0)
-    scale = kernel.inverse_lengthscale.to(dtype)
+    scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)
     points = (X_c - shift).to(dtype)
     data = None if x is None else x - shift.to(dtype)
-    scaled = points * scale
-    r2 = _squared_distance(scaled, scaled if data is None else data * scale)  # [M, B]
+    r2 = _squared_distance(points * scale, None if data is None else data * scale)  # [M, B]
     if x is None:
         r2.fill_diagonal_(0.0)
-    kept = None if kernel.family.shape_slope is None else r2.clone()
+    kept = None if kernel.family.shape_slope is None else r2.clamp_min(0.0)
     K, slope = kernel.family.evaluate(r2, kernel.outputscale.log(), kernel.shape.to(dtype))
     return Covariance(K, slope, points, data, kept)
 
@@ -93,19 +94,21 @@ def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> Covariance
     if of.data is None:
         # No point moves away from itself; its terms would cancel below, but only to rounding times scale squared.
         H.fill_diagonal_(0.0)
-    rows = H.sum(1, keepdim=True)  # [M, 1]
-    columns = rows[:, 0] if of.data is None else H.sum(0)  # [B]
+    rows_points = H.sum(1, keepdim=True) * points  # [M, D]
     H_data = H @ data  # [M, D]
     # sum_mb H_mb (points_md - data_bd)^2, which is what the inverse lengthscales see.
-    spread = (points * (rows * points - 2.0 * H_data)).sum(0) + columns @ data.square()
-    scale = kernel.inverse_lengthscale.to(dtype)
-    pull = (2.0 if of.data is None else 1.0) * 2.0 * family.slope_factor * scale.square()
+    if of.data is None:
+        spread = 2.0 * (points * (rows_points - H_data)).sum(0)
+    else:
+        spread = (points * torch.sub(rows_points, H_data, alpha=2.0)).sum(0) + H.sum(0) @ data.square()
+    scale = 2.0 * family.slope_factor * kernel.inverse_lengthscale.to(dtype)
+    pull = (2.0 if of.data is None else 1.0) * scale * kernel.inverse_lengthscale.to(dtype)
     d_shape = None
     if family.shape_slope is not None and of.r2 is not None:
         d_shape = (G * family.shape_slope(of.r2, kernel.shape.to(dtype), of.K)).sum(dtype=torch.float64)
     return CovarianceGradient(
-        X_c=pull * (rows * points - H_data),
-        inverse_lengthscale=2.0 * family.slope_factor * scale * spread,
+        X_c=pull * (rows_points - H_data),
+        inverse_lengthscale=scale * spread,
         outputscale=torch.dot(G.reshape(-1), of.K.reshape(-1)) / kernel.outputscale,
         shape=d_shape,
     )
@@ -141,10 +144,12 @@ def cross_matrix(kernel: StationaryKernel, X_c: Tensor, x: Tensor) -> Tensor:
     return K_cx if x.ndim == 2 else K_cx.reshape(len(X_c), *x.shape[:-1]).movedim(0, -2)
 
 
-def _squared_distance(Z_1: Tensor, Z_2: Tensor) -> Tensor:
-    """|z_1 - z_2|^2 [M, B] by one product; both sides should be centred, since it cancels digits."""
-    norms = Z_1.square().sum(1, keepdim=True) + Z_2.square().sum(1)
-    return norms.addmm_(Z_1, Z_2.mT, alpha=-2.0).clamp_min_(0.0)
+def _squared_distance(Z_1: Tensor, Z_2: Tensor | None) -> Tensor:
+    """|z_1 - z_2|^2 [M, B], or among the rows of Z_1, by one product: centred inputs keep their digits."""
+    norms = Z_1.square().sum(1)
+    if Z_2 is None:
+        return (norms[:, None] + norms).addmm_(Z_1, Z_1.mT, alpha=-2.0)
+    return (norms[:, None] + Z_2.square().sum(1)).addmm_(Z_1, Z_2.mT, alpha=-2.0)
 
 
 def _root(r2: Tensor) -> Tensor:
@@ -153,7 +158,7 @@ def _root(r2: Tensor) -> Tensor:
 
 
 def _rbf(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    K = torch.sub(log_scale, r2, alpha=0.5).exp_()
+    K = torch.sub(log_scale, r2.clamp_min_(0.0), alpha=0.5).exp_()
     return K, K
 
 
@@ -166,20 +171,20 @@ def _matern12(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Ten
 
 
 def _matern32(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    r = _root(r2).mul_(math.sqrt(3.0))
+    r = _root(r2)
     decay = (log_scale - r).exp_()
-    return r.mul_(decay).add_(decay), decay  # (1 + r) s exp(-r)
+    return torch.addcmul(decay, r, decay, out=r), decay  # (1 + r) s exp(-r)
 
 
 def _matern52(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    r = _root(r2).mul_(math.sqrt(5.0))
+    r = _root(r2)
     decay = (log_scale - r).exp_()
     slope = torch.addcmul(decay, r, decay)  # (1 + r) s exp(-r)
     return torch.addcmul(slope, r.square_(), decay, value=1.0 / 3.0), slope
 
 
 def _rq(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    u = r2.mul_(0.5).div_(shape)
+    u = r2.clamp_min_(0.0).mul_(0.5).div_(shape)
     K = (log_scale - shape * u.log1p()).exp_()
     return K, K / (1.0 + u)
 
@@ -192,9 +197,9 @@ def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
 FAMILIES: dict[str, Family] = {
     "rbf": Family(_rbf, -0.5),
     "matern12": Family(_matern12, -0.5),
-    "matern32": Family(_matern32, -1.5),
-    "matern52": Family(_matern52, -5.0 / 6.0),
-    "rq": Family(_rq, -0.5, _rq_shape_slope),
+    "matern32": Family(_matern32, -1.5, math.sqrt(3.0)),
+    "matern52": Family(_matern52, -5.0 / 6.0, math.sqrt(5.0)),
+    "rq": Family(_rq, -0.5, shape_slope=_rq_shape_slope),
 }
 
 
