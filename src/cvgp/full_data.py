@@ -49,8 +49,11 @@ class _ChunkGraph:
             L_inv, self.K_cx, self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
         )
 
-    def backward(self, solution: bounds.FullSolution, K_cc: Tensor, *, tight: bool) -> Tensor:
-        """Add this chunk's part of the gradient to the parameters; returns what the tight bound gains here."""
+    def backward(self, solution: bounds.FullSolution, K_cc: Tensor, L_inv: Tensor, *, tight: bool) -> Tensor:
+        """Add this chunk's part of the gradient to the parameters and to K_cc, a leaf that all chunks share.
+
+        Returns what the tight bound gains here.
+        """
         with torch.no_grad():
             gradient = bounds.data_gradient(solution, self.K_cx, self.k_xx, self.residual, self.weighting.precision)
         one = torch.ones((), dtype=torch.float64, device=self.k_xx.device)
@@ -65,12 +68,12 @@ class _ChunkGraph:
                 self.noise,
                 num_outputs=self.residual.shape[1],
                 sample_weight=self.sample_weight,
+                L_inv=L_inv,
             )
             outputs, gradients = [*outputs, gain], [*gradients, one]
         live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
         if live:
-            # In the tight bound all chunks share K_cc's graph, which must outlive this one.
-            torch.autograd.backward([o for o, _ in live], [g for _, g in live], retain_graph=tight)
+            torch.autograd.backward([o for o, _ in live], [g for _, g in live])
         return gain.detach()
 
 
@@ -115,9 +118,10 @@ class CollapsedObjective:
         with torch.no_grad():
             solution = bounds.solve_full(total, L_inv)
         value = solution.value.item()
+        shared = K_cc.detach().requires_grad_()
         for graph in kept if self.keep else self._graphs():
-            value += graph.backward(solution, K_cc, tight=self.tight).item()
-        torch.autograd.backward(K_cc, solution.d_K_cc)
+            value += graph.backward(solution, shared, L_inv, tight=self.tight).item()
+        torch.autograd.backward(K_cc, solution.d_K_cc if shared.grad is None else solution.d_K_cc + shared.grad)
         return value
 
     def _graphs(self) -> Iterator[_ChunkGraph]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.weighting import site_precision, weigh
 from cvgp.errors import InvalidInputError
-from cvgp.linalg import as_square, first_derivative_only, inverse_lower, safe_cholesky
+from cvgp.linalg import as_square, first_derivative_only, inverse_lower, safe_cholesky, symmetric_product
 from cvgp.posterior import Factor, factorise
 
 __all__ = [
@@ -70,7 +70,7 @@ def gather(
     psi = L_inv.to(K_cx.dtype) @ K_cx  # [M, B]
     psi_weighted = psi * precision
     return Statistics(
-        Phi=(psi_weighted @ psi.mT).to(torch.float64),
+        Phi=symmetric_product(psi_weighted, psi).to(torch.float64),
         b=(psi_weighted @ y).to(torch.float64),
         yy=(precision[:, None] * y.square()).sum(dtype=torch.float64),
         kk=(precision * k_xx).sum(dtype=torch.float64),
