@@ -227,7 +227,7 @@ def test_stop_in_the_first_phase_ends_the_fit() -> None:
 
 @pytest.mark.usefixtures("short_phases")
 def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "ADAM_STEPS", 10**6)
+    monkeypatch.setattr(fit, "ADAM_STEPS", 20_000)
     source, watch = make_source(), Watch(max_time=1.0)
     fit_model(make_model(source), source, Settings(), watch)
     ends = {row["phase"]: row["seconds"] for row in watch.history}

@@ -10,7 +10,7 @@ from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
 from cvgp.training.settings import Settings
-from cvgp.training.solvers import CHUNK_ROWS, Plan, fit_adam, fit_lbfgs
+from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
 
 __all__ = ["FitReport", "fit_model", "make_plan"]
@@ -21,10 +21,8 @@ LBFGS_ROWS = 3000
 LBFGS_EVALUATIONS = 200
 ADAM_STEPS = 3000
 POLISH_EVALUATIONS = 150
-LEAST_POLISH = 20
 POLISH_WORK = 1.2e11
 """The most that L-BFGS may take after Adam, in rows times squared size times evaluations: about half a minute."""
-ADAM_TIME_SHARE = 0.5
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
@@ -72,7 +70,6 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
         solve_at_end=not (paper or settings.early_stopping),
         polish=polish,
         polish_tight=polish > 0 and settings.bound != "elbo",
-        time_share=ADAM_TIME_SHARE if polish else 1.0,
     )
 
 

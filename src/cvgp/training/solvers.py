@@ -36,6 +36,13 @@ STEPS_BETWEEN_CHECKS = 50
 """Early stopping looks at the validation rows after each epoch of at least this many steps."""
 
 
+LEAST_POLISH = 20
+"""Fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
+STEPS_TO_TIME = 20
+EPOCHS_OF_AN_EVALUATION = 2.0
+"""What an evaluation on all rows, in float64 and with the tighter bound, takes: as long as two epochs of Adam."""
+
+
 class Plan(NamedTuple):
     """A solver with everything decided."""
 
@@ -50,8 +57,6 @@ class Plan(NamedTuple):
     polish: int = 0
     """Evaluations of L-BFGS on all rows that follow Adam."""
     polish_tight: bool = False
-    time_share: float = 1.0
-    """The part of the time limit that is Adam's."""
 
 
 def fit_lbfgs(
@@ -141,7 +146,7 @@ def fit_adam(
             loss_and_backward,
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
-            time_used=lambda: watch.time_used() / plan.time_share,
+            time_used=_time_of_adam(plan, source, state, watch),
             monitor=monitor,
         )
     checkpoint.save_adam(state, extra(), now=True)
@@ -149,6 +154,26 @@ def fit_adam(
         keeper.check()  # a run may end between two epochs, or before the first one does
         keeper.restore()
     return result._replace(status=_converged(result, watch, settings.tol))
+
+
+def _time_of_adam(plan: Plan, source: MemorySource, state: AdamState, watch: Watch) -> Callable[[], float]:
+    """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
+
+    That depends on the machine, so the first steps are timed.
+    """
+    if not plan.polish or watch.max_time is None:
+        return watch.time_used
+    max_time, first_step, begin = watch.max_time, state.step, watch.seconds
+
+    def time_used() -> float:
+        steps = state.step - first_step
+        if steps < STEPS_TO_TIME:
+            return watch.time_used()
+        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * (watch.seconds - begin) / steps
+        is_shared = (max_time - begin) / 2.0 >= LEAST_POLISH * evaluation
+        return (watch.seconds - begin) / (max_time - begin) * (2.0 if is_shared else 1.0)
+
+    return time_used
 
 
 def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[Batch], float]:
