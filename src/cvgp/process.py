@@ -19,6 +19,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.kernels import cross_matrix, diagonal, evaluate, parameters_as, square_matrix, stationary_form
 from cvgp.linalg import safe_cholesky
 from cvgp.posterior import Factor
+from cvgp.stationary import Placed, covariance_at, place
 from cvgp.weight_space import feature_map, random_features
 
 __all__ = ["CoresetProcess", "Prediction", "prior_mean"]
@@ -50,12 +51,34 @@ class CoresetProcess:
         self.mean = mean
         self.X_c = X_c
         self.factor = factor
+        # What predictions without gradients need of the kernel, by precision: None where it has no fused form.
+        self._placed: dict[torch.dtype, Placed | None] = {}
 
     def __call__(self, x: Tensor) -> "Prediction":
         """The posterior of f at x `[..., B, D]`."""
         check_inputs(x, self.X_c)
         check_finite("x", x)
         return Prediction(self, x)
+
+    def cross_matrix(self, x: Tensor) -> Tensor:
+        """The kernel between the pseudo-inputs and x, `[..., M, B]` in the precision of x."""
+        placed = self._placed_for(x)
+        return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
+
+    def prior_variance(self, x: Tensor) -> Tensor:
+        """The prior variance of f `[..., B]`."""
+        placed = self._placed_for(x)
+        if placed is None:
+            return diagonal(self.kernel, x)
+        return placed.log_scale.exp().to(x.dtype).expand(x.shape[:-1])
+
+    def _placed_for(self, x: Tensor) -> Placed | None:
+        if torch.is_grad_enabled() or x.ndim != 2:
+            return None  # autograd wants the kernel itself
+        if x.dtype not in self._placed:
+            form = stationary_form(self.kernel, self.X_c.shape[1])
+            self._placed[x.dtype] = None if form is None else place(form, self.X_c, x.dtype)
+        return self._placed[x.dtype]
 
     def kl(self) -> Tensor:
         """KL of the posterior from the prior, in nats."""
@@ -137,7 +160,7 @@ class Prediction:
 
     @cached_property
     def _cross(self) -> Tensor:
-        return cross_matrix(self._process.kernel, self._process.X_c, self._x)
+        return self._process.cross_matrix(self._x)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -148,7 +171,7 @@ class Prediction:
     @cached_property
     def variance(self) -> Tensor:
         """Marginal variance of f `[..., B]`; the noise is not in it."""
-        return posterior.variance(self._process.factor, self._cross, diagonal(self._process.kernel, self._x))
+        return posterior.variance(self._process.factor, self._cross, self._process.prior_variance(self._x))
 
     @property
     def stddev(self) -> Tensor:

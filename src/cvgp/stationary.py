@@ -20,9 +20,12 @@ __all__ = [
     "Covariance",
     "CovarianceGradient",
     "Family",
+    "Placed",
     "StationaryKernel",
     "covariance",
+    "covariance_at",
     "cross_matrix",
+    "place",
     "pull_back",
     "square_matrix",
 ]
@@ -70,20 +73,49 @@ class CovarianceGradient(NamedTuple):
     shape: Tensor | None  # []
 
 
-def covariance(kernel: StationaryKernel, X_c: Tensor, x: Tensor | None = None) -> Covariance:
-    """K_cx [M, B] in the precision of x, or without x K_cc [M, M] in float64."""
-    dtype = torch.float64 if x is None else x.dtype
+class Placed(NamedTuple):
+    """Pseudo-inputs as a kernel sees them, in one precision; can be asked for many x."""
+
+    family: Family
+    shift: Tensor  # [D], the centre: squared distances by products cancel digits far from it
+    scale: Tensor  # [D]
+    points: Tensor  # [M, D], centred
+    scaled: Tensor  # [M, D]
+    norms: Tensor  # [M, 1], squared, of the scaled points
+    log_scale: Tensor  # []
+    shape: Tensor  # []
+
+
+def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
+    """Centre and scale the pseudo-inputs."""
     X_c = X_c.to(torch.float64)
     shift = X_c.mean(0)
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)
     points = (X_c - shift).to(dtype)
-    data = None if x is None else x - shift.to(dtype)
-    r2 = _squared_distance(points * scale, None if data is None else data * scale)  # [M, B]
+    scaled = points * scale
+    norms = scaled.square().sum(1, keepdim=True)
+    log_scale, shape = kernel.outputscale.log(), kernel.shape.to(dtype)
+    return Placed(kernel.family, shift.to(dtype), scale, points, scaled, norms, log_scale, shape)
+
+
+def covariance_at(placed: Placed, x: Tensor | None) -> Covariance:
+    """K_cx [M, B], with x in the precision of the placed points; or without x K_cc [M, M]."""
     if x is None:
+        data = None
+        r2 = (placed.norms + placed.norms.mT).addmm_(placed.scaled, placed.scaled.mT, alpha=-2.0)  # [M, M]
         r2.fill_diagonal_(0.0)
-    kept = None if kernel.family.shape_slope is None else r2.clamp_min(0.0)
-    K, slope = kernel.family.evaluate(r2, kernel.outputscale.log(), kernel.shape.to(dtype))
-    return Covariance(K, slope, points, data, kept)
+    else:
+        data = x - placed.shift
+        scaled = data * placed.scale
+        r2 = (placed.norms + scaled.square().sum(1)).addmm_(placed.scaled, scaled.mT, alpha=-2.0)  # [M, B]
+    kept = None if placed.family.shape_slope is None else r2.clamp_min(0.0)
+    K, slope = placed.family.evaluate(r2, placed.log_scale, placed.shape)
+    return Covariance(K, slope, placed.points, data, kept)
+
+
+def covariance(kernel: StationaryKernel, X_c: Tensor, x: Tensor | None = None) -> Covariance:
+    """K_cx [M, B] in the precision of x, or without x K_cc [M, M] in float64."""
+    return covariance_at(place(kernel, X_c, torch.float64 if x is None else x.dtype), x)
 
 
 def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> CovarianceGradient:
@@ -142,14 +174,6 @@ def cross_matrix(kernel: StationaryKernel, X_c: Tensor, x: Tensor) -> Tensor:
         kernel.shape,
     )
     return K_cx if x.ndim == 2 else K_cx.reshape(len(X_c), *x.shape[:-1]).movedim(0, -2)
-
-
-def _squared_distance(Z_1: Tensor, Z_2: Tensor | None) -> Tensor:
-    """|z_1 - z_2|^2 [M, B], or among the rows of Z_1, by one product: centred inputs keep their digits."""
-    norms = Z_1.square().sum(1)
-    if Z_2 is None:
-        return (norms[:, None] + norms).addmm_(Z_1, Z_1.mT, alpha=-2.0)
-    return (norms[:, None] + Z_2.square().sum(1)).addmm_(Z_1, Z_2.mT, alpha=-2.0)
 
 
 def _root(r2: Tensor) -> Tensor:
