@@ -12,10 +12,10 @@ from benchmarks import figures as speed_figures
 from benchmarks import quality as quality_benchmark
 from benchmarks.datasets import DATASETS, NUM_FOLDS, load
 from benchmarks.environments import ROOT, WORK_FOLDER
-from benchmarks.markdown import fill
 from benchmarks.runner import Task, run_tasks
 from benchmarks.store import Store
 from cvgp.errors import CVGPError
+from cvgp.paper.report import fill
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZE = 200

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from statistics import mean
 
 from benchmarks.defaults import Choice, Plan, choices, task, tasks
-from benchmarks.markdown import origin, table
+from benchmarks.origin import origin
 from benchmarks.store import Record, Store
+from cvgp.paper.report import markdown_table
 
 __all__ = ["report"]
 
@@ -35,7 +36,8 @@ def report(plan: Plan, store: Store) -> str:
     counts = f"M = {plan.size}, {plan.splits} splits, {plan.max_time:g} seconds a fit, {len(plan.datasets)} sets"
     missing = len(tasks(plan)) - len(records)
     unfinished = f" **{missing} fits are missing.**" if missing else ""
-    return f"{table(HEADER, rows, num_text=2)}\n\n{counts}: {', '.join(plan.datasets)}. {origin(records)}{unfinished}"
+    summary = f"{counts}: {', '.join(plan.datasets)}. {origin(records)}{unfinished}"
+    return f"{markdown_table(HEADER, rows, num_text=2)}\n\n{summary}"
 
 
 def _records(choice: Choice, plan: Plan, store: Store) -> dict[Cell, Record]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, pstdev
 
-from benchmarks.markdown import origin, table
+from benchmarks.origin import origin
 from benchmarks.quality import (
     ISOTROPIC,
     OURS,
@@ -18,6 +18,7 @@ from benchmarks.quality import (
     tuned_peer,
 )
 from benchmarks.store import Record, Store
+from cvgp.paper.report import markdown_table
 
 __all__ = ["report"]
 
@@ -71,7 +72,11 @@ def report(plan: Plan, store: Store) -> str:
     passed = sum(row[-1] == "pass" for row in targets)
     summary = f"{passed} of {len(targets)} targets are met. M = {plan.size}. {origin(records)}{unfinished}"
     return "\n\n".join(
-        [table(TARGETS_HEADER, targets, num_text=3), table(COMPARISON_HEADER, comparison, num_text=2), summary]
+        [
+            markdown_table(TARGETS_HEADER, targets, num_text=3),
+            markdown_table(COMPARISON_HEADER, comparison, num_text=2),
+            summary,
+        ]
     )
 
 

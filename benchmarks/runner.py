@@ -11,10 +11,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from benchmarks.datasets import load
-from benchmarks.provenance import now, provenance
 from benchmarks.scores import Metrics, Outcome
 from benchmarks.store import Record, Store, Value
 from cvgp import CVGPRegressor
+from cvgp.paper.provenance import now, provenance
 
 __all__ = ["Task", "run_tasks"]
 

@@ -5,10 +5,11 @@ from statistics import mean
 
 from benchmarks import growth, large, prediction, race_results, small, step
 from benchmarks.flops import step_flops
-from benchmarks.markdown import origin, table
+from benchmarks.origin import origin
 from benchmarks.race import Plan as RacePlan
 from benchmarks.speed import Plans, tasks
 from benchmarks.store import Record, Store
+from cvgp.paper.report import markdown_table
 
 __all__ = ["report"]
 
@@ -59,7 +60,7 @@ def _step(plan: step.Plan, store: Store) -> str:
             rows.append([str(size), str(batch), *times, rate, share, f"{m['float32_error']:.0e}"])
     known = zip(step.PRECISIONS, speeds, strict=True)
     gemm = [f"{p} {s.metrics['flops_per_second'] / 1e9:.0f} Gflop/s" for p, s in known if s is not None]
-    return f"{table(header, rows, num_text=0)}\n\nProducts of square matrices: {', '.join(gemm) or 'not run'}."
+    return f"{markdown_table(header, rows, num_text=0)}\n\nProducts of square matrices: {', '.join(gemm) or 'not run'}."
 
 
 def _race(plan: RacePlan, store: Store) -> str:
@@ -77,9 +78,9 @@ def _race(plan: RacePlan, store: Store) -> str:
     return "\n\n".join(
         [
             "Our own fits, each with a budget of its own:",
-            table(first, reached, num_text=1),
+            markdown_table(first, reached, num_text=1),
             f"Everyone after {plan.budget:g} seconds:",
-            table(second, ends, num_text=4),
+            markdown_table(second, ends, num_text=4),
         ]
     )
 
@@ -111,7 +112,7 @@ def _small(plan: small.Plan, store: Store) -> str:
             if records:
                 cells = [f"{mean(r.metrics[k] for r in records):.{n}f}" for k, n in _RACE_COLUMNS]
                 rows.append([dataset, method, *cells, str(len(records))])
-    return table(("set", "method", "seconds", "RMSE", "mean log-likelihood", "splits"), rows, num_text=2)
+    return markdown_table(("set", "method", "seconds", "RMSE", "mean log-likelihood", "splits"), rows, num_text=2)
 
 
 def _large(plan: large.Plan, store: Store) -> str:
@@ -136,7 +137,7 @@ def _large(plan: large.Plan, store: Store) -> str:
                 f"{m['peak_memory'] / 1e6:.0f}",
             ]
         )
-    return table(header, rows, num_text=2)
+    return markdown_table(header, rows, num_text=2)
 
 
 def _prediction(plan: prediction.Plan, store: Store) -> str:
@@ -173,7 +174,8 @@ def _prediction(plan: prediction.Plan, store: Store) -> str:
         record = store.finished(prediction.startup_task(plan, what).key)
         if record is not None:
             starts.append([f"`{what}`", f"{record.metrics['seconds']:.2f}"])
-    return f"{table(header, rows, num_text=3)}\n\n{table(('a new process', 'seconds'), starts, num_text=1)}"
+    processes = markdown_table(("a new process", "seconds"), starts, num_text=1)
+    return f"{markdown_table(header, rows, num_text=3)}\n\n{processes}"
 
 
 def _growth(plan: growth.Plan, store: Store) -> str:
@@ -199,7 +201,7 @@ def _growth(plan: growth.Plan, store: Store) -> str:
             ]
         )
     header = ("variable", "of", "range", "theory", "exponent of the operations", "exponent of the time", "ms")
-    return table(header, rows, num_text=4)
+    return markdown_table(header, rows, num_text=4)
 
 
 def _milliseconds(times: Sequence[float]) -> str:

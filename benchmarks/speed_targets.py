@@ -5,10 +5,10 @@ from statistics import mean
 from typing import NamedTuple
 
 from benchmarks import large, prediction, race_results, small, step
-from benchmarks.markdown import table
 from benchmarks.race import Contestant
 from benchmarks.speed import Plans
 from benchmarks.store import Record, Store
+from cvgp.paper.report import markdown_table
 
 __all__ = ["Target", "report", "targets"]
 
@@ -54,7 +54,8 @@ def report(plans: Plans, store: Store) -> str:
     found = targets(plans, store)
     words = {True: "pass", False: "FAIL", None: "not run"}
     rows = [[t.point, t.what, t.measured, t.goal, words[t.met]] for t in found]
-    return f"{table(HEADER, rows, num_text=2)}\n\n{sum(t.met is True for t in found)} of {len(found)} targets are met."
+    met = sum(t.met is True for t in found)
+    return f"{markdown_table(HEADER, rows, num_text=2)}\n\n{met} of {len(found)} targets are met."
 
 
 def targets(plans: Plans, store: Store) -> list[Target]:

@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from benchmarks import defaults, defaults_table, quality, quality_table
 from benchmarks.__main__ import app, main
 from benchmarks.datasets import NUM_FOLDS, fold_split, load, random_split
-from benchmarks.markdown import fill
 from benchmarks.ours import estimator, with_beta_transform
 from benchmarks.peers.svgp import svgp
 from benchmarks.runner import Task, run_tasks
 from benchmarks.scores import Metrics
 from benchmarks.store import Record, Store
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
+from cvgp.paper.report import fill
 
 DATASET = "waves-150x2"
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(

@@ -30,13 +30,13 @@ from benchmarks.datasets import Split, random_split, subset_split, waves_split
 from benchmarks.environments import ROOT, PeerError, interpreter
 from benchmarks.flights import schedule
 from benchmarks.flops import step_flops
-from benchmarks.markdown import fill
 from benchmarks.peers.protocol import one_cycle
 from benchmarks.runner import Task, run_tasks
 from benchmarks.scores import Metrics, Outcome, score
 from benchmarks.store import Record, Store
 from benchmarks.workers import Session, fit_in_worker
 from cvgp.optim import adam
+from cvgp.paper.report import fill
 
 SPLIT = random_split("waves-120x2", seed=0)
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(
