@@ -1,8 +1,8 @@
 r"""Synthetic 1 to 5, as the paper's appendix defines them, with 1000 points each.
 
-The appendix writes the noise as N(0, 0.3), N(0, 1) and N(0, 0.2). As everywhere in the paper's own code a second
-argument of this kind is a standard deviation, and it is used as one here. What the appendix leaves open is chosen
-once: the seed, and scikit-learn's defaults for the centres of the blobs.
+The appendix writes the noise as N(0, 0.3), N(0, 1) and N(0, 0.2) and does not say whether the second number is a
+variance; it is used as a standard deviation. What else the appendix leaves open is chosen once: the seed, and
+scikit-learn's defaults for the centres of the blobs.
 """
 
 from collections.abc import Callable

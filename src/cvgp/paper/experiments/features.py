@@ -54,6 +54,7 @@ class Problem(NamedTuple):
     y: Array
     x_test: Array
     y_test: Array
+    validation: tuple[Array, Array]
     names: tuple[str, ...]
     truth: Array  # [D], NaN where unknown: coefficients, or root mean square slopes
 
@@ -96,7 +97,7 @@ def _run(key: Key) -> Outcome:
     linear = key["kernel"] == "linear"
     kernel = make_kernel("linear", num_dims, ard=False) if linear else _random_kernel(num_dims, seed)
     model = CVGP(int(key["size"] or 1), kernel=kernel, recipe=recipe_of(key), seed=seed)
-    model.fit(problem.x, problem.y, validation=(problem.x_test, problem.y_test))
+    model.fit(problem.x, problem.y, validation=problem.validation)
     features = feature_map(model.prior_kernel, num_dims, problem.names)
     with torch.no_grad():
         posterior = weight_posterior(features(model.model.X_c), model.model.site_precision, model.model.y_c)
@@ -139,26 +140,30 @@ def _slopes(features: FeatureMap, posterior: WeightPosterior, x: Array, seed: in
 
 def _generate(dataset: str, rows: int, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 3])
-    x = rng.standard_normal((2 * rows, len(COEFFICIENTS)))
-    slope = np.zeros_like(x)
-    if dataset == "generated-linear":
-        f = x @ np.array(COEFFICIENTS)
-    else:
-        f = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] ** 2
-        slope[:, 0], slope[:, 1] = 2 * np.cos(2 * x[:, 0]), x[:, 1]
-    y = f + NOISE_SD * rng.standard_normal(len(f))
+    x, y = _draw(dataset, 2 * rows, rng)
     centre, spread = y[:rows].mean(), y[:rows].std()
     y = (y - centre) / spread
+    x_validation, y_validation = _draw(dataset, rows, rng)
+    slope = np.zeros_like(x)
+    slope[:, 0], slope[:, 1] = 2 * np.cos(2 * x[:, 0]), x[:, 1]  # of the waves
     truth = np.array(COEFFICIENTS) / spread if dataset == "generated-linear" else np.sqrt((slope**2).mean(0)) / spread
     names = tuple(f"x{d}" for d in range(x.shape[1]))
-    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], names, truth)
+    validation = x_validation, (y_validation - centre) / spread
+    return Problem(x[:rows], y[:rows], x[rows:], y[rows:], validation, names, truth)
+
+
+def _draw(dataset: str, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    x = rng.standard_normal((count, len(COEFFICIENTS)))
+    linear = dataset == "generated-linear"
+    f = x @ np.array(COEFFICIENTS) if linear else np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] ** 2
+    return x, f + NOISE_SD * rng.standard_normal(count)
 
 
 def _real(key: Key) -> Problem:
     split = fold(str(key["dataset"]), int(key["fold"] or 0), rows_of(key))
     num_dims = split.x.shape[1]
     names = WINE_INPUTS if key["dataset"] == "wine" else tuple(f"x{d}" for d in range(num_dims))
-    return Problem(split.x, split.y, split.x_test, split.y_test, names, np.full(num_dims, np.nan))
+    return Problem(split.x, split.y, split.x_test, split.y_test, split.validation, names, np.full(num_dims, np.nan))
 
 
 def _table(results: Results) -> str:
