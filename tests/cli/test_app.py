@@ -12,7 +12,7 @@ from cvgp.kernels import KERNEL_NAMES
 from cvgp.training.settings import BoundName, SolverName
 from tests.cli.conftest import Run
 
-COMMANDS = ["fit", "predict", "evaluate", "coreset", "info", "plot", "demo"]
+COMMANDS = ["fit", "predict", "evaluate", "coreset", "info", "plot", "demo", "paper"]
 HEAVY = ["torch", "gpytorch", "pandas", "sklearn", "matplotlib", "scipy", "numpy"]
 
 
