@@ -36,7 +36,10 @@ WORKERS = {
 """Modules ``peers/work_NAME.py``, and the environment of each; None is the one that runs this."""
 
 PATIENCE = 1800.0
-"""Seconds after which a worker is given up: far more than any budget."""
+"""Seconds after which a worker without a budget is given up."""
+BUDGETS_OF_PATIENCE = 10.0
+LEAST_PATIENCE = 300.0
+"""One with a budget may overrun it, since some cannot be stopped, but not without end."""
 
 
 def fit_in_worker(
@@ -44,6 +47,9 @@ def fit_in_worker(
 ) -> Outcome:
     """Fit in a process of its own; everything that it predicted on the way is scored."""
     python = _python(worker)
+    patience = PATIENCE
+    if "budget" in settings:
+        patience = max(LEAST_PATIENCE, BUDGETS_OF_PATIENCE * settings["budget"])
     arrays = {"x": split.x, "y": split.y, "x_test": split.x_test, **(extra or {})}
     with _folder(settings, arrays, threads) as folder:
         try:
@@ -52,11 +58,11 @@ def fit_in_worker(
                 env=_environment(worker, threads),
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=patience,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise PeerError(f"{worker} had no result after {PATIENCE:g} seconds") from error
+            raise PeerError(f"{worker} had no result after {patience:g} seconds") from error
         said = list(_parse(done.stdout.splitlines()))
         end = _end(worker, said, done.stderr)
         trace = [_scored(line, folder, split.y_test) for line in said if "prediction" in line]

@@ -13,7 +13,6 @@ import numpy as np
 
 from benchmarks.peers.protocol import Array, Job, run
 
-FIRST_ITERATIONS = 5
 LEAST_GAIN = 0.01
 """Nats by which a part must raise the likelihood of all rows for another to follow."""
 
@@ -31,7 +30,7 @@ def vecchia(job: Job) -> Mapping[str, float | str]:
         num_parallel_threads=job.settings["threads"],
     )
     start = np.concatenate([np.atleast_1d(job.data[name]) for name in ("noise", "outputscale", "lengthscales")])
-    done, allowed, last = 0, FIRST_ITERATIONS, np.inf
+    done, allowed, last = 0, 1, np.inf
     while True:
         begin = job.seconds
         model.fit(job.y, params={"init_cov_pars": start, "maxit": allowed})
@@ -39,9 +38,9 @@ def vecchia(job: Job) -> Mapping[str, float | str]:
         each = (job.seconds - begin) / allowed
         start = np.asarray(model.get_cov_pars(), dtype=np.float64).ravel()
         gain, last = last - model.get_current_neg_log_likelihood(), model.get_current_neg_log_likelihood()
-        allowed = min(2 * allowed, int((job.budget - job.seconds) / each))
-        if gain < LEAST_GAIN or allowed < 1:
+        if gain < LEAST_GAIN or job.is_over:
             break
+        allowed = max(1, min(2 * allowed, int((job.budget - job.seconds) / each)))
         job.check(lambda x: _predict(model, x))
     job.record(lambda x: _predict(model, x))
     return {"iterations": done, "precision": "float64"}
