@@ -13,6 +13,7 @@ from cvgp.bounds.collapsed import (
     whitener,
 )
 from cvgp.bounds.elbo import ElboGradient, elbo, elbo_with_gradient
+from cvgp.bounds.exact import log_marginal
 from cvgp.bounds.optimum import BestCoreset, FullOptimum, best_coreset, full_matrix_optimum
 from cvgp.bounds.tight import tightening
 from cvgp.bounds.weighting import Weighting, site_precision, weigh
@@ -33,6 +34,7 @@ __all__ = [
     "elbo_with_gradient",
     "full_matrix_optimum",
     "gather",
+    "log_marginal",
     "site_precision",
     "solve",
     "solve_full",

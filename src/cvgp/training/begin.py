@@ -14,7 +14,7 @@ from cvgp.initialise import InitName, initial_coreset
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.model import CVGP
-from cvgp.training.size import choose_size
+from cvgp.training.size import choose_size, may_be_exact
 from cvgp.training.start import raise_noise, search_start, site_noise_offset, typical_lengthscale
 from cvgp.training.watch import Watch
 
@@ -55,10 +55,12 @@ def begin_model(
     size: int | None,
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
+    exact_if_few: bool = False,
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
-    A coreset that is given as `init` is in the units of the source.
+    A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
+    that of the data where they are few enough.
     """
     data = source.data
     start = search_start(kernel, mean, source, rng, watch)
@@ -66,10 +68,15 @@ def begin_model(
         coreset = init
     else:
         x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
-        if size is None:
+        if size is None and exact_if_few and init == "kmeans" and may_be_exact(len(x), watch.max_time):
+            size = len(x)
+        elif size is None:
             size = choose_size(start.kernel, start.noise, x, rng, watch.max_time)
         weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
-        coreset = initial_coreset(init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
+        if init == "kmeans" and size >= len(x):
+            coreset = Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarise
+        else:
+            coreset = initial_coreset(init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
     likelihood = gaussian_likelihood(start.noise)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
     model.to(data.x.device)

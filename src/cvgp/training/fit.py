@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from cvgp.data.memory import MemorySource
@@ -9,6 +10,7 @@ from cvgp.full_data import full_bound, solve_coreset
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
+from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
@@ -32,6 +34,8 @@ PAPER_EPOCHS = 100_000
 class FitReport(NamedTuple):
     """What a fit did."""
 
+    model: CVGP
+    """The one that was given, or a smaller one that says the same."""
     solver: str
     bound: float
     """Total nats in the model's units."""
@@ -96,14 +100,23 @@ def fit_model(
     *,
     checkpoint_dir: str | None = None,
     validation: MemorySource | None = None,
+    summary_rng: np.random.Generator | None = None,
 ) -> FitReport:
-    """Train the model in place on a float64 source; early stopping needs validation data."""
+    """Train the model in place on a float64 source; early stopping needs validation data.
+
+    A coreset that is the data itself is made smaller after the fit if `summary_rng` is given.
+    """
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     identity = ""
     if checkpoint_dir is not None:
         identity = fingerprint([*source.data, *model.parameters()], plan, settings)
     checkpoint = Checkpoint(checkpoint_dir, identity, watch)
-    if plan.solver == "lbfgs":
+    solve_at_end = plan.solve_at_end
+    if plan.solver == "lbfgs" and holds_the_data(model, source):
+        name, solve_at_end = "lbfgs", False  # its sites are the observations
+        result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
+        model = model if summary_rng is None else summarise(model, source, summary_rng)
+    elif plan.solver == "lbfgs":
         name = "lbfgs"
         result = fit_lbfgs(
             model, source, watch, checkpoint, max_evaluations=plan.max_iter, tight=plan.tight, tol=settings.tol
@@ -118,7 +131,7 @@ def fit_model(
                 model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
             )
             result = result._replace(num_iter=steps + result.num_iter)
-    if plan.solve_at_end:
+    if solve_at_end:
         solve_coreset(model, source.chunks(CHUNK_ROWS))
     bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight or plan.polish_tight)
-    return FitReport(name, bound, result)
+    return FitReport(model, name, bound, result)
