@@ -7,6 +7,7 @@ import torch
 
 from cvgp.data.memory import MemorySource
 from cvgp.full_data import full_bound, solve_coreset
+from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
@@ -91,6 +92,7 @@ def default_batch(size: int) -> int:
     return batch
 
 
+@reused_memory()
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,
