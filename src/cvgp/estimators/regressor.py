@@ -17,6 +17,7 @@ from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
 from cvgp.data.memory import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import (
     TrainingData,
@@ -235,7 +236,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint_dir=folder,
             validation=None if held_out is None else self._source(held_out, scaling),
         )
-        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source.data.noise_variance))
+        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source))
         self._set_results(model, scaling, source, report, watch.history)
         return self
 
@@ -405,7 +406,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return MemorySource(*tensors)  # type: ignore[arg-type]
 
     def _set_results(
-        self, model: CVGP, scaling: Scaling, source: MemorySource, report: FitReport, history: list[dict[str, Any]]
+        self, model: CVGP, scaling: Scaling, source: DataSource, report: FitReport, history: list[dict[str, Any]]
     ) -> None:
         import pandas as pd
 
