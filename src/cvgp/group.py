@@ -4,15 +4,15 @@ Every process runs the same program on rows of its own. What must be the same ev
 taken from the first; each method here is a meeting, at which all processes have to arrive in the same order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from cvgp.errors import WorkerError
+from cvgp.errors import FactorisationError, WorkerError
 
-__all__ = ["ALONE", "Alone", "Group", "check_same", "gather_text"]
+__all__ = ["ALONE", "Alone", "Group", "check_same", "gather_text", "sum_of"]
 
 
 class Group(Protocol):
@@ -69,6 +69,23 @@ class Alone:
 
 
 ALONE = Alone()
+
+
+def sum_of(group: Group, compute: Callable[[], Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
+    """The sums of what each process computes, with shapes as those of `like`.
+
+    One that fails on its numbers still comes to the meeting, where it makes the sums NaN: all processes have to fail,
+    and then to go back, together.
+    """
+    failure: Exception | None = None
+    try:
+        mine = compute()
+    except (FactorisationError, FloatingPointError) as error:
+        failure, mine = error, [torch.full_like(t, torch.nan, dtype=torch.float64) for t in like]
+    sums = group.sum(mine)
+    if failure is not None:
+        raise failure
+    return sums
 
 
 def gather_text(group: Group, text: str) -> list[str]:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch
+from cvgp.data.source import Batch, Undivided
 
 __all__ = ["MemorySource"]
 
 
-class MemorySource:
+class MemorySource(Undivided):
     """Tensors as a :class:`~cvgp.data.source.DataSource`."""
 
     def __init__(
@@ -64,6 +64,10 @@ class MemorySource:
         """Some of the rows, by index."""
         return MemorySource(*_select(self.data, rows))
 
+    def part(self, start: int, stop: int) -> "MemorySource":
+        """Some of the rows, one after the other, as views."""
+        return MemorySource(*(None if t is None else t[start:stop] for t in self.data))  # type: ignore[arg-type]
+
     def sample(self, count: int, rng: np.random.Generator) -> Batch:
         """So many different rows, in order; all of them, without a draw, where there are no more."""
         if self.num_rows <= count:
@@ -74,7 +78,7 @@ class MemorySource:
     def chunks(self, size: int) -> Iterator[Batch]:
         """Every row once, in order; the chunks are views."""
         for start in range(0, self.num_rows, size):
-            yield Batch(*(None if t is None else t[start : start + size] for t in self.data))  # type: ignore[arg-type]
+            yield self.part(start, start + size).data
 
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.

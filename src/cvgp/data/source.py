@@ -1,5 +1,6 @@
 """Where training data come from: a protocol that fits arrays in memory, files and shards."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, Self
 
@@ -7,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "DataSource"]
+from cvgp.group import ALONE, Group
+
+__all__ = ["Batch", "DataSource", "Undivided"]
 
 
 class Batch(NamedTuple):
@@ -23,11 +26,23 @@ class DataSource(Protocol):
     """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.
 
     This is all that training knows of data: where they are, and whether they fit in memory, is a source's own affair.
+    The rows may be spread over a group of processes. Then `chunks` and `minibatch` give those of this process alone,
+    and everything else stands for the rows of all of them.
     """
+
+    @property
+    def group(self) -> Group:
+        """The processes over which the rows are spread."""
+        ...
 
     @property
     def num_rows(self) -> int:
         """N, the number of rows."""
+        ...
+
+    @property
+    def local_rows(self) -> int:
+        """The number of rows that `chunks` gives."""
         ...
 
     @property
@@ -65,6 +80,30 @@ class DataSource(Protocol):
         """The batch of a step, a uniform sample of the rows as often as they count, without sample weights."""
         ...
 
+    def share(self, size: int) -> float:
+        """The part that this process's rows in a batch of `size` have in an estimate for all rows; 0 if it has none."""
+        ...
+
     def sample(self, count: int, rng: np.random.Generator) -> Batch:
         """So many different rows, drawn uniformly; all of them, without a draw, where there are no more."""
         ...
+
+
+class Undivided(ABC):
+    """What holds for a source whose rows are all in one process."""
+
+    group: Group = ALONE
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """N, the number of rows."""
+
+    @property
+    def local_rows(self) -> int:
+        """All rows."""
+        return self.num_rows
+
+    def share(self, size: int) -> float:
+        """All of a batch."""
+        return 1.0

@@ -17,6 +17,7 @@ from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
 from cvgp.data.memory import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.shared import split
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import (
@@ -29,14 +30,17 @@ from cvgp.estimators.inputs import (
     check_seed,
     check_size,
     check_training,
+    first_seed,
 )
 from cvgp.full_data import statistics
+from cvgp.group import Group
 from cvgp.initialise import InitName
 from cvgp.linalg import safe_cholesky
 from cvgp.model import CVGP
 from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
 from cvgp.training.begin import begin_model, starting_kernel, starting_mean
+from cvgp.training.distributed import current_group
 from cvgp.training.fit import FitReport, fit_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import site_noise_offset
@@ -207,17 +211,19 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             Known noise variances, to which a learned constant is added.
         """
         data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-        rng = np.random.default_rng(check_seed(self.random_state).randint(2**31))
+        group = current_group()
+        rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
         folder = check_folder(self.checkpoint_dir)
-        watch = Watch(self.max_time, [*([print_line] if self.verbose else []), *check_callbacks(self.callbacks)])
+        printing = [print_line] if self.verbose and group.rank == 0 else []
+        watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
 
         train, held_out = _split(data, settings, rng)
         train = canonical(train)
         dims, outputs = train.x.shape[1], train.y.shape[1]
         scaling = learn_scaling(train.x, train.y, train.weight) if self.standardize else no_scaling(dims, outputs)
         _check_variance(scaling.y_scale)
-        source = self._source(train, scaling)
+        source = self._source(train, scaling, group)
         model = begin_model(
             source,
             starting_kernel(self.kernel, dims, ard=self.ard),
@@ -234,7 +240,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             settings,
             watch,
             checkpoint_dir=folder,
-            validation=None if held_out is None else self._source(held_out, scaling),
+            validation=None if held_out is None else self._source(held_out, scaling, group),
         )
         model.set_site_noise_offset(site_noise_offset(model.noise.item(), source))
         self._set_results(model, scaling, source, report, watch.history)
@@ -392,7 +398,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
 
-    def _source(self, data: TrainingData, scaling: Scaling) -> MemorySource:
+    def _source(self, data: TrainingData, scaling: Scaling, group: Group) -> DataSource:
         y = scaling.scale_y(data.y)
         known = None if data.noise is None else data.noise / scaling.y_scale[0] ** 2
         arrays = (scaling.scale_x(data.x), y[:, 0] if self._single_output else y, data.weight, known)
@@ -403,7 +409,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidInputError(
                 f"device must be 'auto' or a device that torch has here; got {device!r}."
             ) from error
-        return MemorySource(*tensors)  # type: ignore[arg-type]
+        return split(MemorySource(*tensors), group)  # type: ignore[arg-type]
 
     def _set_results(
         self, model: CVGP, scaling: Scaling, source: DataSource, report: FitReport, history: list[dict[str, Any]]
@@ -412,7 +418,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
-        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS))
+        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS), source.group)
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
         self.history_ = pd.DataFrame(history)

@@ -4,12 +4,14 @@ from copy import deepcopy
 from typing import Literal
 
 import numpy as np
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.group import Group
 from cvgp.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
@@ -58,7 +60,8 @@ def begin_model(
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
-    A coreset that is given as `init` is in the units of the source.
+    A coreset that is given as `init` is in the units of the source. In a group every process makes the same start, and
+    takes the first one's numbers in the end, should theirs differ in the last digits.
     """
     start = search_start(kernel, mean, source, rng, watch)
     if isinstance(init, Coreset):
@@ -66,20 +69,35 @@ def begin_model(
     else:
         if size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
-        coreset = _place_coreset(init, source, size, start.kernel, rng)
+        coreset = _first_coreset(source.group, _place_coreset(init, source, size, start.kernel, rng))
     likelihood = gaussian_likelihood(start.noise)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
     model.to(source.device)
     raise_noise(model, source, rng)
     model.site_noise_offset.fill_(site_noise_offset(model.noise.item(), source))
+    _adopt_first(source.group, model)
     return model
+
+
+@torch.no_grad()
+def _adopt_first(group: Group, model: CVGP) -> None:
+    tensors = [*model.parameters(), *model.buffers()]
+    for tensor, value in zip(tensors, group.first(tensors), strict=True):
+        tensor.copy_(value)
+
+
+def _first_coreset(group: Group, coreset: Coreset) -> Coreset:
+    (size,) = group.first([torch.tensor(float(len(coreset)))])
+    # Clusters may be lost: to take the first process's points, the others need arrays of their number.
+    arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
+    x, y, beta = group.first([torch.as_tensor(a) for a in arrays])
+    return Coreset(x, y, beta)
 
 
 def _place_coreset(
     method: InitName, source: DataSource, size: int, kernel: Kernel, rng: np.random.Generator
 ) -> Coreset:
-    # White noise asks the data only for the number of their columns, which any rows tell.
-    rows = next(iter(source.chunks(size))) if method == "random" else source.sample(rows_to_see(size), rng)
+    rows = source.sample(size if method == "random" else rows_to_see(size), rng)
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
     return initial_coreset(

@@ -9,6 +9,7 @@ from cvgp.full_data import full_bound, solve_coreset
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
+from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
@@ -102,23 +103,34 @@ def fit_model(
     identity = ""
     if checkpoint_dir is not None:
         identity = fingerprint(model.parameters(), source.identity(), plan, settings)
-    checkpoint = Checkpoint(checkpoint_dir, identity, watch)
+    with mirrored(checkpoint_dir, source.group) as folder:
+        name, result = _solve(model, source, plan, settings, watch, Checkpoint(folder, identity, watch), validation)
+    if plan.solve_at_end:
+        solve_coreset(model, source.chunks(CHUNK_ROWS), source.group)
+    tight = plan.tight or plan.polish_tight
+    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+    return FitReport(name, bound, result)
+
+
+def _solve(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    watch: Watch,
+    checkpoint: Checkpoint,
+    validation: DataSource | None,
+) -> tuple[str, Result]:
+    """The names of the solvers that were used, and how the last of them ended."""
+    watch.meet()
     if plan.solver == "lbfgs":
-        name = "lbfgs"
-        result = fit_lbfgs(
+        return "lbfgs", fit_lbfgs(
             model, source, watch, checkpoint, max_evaluations=plan.max_iter, tight=plan.tight, tol=settings.tol
         )
-    else:
-        name = "adam"
-        result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
-        if plan.polish and result.status is not Status.INTERRUPTED and watch.time_used() < 1.0:
-            name = "adam+lbfgs"
-            steps = result.num_iter
-            result = fit_lbfgs(
-                model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
-            )
-            result = result._replace(num_iter=steps + result.num_iter)
-    if plan.solve_at_end:
-        solve_coreset(model, source.chunks(CHUNK_ROWS))
-    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight or plan.polish_tight)
-    return FitReport(name, bound, result)
+    result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
+    if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
+        return "adam", result
+    polished = fit_lbfgs(
+        model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
+    )
+    return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from cvgp.data.source import Batch, DataSource
 from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
+from cvgp.group import check_same, sum_of
 from cvgp.kernels import diagonal
 from cvgp.model import CVGP
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
@@ -29,6 +31,8 @@ FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
 
 PRECISION_CHECK_EVERY = 50
+SAME_CHECK_EVERY = 1000
+"""Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
 
 
 STEPS_BETWEEN_CHECKS = 50
@@ -70,10 +74,14 @@ def fit_lbfgs(
 ) -> Result:
     """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
     parameters = collapsed_parameters(model)
-    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=tight)
+    group = source.group
+    objective = CollapsedObjective(
+        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=group
+    )
     scale = -1.0 / source.total_weight
 
     def negative_bound_per_row() -> float:
+        check_same(group, torch.cat([p.detach().reshape(-1) for p in parameters]), "The points that L-BFGS tries")
         value = objective.value_and_backward()
         for p in parameters:
             if p.grad is not None:
@@ -117,14 +125,26 @@ def fit_adam(
 
     negative_bound = _negative_bound(model, plan, source)
 
+    def gradient_and_loss(step: int) -> tuple[Tensor, Tensor]:
+        rows = data.source(step)
+        loss = 0.0
+        if rows.share(plan.batch_size) > 0.0:
+            try:
+                loss = negative_bound(rows.minibatch(step, plan.batch_size, settings.seed))
+            except InvalidInputError as error:
+                # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
+                raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        return state.gradient, torch.tensor(loss, dtype=torch.float64)
+
     def loss_and_backward(step: int) -> float:
-        try:
-            return negative_bound(data.source(step).minibatch(step, plan.batch_size, settings.seed))
-        except InvalidInputError as error:
-            # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
-            raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        gradient, loss = sum_of(source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty(())])
+        if source.group.world > 1:
+            state.gradient.copy_(gradient)
+        return loss.item()
 
     def monitor(progress: Progress) -> Status | None:
+        if progress.iteration % SAME_CHECK_EVERY == 0:
+            check_same(source.group, state.vector, "The parameters")
         if keeper is not None and progress.iteration % check_every == 0:
             watch.validation_rmse = keeper.check()
         status = watch.monitor(progress)
@@ -178,13 +198,15 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
 def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Batch], float]:
     """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
     num_data = source.total_weight
+    # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
+    factor = -source.share(plan.batch_size) / num_data
     direct = None if plan.tight or source.has_known_noise else direct_elbo(model)
     if direct is not None:
-        return lambda batch: direct.value_and_backward(batch, num_data, -1.0 / num_data)
+        return lambda batch: direct.value_and_backward(batch, num_data, factor)
     bound = model.tight_elbo if plan.tight else model.elbo
 
     def by_autograd(batch: Batch) -> float:
-        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) / -num_data
+        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) * factor
         loss.backward()
         return loss.item()
 
@@ -234,9 +256,12 @@ class _BestByValidation:
     @torch.no_grad()
     def check(self) -> float:
         process = self.model.process()
-        errors = (process(b.x).mean - b.y for b in self.validation.chunks(CHUNK_ROWS))
-        squares, counts = zip(*((e.square().sum().item(), e.numel()) for e in errors), strict=True)
-        score = math.sqrt(sum(squares) / sum(counts))
+        total = torch.zeros(2, dtype=torch.float64)
+        for batch in self.validation.chunks(CHUNK_ROWS):
+            error = process(batch.x).mean - batch.y
+            total += torch.tensor([error.square().sum().item(), error.numel()], dtype=torch.float64)
+        squares, count = self.validation.group.sum([total])[0].tolist()
+        score = math.sqrt(squares / count)
         if self.patience.update(score):
             self.best = [p.detach().clone() for p in self.state.parameters]
         return score

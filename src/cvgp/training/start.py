@@ -106,7 +106,7 @@ def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> 
     watch.begin(f"start x{factor:g}", EVALUATIONS)
     try:
         return minimise_lbfgs(
-            parameters, negative_bound_per_row, max_evaluations=EVALUATIONS, tol=0.0, monitor=watch.monitor
+            parameters, negative_bound_per_row, max_evaluations=EVALUATIONS, tol=0.0, monitor=watch.observe
         ).value
     except (FactorisationError, FloatingPointError):
         # A start that cannot even be evaluated loses to the others.
