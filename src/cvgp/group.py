@@ -90,7 +90,7 @@ def sum_of(group: Group, compute: Callable[[], Sequence[Tensor]], like: Sequence
 
 def gather_text(group: Group, text: str) -> list[str]:
     """The texts of all processes."""
-    encoded = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+    encoded = torch.tensor(list(text.encode()), dtype=torch.uint8)
     return [bytes(part.cpu().numpy()).decode() for part in group.gather(encoded)]
 
 

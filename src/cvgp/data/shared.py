@@ -142,7 +142,7 @@ def _cut(rows: int, group: Group) -> tuple[int, int]:
 
 def _gather(group: Group, batch: Batch) -> Batch:
     """The rows of all processes, side by side in one message."""
-    present = [t.reshape(len(batch.x), -1) for t in batch if t is not None]
+    present = [t if t.ndim == 2 else t[:, None] for t in batch if t is not None]
     gathered = torch.cat(group.gather(torch.cat(present, dim=1)))
     columns = iter(gathered.split([t.shape[1] for t in present], dim=1))
 

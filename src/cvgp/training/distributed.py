@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.group import ALONE, Group
+from cvgp.launcher import Launch, launched
 
-__all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group", "started_in_a_group"]
+__all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group"]
 
 TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
 DEFAULT_TIMEOUT = 600.0
@@ -31,19 +33,15 @@ def current_group() -> Group:
     return _current
 
 
-def started_in_a_group() -> bool:
-    """Whether a launcher such as torchrun started this process as one of several."""
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    return all(name in os.environ for name in names) and int(os.environ["WORLD_SIZE"]) > 1
-
 
 @contextmanager
 def process_group() -> Iterator[Group]:
     """Join the group that the launcher started, or that the program has made; without one the process stays alone."""
     global _current
-    made_here = not dist.is_initialized() and started_in_a_group()
+    launch = launched()
+    made_here = not dist.is_initialized() and launch.world > 1
     if made_here:
-        _join()
+        _join(launch)
     if not dist.is_initialized() or dist.get_world_size() == 1:
         yield ALONE
         return
@@ -83,12 +81,10 @@ class TorchGroup:
         """The bytes of process 0, after their number."""
         length = torch.tensor(len(content))
         _meet(dist.broadcast, length, 0)
-        buffer = torch.zeros(int(length), dtype=torch.uint8)
-        if self.rank == 0:
-            buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else buffer
-        if int(length):
-            _meet(dist.broadcast, buffer, 0)
-        return bytes(buffer.numpy())
+        buffer = np.frombuffer(content, np.uint8).copy() if self.rank == 0 else np.empty(int(length), np.uint8)
+        if len(buffer):
+            _meet(dist.broadcast, torch.from_numpy(buffer), 0)
+        return buffer.tobytes()
 
     def gather(self, rows: Tensor) -> list[Tensor]:
         """The rows of all processes, by an all-gather of blocks as long as the longest of them."""
@@ -105,27 +101,22 @@ class TorchGroup:
         return [part[: int(count)] for part, count in zip(blocks, counts, strict=True)]
 
 
-def _join() -> None:
+def _join(launch: Launch) -> None:
+    timeout = timedelta(seconds=_timeout())
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(launch.local_rank)
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=_timeout()))
-    except (RuntimeError, ValueError) as error:
+        dist.init_process_group(backend, timeout=timeout)
+    except RuntimeError as error:
         raise WorkerError(
-            f"Could not meet the other {int(os.environ['WORLD_SIZE']) - 1} workers of this fit ({_first_line(error)}). "
-            "Check that all of them were started, and that they reach "
-            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}."
+            f"Could not meet the other workers of this fit, {launch.world - 1} of them ({_first_line(error)}). Check "
+            f"that all were started, and that they reach {launch.address}."
         ) from error
-    _share_cores()
-
-
-def _share_cores() -> None:
-    """Give each process of this machine its part of the cores, where torchrun gave it one thread for want of advice."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if local > 1 and os.environ.get("OMP_NUM_THREADS", "1") == "1":
-        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // local, 1))
+    # torchrun gives each process one thread for want of advice.
+    if launch.local_world > 1 and os.environ.get("OMP_NUM_THREADS", "1") == "1":
+        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // launch.local_world, 1))
 
 
 def _timeout() -> float:
