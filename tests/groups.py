@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,3 +81,18 @@ def torchrun(*arguments: object, world: int = 2, **environment: str) -> "subproc
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def worker_pids(launcher: int, world: int, seconds: float = 60.0) -> list[int]:
+    """The processes that a torchrun has started, in the order of their ranks, once they are all there."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = {}
+        for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+            with suppress(OSError):
+                variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+                found.update({int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")})
+        if len(found) == world:
+            return [found[rank] for rank in range(world)]
+        time.sleep(0.05)
+    raise AssertionError(f"torchrun started {found} instead of {world} workers")

@@ -94,15 +94,15 @@ CASES: dict[str, Callable[[Group], dict[str, Any]]] = {
     "lbfgs-uneven": lambda g: fit(g, "uneven", solver="lbfgs", max_iter=60),
     "lbfgs-empty": lambda g: fit(g, "empty", solver="lbfgs", max_iter=60),
     "adam-split": lambda g: fit(g, "split", solver="adam", max_iter=200, batch_size=33, dtype="float64"),
-    "adam-uneven": lambda g: fit(g, "uneven", solver="adam", max_iter=400, batch_size=64),
-    "adam-empty": lambda g: fit(g, "empty", solver="adam", max_iter=400, batch_size=64),
+    "adam-uneven": lambda g: fit(g, "uneven", solver="adam", max_iter=200, batch_size=64),
+    "adam-empty": lambda g: fit(g, "empty", solver="adam", max_iter=200, batch_size=64),
     "adam-tiny-batch": lambda g: fit(g, "split", solver="adam", max_iter=50, batch_size=1, dtype="float64"),
     "adam-early": lambda g: fit(
-        g, "uneven", solver="adam", max_iter=3000, batch_size=64, early_stopping=True, n_iter_no_change=3
+        g, "uneven", solver="adam", max_iter=3000, batch_size=64, early_stopping=True, n_iter_no_change=1
     ),
     "adam-time": lambda g: fit(g, "split", solver="adam", max_iter=10**6, max_time=0.3),
     "estimator-lbfgs": lambda g: estimator(g, random_state=0, max_iter=60),
-    "estimator-adam": lambda g: estimator(g, random_state=0, solver="adam", max_iter=300, dtype="float64"),
+    "estimator-adam": lambda g: estimator(g, random_state=0, solver="adam", max_iter=100, dtype="float64"),
     "estimator-any-seed": lambda g: estimator(g, max_iter=10),
 }
 

@@ -13,7 +13,8 @@ from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.files import check_can_write, features
 from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, Quiet, Solver, positive
 from cvgp.cli.progress import show_progress
-from cvgp.errors import FileAccessError
+from cvgp.errors import FileAccessError, WorkerError
+from cvgp.launcher import launched
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
@@ -81,8 +82,10 @@ def fit(
     Text columns become one indicator a category. Everything that is not said is chosen from the data.
     """
     size = _coreset_size(coreset)
-    check_can_write(out)
-    check_folder(checkpoint_dir, resume)
+    worker = launched()
+    if worker.rank == 0:
+        check_can_write(out)
+        check_folder(checkpoint_dir, resume)
     _check_device(device)
     schema, x, y = _read(data, target, impute)
 
@@ -90,8 +93,10 @@ def fit(
     from cvgp.cli.summary import as_text, summarise
     from cvgp.estimators.regressor import CVGPRegressor
 
+    quiet = quiet or worker.rank > 0
     if not quiet:
-        note(f"{data}: {len(y)} rows, {len(schema.columns)} columns as {len(schema.feature_names)} features")
+        workers = f", {worker.world} workers" if worker.world > 1 else ""
+        note(f"{data}: {len(y)} rows, {len(schema.columns)} columns as {len(schema.feature_names)} features{workers}")
     parameters: dict[str, Any] = {
         "n_coreset": size,
         "kernel": None if kernel is None else kernel.value,
@@ -111,6 +116,8 @@ def fit(
     }
     model = CVGPRegressor(**parameters)
     seconds = _fit(model, features(schema, x), y, quiet)
+    if worker.rank > 0:
+        return  # the first one stores what all of them hold
     model.schema_ = schema.to_json()
     model.baselines_ = Baselines.learn(x, y).to_json()
     _save(model, out)
@@ -122,10 +129,14 @@ def fit(
 
 
 def _fit(model: CVGPRegressor, x: Any, y: Any, quiet: bool) -> float:
+    from cvgp.training.distributed import process_group
+
     start = time.perf_counter()
     try:
-        with show_progress(model.max_time, quiet=quiet) as callbacks:
+        with process_group(), show_progress(model.max_time, quiet=quiet) as callbacks:
             model.set_params(callbacks=callbacks).fit(x, y)
+    except WorkerError as error:
+        raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(how_to_go_on(_folder(model))) from stop
     return time.perf_counter() - start

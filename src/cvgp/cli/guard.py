@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from cvgp.errors import CVGPError, MissingFileError
+from cvgp.launcher import launched
 
 __all__ = ["FAILURE", "INTERRUPTED", "WRONG_USE", "GuardedGroup"]
 
@@ -53,7 +54,12 @@ def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def _complain(*parts: object) -> None:
-    print(*parts, file=sys.stderr, flush=True)
+    """One message, after the number of the worker that gives it if that is not the first."""
+    worker = launched().rank
+    # In one piece, so that the lines of several workers do not mix.
+    text = " ".join(map(str, (*([f"[worker {worker}]"] if worker else []), *parts)))
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager
