@@ -101,6 +101,8 @@ def test_a_stopped_worker_is_given_up_after_the_timeout(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_file_that_one_worker_cannot_read_ends_all(tmp_path: Path) -> None:
-    code, _, error = finish(torchrun("-m", "cvgp", "fit", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "m"))
+    process = torchrun("-m", "cvgp", "fit", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "model.cvgp")
+    code, _, error = finish(process)
     assert code != 0
-    assert "Error: There is no file" in error or "no.csv" in error
+    assert f"\nError: There is no file {tmp_path / 'no.csv'}" in f"\n{error}"
+    assert f"[worker 1] Error: There is no file {tmp_path / 'no.csv'}" in error

@@ -12,7 +12,7 @@ import pytest
 from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.training.distributed import TIMEOUT_VARIABLE, current_group, process_group
 from tests.groups import ROOT, torchrun
-from tests.training.distributed_program import CASES, PARTS
+from tests.training.distributed_program import CASES, GRID, PARTS, write_tables
 
 PROGRAM = Path(__file__).with_name("distributed_program.py")
 Found = dict[str, np.ndarray]
@@ -23,9 +23,11 @@ Results = Callable[[str], tuple[Found, Found, Found]]
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Look up what a case gave: alone, in the first process and in the second."""
     alone, together = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
-    group = torchrun(PROGRAM, together)
+    tables = tmp_path_factory.mktemp("tables")
+    write_tables(tables)
+    group = torchrun(PROGRAM, together, tables)
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    subprocess.run([sys.executable, PROGRAM, alone], check=True, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run([sys.executable, PROGRAM, alone, tables], check=True, env={**os.environ, "PYTHONPATH": path})
     error = group.communicate(timeout=300)[1]
     assert group.returncode == 0, error
 
@@ -40,7 +42,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     )
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "exchange"])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("exchange", "table-reading")])
 def test_processes_end_with_the_same_bits(results: Results, case: str) -> None:
     _, first, second = results(case)
     for name, values in first.items():
@@ -92,6 +94,26 @@ def test_an_estimator_predicts_as_one_process_does(results: Results, case: str) 
     assert first["rows"] == alone["rows"]
 
 
+@pytest.mark.parametrize("case", ["table-parts", "table-one-part", "table-early"])
+def test_a_table_in_files_is_fitted_as_well_as_by_one_process(results: Results, case: str) -> None:
+    alone, first, _ = results(case)
+    for found in (alone, first):  # the noise has a deviation of 0.1
+        assert np.sqrt(np.mean((found["mean"] - np.sin(3.0 * GRID[:, 0].numpy())) ** 2)) < 0.05
+    assert first["rows"] == alone["rows"]
+    assert first["bad"] == alone["bad"]
+    assert first["features"].tolist() == alone["features"].tolist() == ["a", "kind=even", "kind=odd"]
+
+
+def test_each_process_reads_its_own_parts_of_a_table(results: Results) -> None:
+    alone, first, second = results("table-reading")
+    assert alone["read"] == first["total"] == second["total"]
+    assert first["read"] + second["read"] == alone["read"]
+    assert 0 < first["read"] < second["read"]
+    for name in ("mean", "scale"):
+        np.testing.assert_allclose(first[name], alone[name], rtol=1e-12)
+        np.testing.assert_array_equal(first[name], second[name])
+
+
 def test_meetings_exchange_what_they_say(results: Results) -> None:
     for found in results("exchange")[1:]:
         assert found["sum"].tolist() == [3.0, 1.0]
@@ -126,8 +148,6 @@ def test_a_launch_whose_others_never_come_is_an_error(monkeypatch: pytest.Monkey
 def test_a_timeout_that_is_no_time_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     for name, value in {**LAUNCH, TIMEOUT_VARIABLE: text}.items():
         monkeypatch.setenv(name, value)
-    with (
-        pytest.raises(InvalidInputError, match=f"CVGP_WORKER_TIMEOUT must be a number of seconds above 0; got '{text}'"),
-        process_group(),
-    ):
+    message = f"CVGP_WORKER_TIMEOUT must be a number of seconds above 0; got '{text}'"
+    with pytest.raises(InvalidInputError, match=message), process_group():
         pass

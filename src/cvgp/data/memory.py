@@ -42,6 +42,11 @@ class MemorySource(Undivided):
         """Whether the rows carry noise variances of their own."""
         return self.data.noise_variance is not None
 
+    @property
+    def largest_value(self) -> float:
+        """The largest magnitude of any input or output."""
+        return max(values.abs().max().item() for values in (self.data.x, self.data.y))
+
     def harmonic_noise(self, learned: float) -> float:
         """The harmonic mean of the learned noise variance plus each row's own."""
         known = self.data.noise_variance

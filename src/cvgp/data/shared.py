@@ -12,7 +12,7 @@ from cvgp.data.source import Batch, DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.group import Group, gather_text
 
-__all__ = ["SharedSource", "SplitSource", "split"]
+__all__ = ["SharedSource", "SplitSource", "shared", "split"]
 
 
 def split(whole: MemorySource, group: Group) -> DataSource:
@@ -25,6 +25,11 @@ def split(whole: MemorySource, group: Group) -> DataSource:
             "one of them works on its own part."
         )
     return SplitSource(whole, group)
+
+
+def shared(local: DataSource, group: Group) -> DataSource:
+    """Put the rows of this process together with those of the others."""
+    return local if group.world == 1 else SharedSource(local, group)
 
 
 class SplitSource:
@@ -42,6 +47,7 @@ class SplitSource:
         self.total_weight = whole.total_weight
         self.device = whole.device
         self.has_known_noise = whole.has_known_noise
+        self.largest_value = whole.largest_value
 
     def harmonic_noise(self, learned: float) -> float:
         """That of all rows."""
@@ -86,8 +92,11 @@ class SharedSource:
         self.group = group
         self._local = local
         self._weight = local.total_weight if local.num_rows else 0.0
-        held = torch.zeros(group.world, 3, dtype=torch.float64)
-        held[group.rank] = torch.tensor([local.num_rows, self._weight, float(local.has_known_noise)])
+        held = torch.zeros(group.world, 4, dtype=torch.float64)
+        largest = local.largest_value if local.num_rows else 0.0
+        held[group.rank] = torch.tensor(
+            [local.num_rows, self._weight, float(local.has_known_noise), largest], dtype=torch.float64
+        )
         (held,) = group.sum([held])
         self._rows = held[:, 0].to(torch.int64).numpy()  # [world]
         self.num_rows = int(self._rows.sum())
@@ -95,6 +104,7 @@ class SharedSource:
         self.total_weight = held[:, 1].sum().item()
         self.device = local.device
         self.has_known_noise = bool(held[:, 2].any())
+        self.largest_value = held[:, 3].max().item()
 
     def harmonic_noise(self, learned: float) -> float:
         """That of the rows of all processes."""

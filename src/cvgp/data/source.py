@@ -60,6 +60,11 @@ class DataSource(Protocol):
         """Whether the rows carry noise variances of their own."""
         ...
 
+    @property
+    def largest_value(self) -> float:
+        """At least the largest magnitude of any input or output."""
+        ...
+
     def harmonic_noise(self, learned: float) -> float:
         """The harmonic mean over the rows of their total noise variance: the learned one plus each row's own."""
         ...

@@ -33,7 +33,6 @@ def current_group() -> Group:
     return _current
 
 
-
 @contextmanager
 def process_group() -> Iterator[Group]:
     """Join the group that the launcher started, or that the program has made; without one the process stays alone."""

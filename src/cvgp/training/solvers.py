@@ -30,6 +30,9 @@ CHUNK_ROWS = 2048
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
 
+FLOAT32_LARGEST = 1e15
+"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
+
 PRECISION_CHECK_EVERY = 50
 SAME_CHECK_EVERY = 1000
 """Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
@@ -219,6 +222,13 @@ class _Precision:
     def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
         self.model = model
         self.full = source
+        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
+            if dtype == "float32":
+                raise InvalidInputError(
+                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
+                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                )
+            dtype = "float64"
         self.may_grow = dtype == "auto"
         self.current = source if dtype == "float64" else source.to(torch.float32)
 
