@@ -5,7 +5,7 @@ import pytest
 
 from cvgp.data.dataset import open_dataset
 from cvgp.data.location import is_location
-from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 from tests.data.tables import frame, write, write_parts
 
 
@@ -61,7 +61,7 @@ def test_a_dataset_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["absent.parquet", "absent-*.parquet", "empty"])
 def test_what_names_no_table_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MissingFileError, match=r"absent|holds no table"):
+    with pytest.raises(FileAccessError, match=r"absent|holds no files"):
         open_dataset(tmp_path / name)
 
 

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.cells import is_missing
 from cvgp.data.parts import Part
 from cvgp.data.rows import Encoder, Rows
 from cvgp.errors import InvalidInputError
 from cvgp.group import Group, gather_text
 
-__all__ = ["BadRows", "OnBadRows"]
+__all__ = ["BadRows", "OnBadRows", "bad_cells"]
 
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
+
+
+def bad_cells(frame: pd.DataFrame, names: Sequence[str], *, missing_is_bad: bool) -> tuple[Mask, str]:
+    """Mark the rows [n] of a table in memory with a bad cell in these columns, and name the first one's column."""
+    marks = []
+    for name in names:
+        column = frame[name]
+        bad = is_missing(column) if missing_is_bad else np.zeros(len(frame), dtype=np.bool_)
+        if column.dtype.kind == "f":
+            bad = bad | np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        marks.append(bad)
+    table = np.column_stack(marks)  # [n, columns]
+    rows: Mask = np.logical_or.reduce(table, axis=1)
+    return rows, names[int(table[rows.argmax()].argmax())] if rows.any() else ""
 
 
 class BadRows:

@@ -98,11 +98,12 @@ def numbers(column: pd.Series[Any]) -> FloatArray:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         values = _convert(column, "numbers", _is_number, spells_number)
-    n_infinite = int(np.sum(np.isinf(values)))
-    if n_infinite:
+    infinite = np.isinf(values)
+    if infinite.any():
         raise InvalidInputError(
-            f"Column {column.name!r} holds {n_infinite} infinite or overflowing values; replace them by finite "
-            "numbers, or leave the cells empty to treat them as missing."
+            f"Column {column.name!r} holds {int(infinite.sum())} infinite or overflowing values, the first in data row "
+            f"{int(infinite.argmax()) + 1}; replace them by finite numbers, or leave the cells empty to treat them as "
+            "missing."
         )
     return values
 

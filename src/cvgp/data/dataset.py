@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from cvgp.data.location import is_location
-from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
 __all__ = ["Location", "open_dataset"]
 
@@ -85,7 +85,7 @@ def _find_remote(uri: str) -> tuple[pafs.FileSystem, list[str]]:
         pattern = path + uri.removeprefix(folder)
         files = [file for file in _files_under(filesystem, path) if fnmatch.fnmatchcase(file, pattern)]
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, MissingFileError):
+        if isinstance(error, FileAccessError):
             raise
         raise MissingFileError(f"{uri} could not be reached ({error}); check the address and your access.") from error
     if not files:
@@ -111,7 +111,9 @@ def _files_under(filesystem: pafs.FileSystem, path: str) -> list[str]:
         if not any(name.startswith((".", "_")) for name in names) and file.lower().endswith(_ENDINGS)
     )
     if not files:
-        raise MissingFileError(f"The folder {path} holds no table; the endings of tables are {', '.join(_ENDINGS)}.")
+        raise FileAccessError(
+            f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(_ENDINGS)}."
+        )
     return files
 
 
