@@ -13,6 +13,7 @@ from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.files import check_can_write, features
 from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, Quiet, Solver, positive
 from cvgp.cli.progress import show_progress
+from cvgp.cli.signals import terminate_between_iterations
 from cvgp.errors import FileAccessError
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ def fit(
 def _fit(model: CVGPRegressor, x: Any, y: Any, quiet: bool) -> float:
     start = time.perf_counter()
     try:
-        with show_progress(model.max_time, quiet=quiet) as callbacks:
-            model.set_params(callbacks=callbacks).fit(x, y)
+        with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
+            model.set_params(callbacks=[*callbacks, end_here]).fit(x, y)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(how_to_go_on(_folder(model))) from stop
+        raise type(stop)(how_to_go_on(_folder(model))) from stop
     return time.perf_counter() - start
 
 
