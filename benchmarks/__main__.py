@@ -13,6 +13,7 @@ from benchmarks import figures as speed_figures
 from benchmarks import fuzz as fuzz_run
 from benchmarks import quality as quality_benchmark
 from benchmarks import soak as soak_run
+from benchmarks import streaming as streaming_benchmark
 from benchmarks.datasets import DATASETS, NUM_FOLDS, load
 from benchmarks.environments import ROOT, WORK_FOLDER
 from benchmarks.runner import Task, run_tasks
@@ -133,6 +134,25 @@ def race(
 def large(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
     """Measure seconds and memory of fits on up to ten million rows."""
     _measure_speed("large", _plans(quick, threads), quick, threads, store, renew)
+
+
+@app.command()
+def streaming(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
+    ] = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Measure fits to ten million rows in files, beside the same rows in memory."""
+    plan = streaming_benchmark.quick(threads) if quick else streaming_benchmark.full(threads)
+    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    if not table:
+        run_tasks(streaming_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
+    _show(streaming_benchmark.report(plan, results), "scaling-streaming", write)
 
 
 @app.command()

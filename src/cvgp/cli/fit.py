@@ -10,14 +10,14 @@ import typer
 
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
-from cvgp.cli.files import check_can_write, features
-from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, Quiet, Solver, positive
+from cvgp.cli.files import check_can_write
+from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, OnBadRows, Quiet, Solver, positive
 from cvgp.cli.progress import show_progress
 from cvgp.cli.signals import terminate_between_iterations
+from cvgp.cli.training_data import read_training_data
 from cvgp.errors import FileAccessError
 
 if TYPE_CHECKING:
-    from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["fit"]
@@ -26,10 +26,15 @@ MODEL, TRAINING, RUN = "What to learn", "How to learn it", "Running"
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather; a file, a glob or a folder.")
+    ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
     impute: Annotated[Impute | None, typer.Option(help="What to do about missing values.")] = None,
+    on_bad_rows: Annotated[
+        OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
+    ] = OnBadRows.ERROR,
     coreset: Annotated[
         str, typer.Option(metavar="N|auto", help="Number of pseudo-points.", rich_help_panel=MODEL)
     ] = "auto",
@@ -85,14 +90,16 @@ def fit(
     check_can_write(out)
     check_folder(checkpoint_dir, resume)
     _check_device(device)
-    schema, x, y = _read(data, target, impute)
+    training = read_training_data(data, target, impute, on_bad_rows)
 
     from cvgp.cli.baselines import Baselines
     from cvgp.cli.summary import as_text, summarise
     from cvgp.estimators.regressor import CVGPRegressor
 
+    if training.left_out:
+        note(f"{data}: {training.left_out}.")
     if not quiet:
-        note(f"{data}: {len(y)} rows, {len(schema.columns)} columns as {len(schema.feature_names)} features")
+        note(f"{data}: {training.description}")
     parameters: dict[str, Any] = {
         "n_coreset": size,
         "kernel": None if kernel is None else kernel.value,
@@ -111,13 +118,14 @@ def fit(
         "checkpoint_dir": checkpoint_dir,
     }
     model = CVGPRegressor(**parameters)
-    seconds = _fit(model, features(schema, x), y, quiet)
-    model.schema_ = schema.to_json()
-    model.baselines_ = Baselines.learn(x, y).to_json()
+    seconds = _fit(model, training.x, training.y, quiet)
+    model.schema_ = training.schema.to_json()
+    model.baselines_ = Baselines.learn(*training.sample).to_json()
     _save(model, out)
     facts = summarise(model)
     if as_json:
-        print_json({"model": str(out), "target": target, "seconds": seconds, "rows_dropped": schema.n_dropped, **facts})
+        left_out = {"rows_dropped": training.schema.n_dropped, "rows_skipped": training.num_skipped}
+        print_json({"model": str(out), "target": target, "seconds": seconds, **left_out, **facts})
     else:
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})
 
@@ -141,28 +149,6 @@ def _save(model: CVGPRegressor, out: Path) -> None:
 
 def _folder(model: CVGPRegressor) -> Path | None:
     return None if model.checkpoint_dir is None else Path(model.checkpoint_dir)
-
-
-def _read(data: Path, target: str, impute: Impute | None) -> tuple[Schema, Any, Any]:
-    from cvgp.data.schema import Schema
-    from cvgp.data.tables import read_table
-
-    frame = read_table(data)
-    if target not in frame.columns:
-        raise typer.BadParameter(_no_such_column(target, list(frame.columns), data), param_hint="'--target'")
-    schema = Schema.learn(frame, target, None if impute is None else impute.value)
-    if schema.n_dropped:
-        note(f"Left out {schema.n_dropped} of {len(frame)} rows, which have missing values.")
-    return schema, *schema.encode_both(frame)
-
-
-def _no_such_column(target: str, columns: list[str], data: Path) -> str:
-    from difflib import get_close_matches
-
-    similar = get_close_matches(target.lower(), [name.lower() for name in columns], n=3)
-    meant = [name for name in columns if name.lower() in similar]
-    hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
-    return f"{data} has no column {target!r}; {hint} {', '.join(columns)}."
 
 
 def _coreset_size(text: str) -> Any:

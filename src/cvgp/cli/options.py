@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Bound", "Dtype", "Impute", "Init", "Kernel", "ModelFile", "Quiet", "Solver", "positive"]
+__all__ = [
+    "AsJson",
+    "Bound",
+    "Dtype",
+    "Impute",
+    "Init",
+    "Kernel",
+    "ModelFile",
+    "OnBadRows",
+    "Quiet",
+    "Solver",
+    "positive",
+]
 
 
 class Kernel(StrEnum):
@@ -61,6 +73,13 @@ class Impute(StrEnum):
     MEAN = "mean"
     MOST_FREQUENT = "most_frequent"
     DROP = "drop"
+
+
+class OnBadRows(StrEnum):
+    """What to do about rows with values that cannot be used."""
+
+    ERROR = "error"
+    SKIP = "skip"
 
 
 def positive(value: float | None) -> float | None:

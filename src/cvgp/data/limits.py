@@ -25,15 +25,15 @@ def check_fits(name: object, size: int) -> None:
     left = memory_left()
     if size > left:
         raise InvalidInputError(
-            f"{name} holds at least {size / 1e9:.1f} GB when it is unpacked, and {left / 1e9:.1f} GB of memory are left; "
-            "use fewer rows or columns."
+            f"{name} holds at least {size / 1e9:.1f} GB when it is unpacked, and {left / 1e9:.1f} GB of memory are "
+            "left; use fewer rows or columns."
         )
 
 
 class LimitedStream(io.RawIOBase):
     """A stream that gives up once more has come out of it than there is memory."""
 
-    def __init__(self, stream: IO[bytes], name: object) -> None:
+    def __init__(self, stream: IO[bytes] | io.BufferedIOBase, name: object) -> None:
         self._stream = stream
         self._name = name
         self._count = 0

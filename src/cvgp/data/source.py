@@ -1,8 +1,10 @@
 """Where training data come from: a protocol that fits arrays in memory, files and shards."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
+import numpy as np
+import torch
 from torch import Tensor
 
 __all__ = ["Batch", "DataSource"]
@@ -18,7 +20,10 @@ class Batch(NamedTuple):
 
 
 class DataSource(Protocol):
-    """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number."""
+    """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.
+
+    This is all that training knows of data: where they are, and whether they fit in memory, is a source's own affair.
+    """
 
     @property
     def num_rows(self) -> int:
@@ -30,10 +35,41 @@ class DataSource(Protocol):
         """The sum of the sample weights; N where there are none."""
         ...
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are that it gives out."""
+        ...
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether the rows carry noise variances of their own."""
+        ...
+
+    @property
+    def largest_value(self) -> float:
+        """At least the largest magnitude of any input or output."""
+        ...
+
+    def harmonic_noise(self, learned: float) -> float:
+        """The harmonic mean over the rows of their total noise variance: the learned one plus each row's own."""
+        ...
+
+    def identity(self) -> str:
+        """A short name of the content: equal for sources that hold the same rows, so that a run can be resumed."""
+        ...
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """The same rows, given out in another precision."""
+        ...
+
     def chunks(self, size: int) -> Iterator[Batch]:
         """Every row once, in order, `size` at a time."""
         ...
 
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
         """The batch of a step, a uniform sample of the rows as often as they count, without sample weights."""
+        ...
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """So many different rows, drawn uniformly; all of them, without a draw, where there are no more."""
         ...

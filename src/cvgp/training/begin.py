@@ -8,9 +8,9 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
-from cvgp.data.memory import MemorySource
+from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.initialise import InitName, initial_coreset
+from cvgp.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.model import CVGP
@@ -46,7 +46,7 @@ def starting_mean(mean: str | Mean) -> Mean:
 
 
 def begin_model(
-    source: MemorySource,
+    source: DataSource,
     kernel: Kernel,
     mean: Mean,
     rng: np.random.Generator,
@@ -60,19 +60,28 @@ def begin_model(
 
     A coreset that is given as `init` is in the units of the source.
     """
-    data = source.data
     start = search_start(kernel, mean, source, rng, watch)
     if isinstance(init, Coreset):
         coreset = init
     else:
-        x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
         if size is None:
-            size = choose_size(start.kernel, start.noise, x, rng, watch.max_time)
-        weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
-        coreset = initial_coreset(init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
+            size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
+        coreset = _place_coreset(init, source, size, start.kernel, rng)
     likelihood = gaussian_likelihood(start.noise)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
-    model.to(data.x.device)
+    model.to(source.device)
     raise_noise(model, source, rng)
-    model.site_noise_offset.fill_(site_noise_offset(model.noise.item(), data.noise_variance))
+    model.site_noise_offset.fill_(site_noise_offset(model.noise.item(), source))
     return model
+
+
+def _place_coreset(
+    method: InitName, source: DataSource, size: int, kernel: Kernel, rng: np.random.Generator
+) -> Coreset:
+    # White noise asks the data only for the number of their columns, which any rows tell.
+    rows = next(iter(source.chunks(size))) if method == "random" else source.sample(rows_to_see(size), rng)
+    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
+    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    return initial_coreset(
+        method, x, y, size, rng, sample_weight=weight, total_weight=source.total_weight, kernel=kernel
+    )

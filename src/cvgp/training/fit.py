@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.source import DataSource
 from cvgp.full_data import full_bound, solve_coreset
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
@@ -90,18 +90,18 @@ def default_batch(size: int) -> int:
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     settings: Settings,
     watch: Watch,
     *,
     checkpoint_dir: str | None = None,
-    validation: MemorySource | None = None,
+    validation: DataSource | None = None,
 ) -> FitReport:
     """Train the model in place on a float64 source; early stopping needs validation data."""
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     identity = ""
     if checkpoint_dir is not None:
-        identity = fingerprint([*source.data, *model.parameters()], plan, settings)
+        identity = fingerprint(model.parameters(), source.identity(), plan, settings)
     checkpoint = Checkpoint(checkpoint_dir, identity, watch)
     if plan.solver == "lbfgs":
         name = "lbfgs"

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from cvgp.data.memory import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.source import Batch, DataSource
 from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
@@ -28,6 +27,9 @@ CHUNK_ROWS = 2048
 
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
+
+FLOAT32_LARGEST = 1e15
+"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
 
 PRECISION_CHECK_EVERY = 50
 
@@ -61,7 +63,7 @@ class Plan(NamedTuple):
 
 def fit_lbfgs(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     watch: Watch,
     checkpoint: Checkpoint,
     *,
@@ -94,12 +96,12 @@ def fit_lbfgs(
 
 def fit_adam(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     plan: Plan,
     settings: Settings,
     watch: Watch,
     checkpoint: Checkpoint,
-    validation: MemorySource | None = None,
+    validation: DataSource | None = None,
 ) -> Result:
     """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
     num_rows = source.num_rows
@@ -162,7 +164,7 @@ def fit_adam(
     return result._replace(status=_converged(result, watch, settings.tol))
 
 
-def _time_of_adam(plan: Plan, source: MemorySource, state: AdamState, watch: Watch) -> Callable[[], float]:
+def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch) -> Callable[[], float]:
     """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
 
     That depends on the machine, so the first steps are timed.
@@ -182,10 +184,10 @@ def _time_of_adam(plan: Plan, source: MemorySource, state: AdamState, watch: Wat
     return time_used
 
 
-def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[Batch], float]:
+def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Batch], float]:
     """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
     num_data = source.total_weight
-    direct = None if plan.tight or source.data.noise_variance is not None else direct_elbo(model)
+    direct = None if plan.tight or source.has_known_noise else direct_elbo(model)
     if direct is not None:
         return lambda batch: direct.value_and_backward(batch, num_data, -1.0 / num_data)
     bound = model.tight_elbo if plan.tight else model.elbo
@@ -201,13 +203,20 @@ def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[
 class _Precision:
     """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
 
-    def __init__(self, model: CVGP, source: MemorySource, dtype: str) -> None:
+    def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
         self.model = model
         self.full = source
+        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
+            if dtype == "float32":
+                raise InvalidInputError(
+                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
+                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                )
+            dtype = "float64"
         self.may_grow = dtype == "auto"
         self.current = source if dtype == "float64" else source.to(torch.float32)
 
-    def source(self, step: int) -> MemorySource:
+    def source(self, step: int) -> DataSource:
         if self.may_grow and step % PRECISION_CHECK_EVERY == 0 and self._too_large():
             self._grow()
         return self.current
@@ -231,7 +240,7 @@ class _Precision:
 class _BestByValidation:
     """Early stopping: the parameters with the lowest RMSE on held-out rows."""
 
-    def __init__(self, model: CVGP, validation: MemorySource, settings: Settings, state: AdamState) -> None:
+    def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
         self.model = model
         self.validation = validation
         self.patience = NoImprovement(settings.n_iter_no_change)
@@ -241,8 +250,9 @@ class _BestByValidation:
     @torch.no_grad()
     def check(self) -> float:
         process = self.model.process()
-        squares = [(process(b.x).mean - b.y).square().sum() for b in self.validation.chunks(CHUNK_ROWS)]
-        score = math.sqrt(sum(s.item() for s in squares) / self.validation.data.y.numel())
+        errors = (process(b.x).mean - b.y for b in self.validation.chunks(CHUNK_ROWS))
+        squares, counts = zip(*((e.square().sum().item(), e.numel()) for e in errors), strict=True)
+        score = math.sqrt(sum(squares) / sum(counts))
         if self.patience.update(score):
             self.best = [p.detach().clone() for p in self.state.parameters]
         return score
