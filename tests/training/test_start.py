@@ -179,3 +179,10 @@ def test_site_noise_is_the_harmonic_mean_of_the_total() -> None:
 
 def test_sites_have_no_other_noise_where_none_is_known() -> None:
     assert site_noise_offset(0.2, make_source()) == 0.0
+
+
+def test_a_frozen_lengthscale_is_not_tried_at_other_values() -> None:
+    kernel = prior(8)
+    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+    found = search(irrelevant_inputs(), kernel)
+    assert found.kernel.base_kernel.lengthscale.tolist() == kernel.base_kernel.lengthscale.tolist()

@@ -13,6 +13,7 @@ from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.files import check_can_write
 from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, OnBadRows, Quiet, Solver, positive
 from cvgp.cli.progress import show_progress
+from cvgp.cli.signals import terminate_between_iterations
 from cvgp.cli.training_data import TrainingData, read_training_data
 from cvgp.cli.workers import join_workers
 from cvgp.errors import FileAccessError, WorkerError
@@ -141,12 +142,14 @@ def _fit(parameters: dict[str, Any], training: TrainingData, quiet: bool) -> tup
     model = CVGPRegressor(**parameters)
     start = time.perf_counter()
     try:
-        with show_progress(model.max_time, quiet=quiet) as callbacks:
-            model.set_params(callbacks=callbacks).fit(training.x, training.y)
+        with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
+            # A group is ended by its first worker, between two iterations of all.
+            ending = [end_here] if launched().rank == 0 else []
+            model.set_params(callbacks=[*callbacks, *ending]).fit(training.x, training.y)
     except WorkerError as error:
         raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(how_to_go_on(_folder(model))) from stop
+        raise type(stop)(how_to_go_on(_folder(model))) from stop
     return model, time.perf_counter() - start
 
 

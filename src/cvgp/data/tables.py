@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import os
 import warnings
 from collections import Counter
@@ -18,6 +19,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from cvgp.data.atomic import atomic_write
+from cvgp.data.limits import LimitedStream, check_fits
 from cvgp.errors import (
     CVGPError,
     FileAccessError,
@@ -143,19 +145,23 @@ def _check_unique(path: Path, names: Sequence[str]) -> None:
 def _read_text(path: Path, ending: str) -> pd.DataFrame:
     names = _read_header(path, ending)
     _check_unique(path, names)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _unpacked(path, ending) as content:
         # pandas would cut off cells beyond the last name with no more than this warning.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         return pd.read_csv(
-            path,
+            content,
             sep=_SEPARATORS[ending],
             names=names,
             header=0,
             index_col=False,
             encoding="utf-8-sig",
-            compression="gzip" if ending.endswith(".gz") else None,
             low_memory=False,  # one type for the whole of a column
         )
+
+
+def _unpacked(path: Path, ending: str) -> AbstractContextManager[Any]:
+    """What pandas is to read: a file, or what comes out of a packed one, for as long as there is memory."""
+    return io.BufferedReader(LimitedStream(gzip.open(path), path)) if ending.endswith(".gz") else nullcontext(path)
 
 
 def _read_header(path: Path, ending: str) -> list[str]:
@@ -189,6 +195,8 @@ def _read_arrow(path: Path, ending: str, columns: Sequence[str] | None) -> pd.Da
         _check_unique(path, names)
         # A name that is not there may be that of an index, which pandas restores from its own notes in the file.
         wanted = list(columns) if columns and set(columns) <= set(names) else names
+        if ending == ".parquet":
+            check_fits(path, 8 * len(wanted) * file.metadata.num_rows)  # a value that repeats takes no space in a file
         table = file.read(columns=wanted) if ending == ".parquet" else file.read_all().select(wanted)
     table.validate(full=True)  # a damaged file could otherwise crash the interpreter
     frame: pd.DataFrame = table.to_pandas()

@@ -116,8 +116,13 @@ def fit_adam(
     data = _Precision(model, source, plan.dtype)
     state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
     watch.begin("adam", plan.max_iter)
-    stored = checkpoint.load_adam(state)
     keeper = None if validation is None else _BestByValidation(model, validation, settings, state)
+
+    def extra() -> Extra:
+        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
+        return tensors, numbers | data.dump()
+
+    stored = checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
         if keeper is not None:
@@ -150,15 +155,16 @@ def fit_adam(
             check_same(source.group, state.vector, "The parameters")
         if keeper is not None and progress.iteration % check_every == 0:
             watch.validation_rmse = keeper.check()
-        status = watch.monitor(progress)
+        try:
+            status = watch.monitor(progress)
+        except KeyboardInterrupt:
+            # A callback ends the program here, between two steps, where the state is whole.
+            checkpoint.save_adam(state, extra(), now=True)
+            raise
         checkpoint.save_adam(state, extra())
         if status is None and keeper is not None and keeper.patience.exhausted:
             return Status.EARLY_STOPPED
         return status
-
-    def extra() -> Extra:
-        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump()
 
     if keeper is not None and keeper.patience.exhausted:
         result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended

@@ -114,7 +114,9 @@ def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> 
 
 
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
-    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    """The kernels whose lengthscale is to be learned; one that is frozen is not to be tried at other values."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    return [part for part in parts if part.raw_lengthscale.requires_grad]
 
 
 @torch.no_grad()

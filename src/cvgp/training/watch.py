@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cvgp.errors import CVGPWarning
+from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.group import ALONE, Group
 from cvgp.optim.result import Progress, Status
 
-__all__ = ["Callback", "FitEvent", "Watch", "print_line"]
+__all__ = ["Callback", "FitEvent", "Watch", "check_history", "print_line"]
 
 
 HISTORY_ROWS = 1000
@@ -131,6 +131,18 @@ class Watch:
 
     def _share_of_limit(self, seconds: float) -> float:
         return 0.0 if self.max_time is None else seconds / self.max_time
+
+
+def check_history(rows: list[Any]) -> list[dict[str, Any]]:
+    """The rows of a history that comes from a file, if that is what they are."""
+    kinds = {"phase": str, "event": str, "iteration": int, "max_iter": int, "validation_rmse": float | None}
+    for row in rows:
+        if not isinstance(row, dict) or set(row) != set(FitEvent._fields):
+            raise FileFormatError(f"A row of the history must have {', '.join(FitEvent._fields)}, and nothing else.")
+        for name, value in row.items():
+            if not isinstance(value, kinds.get(name, float)):
+                raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
+    return rows
 
 
 def print_line(event: FitEvent) -> None:
