@@ -58,6 +58,12 @@ def test_a_dataset_stays_as_it_is(tmp_path: Path) -> None:
     assert open_dataset(dataset) is dataset
 
 
+def test_a_filtered_dataset_is_refused(tmp_path: Path) -> None:
+    dataset = ds.dataset(write(tmp_path / "table.parquet", frame(4)))
+    with pytest.raises(InvalidInputError, match="filtered"):
+        open_dataset(dataset.filter(ds.field("a") > 1))
+
+
 @pytest.mark.parametrize("name", ["absent.parquet", "absent-*.parquet", "empty"])
 def test_what_names_no_table_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
