@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks import cluster as cluster_benchmark
+from benchmarks import cluster_table, defaults_table, quality_table, speed, speed_tables, speed_targets
 from benchmarks import defaults as defaults_benchmark
-from benchmarks import defaults_table, quality_table, speed, speed_tables, speed_targets
 from benchmarks import federated as federated_benchmark
 from benchmarks import figures as speed_figures
 from benchmarks import fuzz as fuzz_run
@@ -153,6 +154,24 @@ def streaming(
     if not table:
         run_tasks(streaming_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
     _show(streaming_benchmark.report(plan, results), "scaling-streaming", write)
+
+
+@app.command()
+def cluster(
+    quick: Quick = False,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
+    ] = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Measure one worker and two, and say from that what a thousand would do."""
+    plan = cluster_benchmark.quick() if quick else cluster_benchmark.full()
+    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    if not table:
+        run_tasks(cluster_benchmark.tasks(plan), results, 1, renew=renew, warm_up=False)
+    _show(cluster_table.report(plan, results), "scaling-cluster", write)
 
 
 @app.command()

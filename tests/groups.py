@@ -15,6 +15,8 @@ from torch import Tensor
 
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent
+RAY_WARNINGS = ("ignore::DeprecationWarning:ray", "ignore::FutureWarning:ray", "ignore::ResourceWarning")
+"""Ray's own, of parts of it that are not used here."""
 
 
 class ThreadGroup:

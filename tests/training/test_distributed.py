@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.training.distributed import TIMEOUT_VARIABLE, current_group, process_group
@@ -20,16 +21,23 @@ Results = Callable[[str], tuple[Found, Found, Found]]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Results:
     """Look up what a case gave: alone, in the first process and in the second."""
-    alone, together = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("together")
-    tables = tmp_path_factory.mktemp("tables")
-    write_tables(tables)
-    group = torchrun(PROGRAM, together, tables)
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    subprocess.run([sys.executable, PROGRAM, alone, tables], check=True, env={**os.environ, "PYTHONPATH": path})
-    error = group.communicate(timeout=300)[1]
-    assert group.returncode == 0, error
+    base = tmp_path_factory.getbasetemp()
+    # The workers of pytest share one run.
+    folder = (base if worker_id == "master" else base.parent) / "distributed"
+    alone, together, tables = folder / "alone", folder / "together", folder / "tables"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            for name in (alone, together, tables):
+                name.mkdir(parents=True)
+            write_tables(tables)
+            group = torchrun(PROGRAM, together, tables)
+            path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+            environment = {**os.environ, "PYTHONPATH": path}
+            subprocess.run([sys.executable, PROGRAM, alone, tables], check=True, env=environment)
+            error = group.communicate(timeout=300)[1]
+            assert group.returncode == 0, error
 
     def load(path: Path) -> Found:
         with np.load(path) as stored:

@@ -11,7 +11,20 @@ import typer
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.files import check_can_write
-from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, OnBadRows, Quiet, Solver, positive
+from cvgp.cli.options import (
+    AsJson,
+    Bound,
+    Dtype,
+    Impute,
+    Init,
+    Kernel,
+    OnBadRows,
+    Quiet,
+    Ray,
+    Solver,
+    Workers,
+    positive,
+)
 from cvgp.cli.progress import show_progress
 from cvgp.cli.signals import terminate_between_iterations
 from cvgp.cli.training_data import TrainingData, read_training_data
@@ -81,6 +94,8 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --checkpoint-dir.", rich_help_panel=RUN)
     ] = False,
+    ray: Ray = None,
+    workers: Workers = 2,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,6 +107,11 @@ def fit(
     worker = launched()
     if worker.rank == 0:
         check_can_write(out)
+    if ray is not None:
+        from cvgp.cli.cluster import check_storage
+
+        check_storage(checkpoint_dir, resume)
+    elif worker.rank == 0:
         check_folder(checkpoint_dir, resume)
     _check_device(device)
     parameters: dict[str, Any] = {
@@ -111,26 +131,41 @@ def fit(
         "random_state": seed,
         "checkpoint_dir": checkpoint_dir,
     }
+    if ray is not None:
+        from cvgp.cli.cluster import fit_on_ray
+
+        if not quiet:
+            note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
+        model, seconds = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
+        _finish(model, out, target, seconds, as_json)
+        return
     with join_workers():
         training = read_training_data(data, target, impute, on_bad_rows)
         if training.left_out:
             note(f"{data}: {training.left_out}.")
         if not quiet:
-            workers = f", {worker.world} workers" if worker.world > 1 else ""
-            note(f"{data}: {training.description}{workers}")
+            several = f", {worker.world} workers" if worker.world > 1 else ""
+            note(f"{data}: {training.description}{several}")
         model, seconds = _fit(parameters, training, quiet or worker.rank > 0)
     if worker.rank > 0:
         return  # the first one stores what all of them hold
 
     from cvgp.cli.baselines import Baselines
-    from cvgp.cli.summary import as_text, summarise
 
     model.schema_ = training.schema.to_json()
     model.baselines_ = Baselines.learn(*training.sample).to_json()
+    model.n_bad_rows_ = training.num_skipped
+    _finish(model, out, target, seconds, as_json)
+
+
+def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:
+    """Store the model, and say what it is."""
+    from cvgp.cli.summary import as_text, summarise
+
     _save(model, out)
     facts = summarise(model)
     if as_json:
-        left_out = {"rows_dropped": training.schema.n_dropped, "rows_skipped": training.num_skipped}
+        left_out = {"rows_dropped": model.schema_["n_dropped"], "rows_skipped": model.n_bad_rows_}
         print_json({"model": str(out), "target": target, "seconds": seconds, **left_out, **facts})
     else:
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})

@@ -16,7 +16,9 @@ __all__ = [
     "ModelFile",
     "OnBadRows",
     "Quiet",
+    "Ray",
     "Solver",
+    "Workers",
     "positive",
 ]
 
@@ -92,3 +94,11 @@ def positive(value: float | None) -> float | None:
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+CLUSTER = "On a Ray cluster"
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Run on this cluster; 'local' starts one on this machine.", rich_help_panel=CLUSTER
+    ),
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from cvgp.training.distributed import process_group
 from cvgp.training.watch import FitEvent
 
 if TYPE_CHECKING:
+    from cvgp.data.table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["connect", "fit"]
@@ -41,8 +42,8 @@ def connect(address: str = "local") -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise WorkerError(
-            f"Could not join a Ray cluster at {address!r} ({reason}). Give the address that `ray start --head` printed, "
-            "'auto' for the cluster of this machine, or 'local' to start one."
+            f"Could not join a Ray cluster at {address!r} ({reason}). Give the address that `ray start --head` "
+            "printed, 'auto' for the cluster of this machine, or 'local' to start one."
         ) from error
 
 
@@ -57,6 +58,7 @@ def fit(
     max_failures: int = 3,
     seconds_between: float = 30.0,
     fit_options: Mapping[str, Any] | None = None,
+    on_fitted: Callable[[CVGPRegressor, TrainingTable], None] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
     """Fit a :class:`~cvgp.CVGPRegressor` to a table on the workers of a Ray cluster.
@@ -82,13 +84,15 @@ def fit(
         The least time between two checkpoints.
     fit_options : mapping or None
         What else :meth:`CVGPRegressor.fit` is to know of the table: `sample_weight`, `impute` and so on.
+    on_fitted : function or None
+        Called in the first worker with the fitted model and the table, before the model is stored.
     **parameters
         Those of the estimator.
     """
-    ray = _import_ray()
     for reserved in ("checkpoint_dir", "callbacks"):
         if parameters.pop(reserved, None) is not None:
             raise InvalidInputError(f"{reserved} cannot be set here, since Ray keeps the checkpoints; leave it out.")
+    ray = _import_ray()
     connect()
     name = name or f"cvgp-{uuid.uuid4().hex[:12]}"
     place = _absolute(storage)
@@ -103,6 +107,7 @@ def fit(
             "target": target,
             "parameters": parameters,
             "fit_options": dict(fit_options or {}),
+            "on_fitted": on_fitted,
             "seconds_between": seconds_between,
             "threads": cpus_per_worker,
             "mishaps": mishaps,
@@ -128,14 +133,11 @@ def fit(
     failure = ray.get(mishaps.first.remote())
     if failure is not None:
         raise failure
-    return _load(result.checkpoint)
-
-
-def _load(checkpoint: Any) -> CVGPRegressor:
     from cvgp.estimators.files import load
 
-    with checkpoint.as_directory() as folder:
+    with result.checkpoint.as_directory() as folder:
         model: CVGPRegressor = load(Path(folder) / MODEL_FILE)
+    model.n_bad_rows_ = result.metrics["n_bad_rows"]
     return model
 
 
@@ -172,6 +174,7 @@ def _work(config: dict[str, Any]) -> None:
 def _fit(group: Group, config: dict[str, Any]) -> None:
     import ray.train
 
+    from cvgp.data.table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
     with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
@@ -181,10 +184,13 @@ def _fit(group: Group, config: dict[str, Any]) -> None:
             stored.to_directory(str(folder))
         reporter = _Reporter(group, folder, config["seconds_between"])
         model = CVGPRegressor(**config["parameters"], checkpoint_dir=folder, callbacks=[reporter])
-        model.fit(config["dataset"], config["target"], **config["fit_options"])
+        table = TrainingTable(config["dataset"], config["target"], **config["fit_options"], group=group)
+        model.fit(table, config["target"])
         if group.rank == 0:
+            if config["on_fitted"] is not None:
+                config["on_fitted"](model, table)
             model.save(folder / MODEL_FILE)
-        reporter.report({"elbo": float(model.elbo_)})
+        reporter.report({"elbo": float(model.elbo_), "n_bad_rows": int(model.n_bad_rows_)})
 
 
 class _Reporter:
