@@ -85,6 +85,8 @@ class Watch:
 
     def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
+        if self.group.world == 1:
+            return status
         codes: list[Status | None] = [None, *Status]
         mine = torch.tensor([self._clock(), float(interrupted), codes.index(status)], dtype=torch.float64)
         (first,) = self.group.first([mine])
