@@ -127,7 +127,7 @@ def _verdict(plan: Plan, found: dict[tuple[int, str], Record]) -> str:
     met = beyond < MOST_BEYOND and min(steps, passed) >= LEAST_RATIO
     return (
         f"At {rows:.0e} rows, files take {beyond / 1e9:.2f} GB above the import (target: under {MOST_BEYOND / 1e9:g}), "
-        f"and {steps:.2f} of the speed of memory in steps and {passed:.2f} in passes (target: at least {LEAST_RATIO:g}): "
+        f"and {steps:.2f} of the speed of memory in steps, {passed:.2f} in passes (target: at least {LEAST_RATIO:g}): "
         f"{'pass' if met else 'FAIL'}."
     )
 

@@ -1,4 +1,5 @@
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from cvgp.data.arrow_columns import column_labels, column_numbers, encode_columns, kind_of_type
 from cvgp.data.schema import Schema
-from cvgp.errors import InvalidTypeError
+from cvgp.errors import FileFormatError, InvalidTypeError
 
 FRAME = pd.DataFrame(
     {
@@ -29,9 +30,16 @@ def test_columns_are_encoded_as_those_of_a_table_in_memory(impute: str) -> None:
     np.testing.assert_array_equal(encode_columns(batch, schema.columns), schema.encode(FRAME))
 
 
-def test_missing_cells_without_a_fill_are_nan() -> None:
+def test_a_category_that_comes_later_is_refused() -> None:
     schema = Schema.learn(FRAME.dropna(), "price")
-    encoded = encode_columns(pa.RecordBatch.from_pandas(FRAME), schema.columns)
+    later = pa.RecordBatch.from_pandas(FRAME.assign(color="green"))
+    with pytest.raises(FileFormatError, match="'color' holds text that was not there"):
+        encode_columns(later, schema.columns)
+
+
+def test_missing_cells_without_a_fill_are_nan() -> None:
+    columns = [replace(column, fill=None) for column in Schema.learn(FRAME, "price", "mean").columns]
+    encoded = encode_columns(pa.RecordBatch.from_pandas(FRAME), columns)
     complete = FRAME.notna().all(axis=1)
     np.testing.assert_array_equal(np.isfinite(encoded).all(axis=1), complete)
 

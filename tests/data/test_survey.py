@@ -75,6 +75,17 @@ def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
     assert found.moments.means[0] == pytest.approx(table["a"].drop([*range(15_000, 15_100), 39_999]).mean())
 
 
+@pytest.mark.parametrize("cell", ["oops", "inf", ""])
+def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(tmp_path: Path, cell: str) -> None:
+    rows = [f"{i},1" for i in range(300_000)]  # more than the first block, by which types are guessed
+    rows[250_000] = f"{cell},1"
+    rows[3] = " 4.5 ,1"
+    (tmp_path / "table.csv").write_text("\n".join(["a,y", *rows]))
+    with pytest.raises(InvalidInputError, match=r"table\.csv, data row 250001: column 'a' is"):
+        survey(tmp_path)
+    assert survey(tmp_path, on_bad_rows="skip").num_rows == 299_999
+
+
 def test_a_table_of_bad_rows_only_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "table.parquet", frame(5).assign(b=np.nan))
     with pytest.raises(InvalidInputError, match=r"No row .* is left"):

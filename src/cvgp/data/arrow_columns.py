@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cvgp.data.cells import labels, time_error
 from cvgp.data.columns import Column
-from cvgp.errors import InvalidTypeError
+from cvgp.errors import FileFormatError, InvalidTypeError
 
 __all__ = ["column_labels", "column_numbers", "encode_columns", "kind_of_type"]
 
@@ -68,7 +68,13 @@ def encode_columns(batch: pa.RecordBatch, columns: Sequence[Column]) -> Array:
     for column in columns:
         width = len(column.feature_names)
         if column.kind == "categorical":
-            out[:, start : start + width], _ = column.encode_codes(*column_labels(batch.column(column.name)))
+            values, unknown = column.encode_codes(*column_labels(batch.column(column.name)))
+            if unknown.any():
+                raise FileFormatError(
+                    f"Column {column.name!r} holds text that was not there when the table was looked through; start "
+                    "again, once nothing writes to it any more."
+                )
+            out[:, start : start + width] = values
         else:
             values = column_numbers(batch.column(column.name))
             if column.fill is not None:

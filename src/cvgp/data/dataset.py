@@ -34,6 +34,12 @@ def open_dataset(location: Location) -> ds.Dataset:
     partitioning, file system or choice of columns can be made there.
     """
     if isinstance(location, ds.Dataset):
+        try:
+            location.get_fragments()
+        except ValueError as error:
+            raise InvalidInputError(
+                "A filtered dataset cannot be read in parts; write the rows that you want to files of their own."
+            ) from error
         return location
     if not is_location(location):
         raise InvalidTypeError(

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
@@ -112,6 +114,7 @@ def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Ite
         count = 0
         batches = _read_plain(part, names, kinds) if part.row_group is None else _read_row_group(part, names)
         for batch in batches:
+            batch.validate(full=True)  # a damaged file could otherwise crash the interpreter
             count += len(batch)
             yield batch
         _check_unchanged(part)
@@ -148,13 +151,25 @@ def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iter
         if name in constants:
             fields.append(pa.field(name, pa.scalar(constants[name]).type))
         elif is_text and kinds[name] == "numeric":
-            fields.append(pa.field(name, pa.float64()))  # the first rows may hold whole numbers only
+            fields.append(pa.field(name, pa.string()))  # a cell that is no number must not end the reading
         else:
             fields.append(physical.field(name))
     scanner = part.fragment.scanner(
         schema=pa.schema(fields), columns=list(names), batch_size=BATCH_ROWS, use_threads=False, batch_readahead=1
     )
-    yield from scanner.to_reader()
+    for batch in scanner.to_reader():
+        for position, name in enumerate(names):
+            if is_text and kinds[name] == "numeric" and name not in constants:
+                batch = batch.set_column(position, name, _numbers_in_text(batch.column(position)))
+        yield batch
+
+
+def _numbers_in_text(column: pa.Array) -> pa.Array:
+    """Text as numbers; NaN for what spells none, so that its row is a bad one."""
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64))
 
 
 def _stamp(fragment: ds.Fragment) -> tuple[int | None, int | None] | None:
@@ -185,7 +200,7 @@ def _blaming(file: str) -> Iterator[None]:
     """Name the file in whatever Arrow has against it."""
     try:
         yield
-    except CVGPError:
+    except (CVGPError, MemoryError):
         raise
     except FileNotFoundError as error:
         raise MissingFileError(f"{file} is not there (any more); restore it, or start again without it.") from error

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.data.rows import BLOCK_ROWS, Encoder, KnownPart, Rows, read_blocks
+from cvgp.errors import FileFormatError
 
 __all__ = ["Epoch", "Mixing", "Window", "mix_blocks"]
 
@@ -111,7 +112,10 @@ class Epoch:
                 part, block = self.turns[turn].tolist()
                 if part not in readers:
                     readers[part] = read_blocks(self.parts[part], encoder, block)
-                rows = next(readers[part])
+                rows = next(readers[part], None)
+                if rows is None:
+                    file = self.parts[part].part.file
+                    raise FileFormatError(f"{file} has fewer rows than before; start again, once it is at rest.")
                 pieces.append(self._draw(rows, turn) if self._is_weighted else rows)
                 if block + 1 == self.parts[part].num_blocks:
                     # To its end, where the file is looked at once more.
