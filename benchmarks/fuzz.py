@@ -51,8 +51,7 @@ def run(minutes: float, first_seed: int = 0) -> Report:
 
 def _run_worker(seed: int, seconds: float, report: Report) -> int:
     """Run cases until the time is over or the worker dies; returns the next case."""
-    command = [sys.executable, "-m", "benchmarks.fuzz_worker", str(seed), str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as worker:
+    with subprocess.Popen(_command(seed, seconds), stdout=subprocess.PIPE, text=True, cwd=ROOT) as worker:
         assert worker.stdout is not None
         under_way: tuple[int, str] | None = None
         while True:
@@ -75,6 +74,10 @@ def _run_worker(seed: int, seconds: float, report: Report) -> int:
         _count(report, under_way, f"FAILED: the process ended with code {code}")
         seed = under_way[0] + 1
     return seed
+
+
+def _command(seed: int, seconds: float) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.fuzz_worker", str(seed), str(seconds)]
 
 
 def _count(report: Report, case: tuple[int, str], outcome: str) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import torch
 from typer.testing import CliRunner
 
@@ -88,6 +91,8 @@ def open_model(corpus: Corpus, random: Random) -> None:
     if schema is not None:
         with suppress(CVGPError):
             schema.encode_both(corpus.frame)
+    model.prune(0.1)
+    model.sample_y(x)
     if hasattr(model, "baselines_"):
         Baselines.from_json(model.baselines_, model.n_features_in_)
 
@@ -117,7 +122,10 @@ def open_table(corpus: Corpus, random: Random) -> None:
     """Read a spoilt table, and learn a schema if it can be read."""
     ending = random.choice(ENDINGS)
     path = corpus.folder / f"spoilt{ending}"
-    path.write_bytes(damage(random, corpus.tables[ending]))
+    if ending in (".parquet", ".feather") and random.random() < 0.5:
+        _write_forged_notes(random, corpus.frame, path)
+    else:
+        path.write_bytes(damage(random, corpus.tables[ending]))
     frame = read_table(path)
     Schema.learn(frame, str(frame.columns[-1])).encode_both(frame)
 
@@ -133,6 +141,7 @@ def run_command(corpus: Corpus, random: Random) -> None:
         (
             ["info", model],
             ["coreset", model, "--out", out],
+            ["plot", model, "--out", corpus.folder / "out.png"],
             ["predict", model, table, "--out", out],
             ["evaluate", model, table],
             ["fit", table, "--target", "y", "--out", out, "--coreset", 3, "--max-iter", 2, "--quiet"],
@@ -153,6 +162,17 @@ TARGETS: dict[str, Callable[[Corpus, Random], None]] = {
 }
 
 
+def _write_forged_notes(random: Random, frame: pd.DataFrame, path: Path) -> None:
+    """A table whose notes for pandas (index, types, categories) lie."""
+    table = pa.Table.from_pandas(frame)
+    notes = json.loads(table.schema.metadata[b"pandas"])
+    for _ in range(random.choice((1, 3))):
+        notes = forge_json(random, notes)
+    text = forge_text(random) if random.random() < 0.1 else json.dumps(notes)
+    table = table.replace_schema_metadata({b"pandas": text.encode("utf-8", "surrogatepass")})
+    pq.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, path)
+
+
 def _spoilt_tensors(random: Random, content: bytes, folder: Path) -> bytes:
     kind = random.randrange(5)
     if kind == 0:
@@ -165,7 +185,9 @@ def _spoilt_tensors(random: Random, content: bytes, folder: Path) -> bytes:
         return tensor_file(arrays, forge_text(random))
     if kind == 3:
         return tensor_file(forge_arrays(random, arrays), json.dumps(metadata))
-    return tensor_file(arrays, json.dumps(forge_json(random, metadata)))
+    for _ in range(random.choice((1, 1, 2, 4))):
+        metadata = forge_json(random, metadata)
+    return tensor_file(arrays, json.dumps(metadata))
 
 
 def _state() -> AdamState:

@@ -4,7 +4,6 @@ import pyarrow.dataset as ds
 import pytest
 
 from cvgp.data.dataset import open_dataset
-from cvgp.data.location import is_location
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 from tests.data.tables import frame, write, write_parts
 
@@ -98,11 +97,5 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("value", [3, [1.0, 2.0], []])
 def test_what_is_no_place_is_refused(value: object) -> None:
-    assert not is_location(value)
     with pytest.raises(InvalidTypeError, match="a path, a glob"):
         open_dataset(value)  # type: ignore[arg-type]
-
-
-def test_places_are_told_from_tables(tmp_path: Path) -> None:
-    path = write(tmp_path / "table.parquet", frame(4))
-    assert all(map(is_location, (path, str(path), [path, str(path)], ds.dataset(path))))

@@ -114,6 +114,7 @@ def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Ite
         count = 0
         batches = _read_plain(part, names, kinds) if part.row_group is None else _read_row_group(part, names)
         for batch in batches:
+            batch.validate(full=True)  # a damaged file could otherwise crash the interpreter
             count += len(batch)
             yield batch
         _check_unchanged(part)

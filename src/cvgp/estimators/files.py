@@ -32,6 +32,7 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.io import pack_model, pack_part, unpack_model, unpack_part
 from cvgp.scaled import ScaledGP
+from cvgp.training.watch import FitEvent
 
 __all__ = ["load", "save"]
 
@@ -256,8 +257,16 @@ def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
             columns[name] = listed
         else:
             raise FileFormatError(f"The column {name!r} of the history cannot be {reprlib.repr(listed)}.")
-    if len({len(column) for column in columns.values()}) > 1:
-        raise FileFormatError("The columns of the history differ in length.")
+    if set(columns) != set(FitEvent._fields):
+        raise FileFormatError(f"The history must have the columns {', '.join(FitEvent._fields)}, and no others.")
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1 or lengths == {0}:
+        raise FileFormatError("The columns of the history differ in length, or are empty.")
+    for name, column in columns.items():
+        is_text = isinstance(column, list) and all(isinstance(cell, str) for cell in column)
+        is_numeric = not isinstance(column, list) or all(isinstance(cell, int | float | None) for cell in column)
+        if not (is_text if name in ("phase", "event") else is_numeric):
+            raise FileFormatError(f"The column {name!r} of the history holds values of another type.")
     return pd.DataFrame(columns)
 
 
