@@ -6,10 +6,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks import cluster as cluster_benchmark
+from benchmarks import cluster_table, defaults_table, quality_table, speed, speed_tables, speed_targets
 from benchmarks import defaults as defaults_benchmark
-from benchmarks import defaults_table, quality_table, speed, speed_tables, speed_targets
+from benchmarks import federated as federated_benchmark
 from benchmarks import figures as speed_figures
+from benchmarks import fuzz as fuzz_run
 from benchmarks import quality as quality_benchmark
+from benchmarks import soak as soak_run
+from benchmarks import streaming as streaming_benchmark
 from benchmarks.datasets import DATASETS, NUM_FOLDS, load
 from benchmarks.environments import ROOT, WORK_FOLDER
 from benchmarks.runner import Task, run_tasks
@@ -37,6 +42,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repeti
 SpeedStore = Annotated[
     Path | None, typer.Option("--store", help="Results; tasks that are in it are not run again. [default: speed.jsonl]")
 ]
+Minutes = Annotated[float, typer.Option(min=0.01, help="How long.")]
 Write = Annotated[Path | None, typer.Option(help="With --table: also put it into its place in this page.")]
 
 
@@ -131,6 +137,43 @@ def large(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, 
 
 
 @app.command()
+def streaming(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
+    ] = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Measure fits to ten million rows in files, beside the same rows in memory."""
+    plan = streaming_benchmark.quick(threads) if quick else streaming_benchmark.full(threads)
+    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    if not table:
+        run_tasks(streaming_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
+    _show(streaming_benchmark.report(plan, results), "scaling-streaming", write)
+
+
+@app.command()
+def cluster(
+    quick: Quick = False,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
+    ] = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Measure one worker and two, and say from that what a thousand would do."""
+    plan = cluster_benchmark.quick() if quick else cluster_benchmark.full()
+    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    if not table:
+        run_tasks(cluster_benchmark.tasks(plan), results, 1, renew=renew, warm_up=False)
+    _show(cluster_table.report(plan, results), "scaling-cluster", write)
+
+
+@app.command()
 def figures(
     quick: Quick = False,
     threads: Threads = 2,
@@ -162,6 +205,55 @@ def report(
     for command in speed.COMMANDS:
         text = speed_tables.report(plans, results, command)
         _show(text + _picture(command, page), f"speed-{command}", page)
+
+
+@app.command()
+def federated(
+    datasets: Datasets = "waves-20000x6,bike,protein",
+    shards: Annotated[str, typer.Option(help="Numbers of shards, separated by commas.")] = "4,16",
+    steps: Annotated[int, typer.Option(min=1, help="Of Adam, in each fit.")] = 800,
+    by_region: Annotated[
+        bool, typer.Option("--by-region", help="Cut by the first input instead of by chance.")
+    ] = False,
+    size: Size = 100,
+    threads: Threads = 2,
+    store: StorePath = RESULTS / "federated.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Fit on shards and merge, against one fit on all rows."""
+    counts = tuple(int(count) for count in _names(shards))
+    plan = federated_benchmark.Plan(_names(datasets), counts, size, steps, by_region, threads)
+    results = Store(store)
+    if not table:
+        _run(federated_benchmark.tasks(plan), plan.datasets, results, threads, renew)
+    _show(federated_benchmark.report(plan, results), "federated-by-region" if by_region else "federated", write)
+
+
+@app.command()
+def fuzz(
+    minutes: Minutes,
+    first: Annotated[int, typer.Option(min=0, help="The number of the first case, to repeat one.")] = 0,
+) -> None:
+    """Open spoilt model files, checkpoints and tables for as long as told."""
+    report = fuzz_run.run(minutes, first)
+    print(f"\n{report.table()}")
+    for failure in report.failures:
+        print(failure)
+    if report.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def soak(minutes: Minutes, write: Write = None) -> None:
+    """Fit, save, load and predict for as long as told, checking memory and answers."""
+    report = soak_run.run(minutes)
+    _show(f"{report.table()}\n\n{soak_run.origin()}", "soak", write)
+    for failure in report.failures:
+        print(failure)
+    if not report.passed:
+        raise typer.Exit(1)
 
 
 @app.command(name="all")

@@ -26,6 +26,7 @@ Settings = Mapping[str, Any]
 
 WORKERS = {
     "cvgp": None,
+    "streaming": None,
     "gpytorch": "gpytorch",
     "gpytorch_timing": "gpytorch",
     "gpflow": "gpflow",

@@ -7,7 +7,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +24,18 @@ hypothesis.settings.register_profile("cvgp", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("cvgp")
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """A Ray cluster on this machine."""
+    import ray
+
+    from cvgp.training.ray import connect
+
+    connect("local")
+    yield
+    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

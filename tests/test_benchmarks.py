@@ -1,5 +1,6 @@
 """The measurements run, resume and report; what they find is not tested here."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import defaults, defaults_table, quality, quality_table
+from benchmarks import defaults, defaults_table, fuzz, quality, quality_table, soak
 from benchmarks.__main__ import app, main
 from benchmarks.datasets import NUM_FOLDS, fold_split, load, random_split
+from benchmarks.fuzz_targets import seeded
 from benchmarks.ours import estimator, with_beta_transform
 from benchmarks.peers.svgp import svgp
 from benchmarks.runner import Task, run_tasks
@@ -230,3 +232,49 @@ def test_the_documentation_has_a_place_for_each_table(place: str, tmp_path: Path
     page.write_text((Path(__file__).parent.parent / "docs" / "defaults.md").read_text())
     fill(page, place, "a table")
     assert "a table" in page.read_text()
+
+
+# Shards, spoilt files, long runs
+
+
+def test_merging_is_compared_with_one_fit(tmp_path: Path) -> None:
+    common = ["--datasets", "waves-300x2", "--size", "8", "--threads", "1", "--store", str(tmp_path / "results.jsonl")]
+    result = CliRunner().invoke(app, ["federated", "--shards", "2", "--steps", "5", *common], catch_exceptions=False)
+    rows = [line.split(" | ") for line in result.stdout.splitlines() if line.startswith("| waves-300x2")]
+    assert [(row[1], row[3]) for row in rows] == [
+        ("one fit on all rows", "8"),
+        ("merge, all points", "16"),
+        ("merge, refit=True", "16"),
+        ("merge to M points", "8"),
+        ("one shard alone", "8"),
+    ]
+    assert "- |" not in " | ".join(rows[0] + rows[1])
+
+
+def test_two_rounds_of_a_long_run_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "SETTINGS", {"lbfgs": soak.SETTINGS["lbfgs"]})
+    monkeypatch.setattr(soak, "ROWS", 200)
+    report = soak.run(minutes=1e-6, say=lambda line: None)
+    assert (report.rounds, report.failures) == (2, [])
+
+
+def test_memory_that_grows_fails_a_long_run() -> None:
+    growing = soak.Report(100, 1.0, [100.0 + round for round in range(100)], [])
+    assert growing.slope == pytest.approx(1.0)
+    assert not growing.passed
+
+
+def test_an_answer_that_changes_fails_a_long_run() -> None:
+    assert not soak.Report(10, 1.0, [100.0] * 10, ["round 3, adam: predictions differ"]).passed
+
+
+def test_a_case_is_repeated_by_its_number() -> None:
+    assert [seeded(7)[1].random() for _ in range(2)] == [seeded(7)[1].random()] * 2
+
+
+def test_a_worker_that_dies_is_a_failure_of_the_case_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import os; print('start 5 table', flush=True); os.abort()"
+    monkeypatch.setattr(fuzz, "_command", lambda seed, seconds: [sys.executable, "-c", script])
+    report = fuzz.Report({}, [], 0)
+    assert fuzz._run_worker(5, 1.0, report) == 6
+    assert report.failures == ["case 5 (table) FAILED: the process ended with code -6"]

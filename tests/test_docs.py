@@ -46,3 +46,14 @@ def test_every_parameter_is_listed_with_its_default() -> None:
 )
 def test_a_number_in_the_guide_is_that_of_the_code(page: str, sentence: str) -> None:
     assert sentence in " ".join(page.split())
+
+
+def named_tests() -> list[tuple[str, str]]:
+    page = (DOCS / "faults.md").read_text(encoding="utf-8")
+    return re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+
+
+@pytest.mark.parametrize(("path", "name"), named_tests())
+def test_a_test_that_the_page_of_faults_names_exists(path: str, name: str) -> None:
+    code = (DOCS.parent / path).read_text(encoding="utf-8")
+    assert f"def {name}" in code

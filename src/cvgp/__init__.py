@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
     from cvgp.estimators.files import load
+    from cvgp.estimators.merging import merge
     from cvgp.estimators.regressor import CVGPRegressor
     from cvgp.model import CVGP
     from cvgp.process import CoresetProcess
@@ -24,9 +25,20 @@ _HOME = {
     "Coreset": "cvgp.coreset",
     "CoresetProcess": "cvgp.process",
     "load": "cvgp.estimators.files",
+    "merge": "cvgp.estimators.merging",
 }
 
-__all__ = ["CVGP", "CVGPError", "CVGPRegressor", "CVGPWarning", "Coreset", "CoresetProcess", "__version__", "load"]
+__all__ = [
+    "CVGP",
+    "CVGPError",
+    "CVGPRegressor",
+    "CVGPWarning",
+    "Coreset",
+    "CoresetProcess",
+    "__version__",
+    "load",
+    "merge",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,9 @@ __all__ = [
     "InvalidInputError",
     "InvalidTypeError",
     "JitterWarning",
+    "MissingDependencyError",
     "MissingFileError",
+    "WorkerError",
 ]
 
 
@@ -47,6 +49,14 @@ class MissingFileError(FileAccessError, FileNotFoundError):
 
 class FileFormatError(CVGPError, ValueError):
     """A file whose content is damaged, of an unknown format, or not what this version can read."""
+
+
+class MissingDependencyError(CVGPError, ImportError):
+    """An optional package that is not installed; the message has the command that installs it."""
+
+
+class WorkerError(CVGPError, RuntimeError):
+    """One of several processes that work on a fit ended, stopped answering, or holds something else than the others."""
 
 
 class CVGPWarning(UserWarning):

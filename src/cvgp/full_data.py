@@ -3,6 +3,9 @@
 Two passes over the chunks make one evaluation. The first adds up statistics; from them the best pseudo-outputs, the
 bound and its M x M derivatives follow; the second sends the data-side derivatives back through the kernel. Memory
 holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
+
+The chunks may be one process's part of the data. Then each pass ends in a sum over the group: of the statistics, which
+are M x (M + T) numbers, and of the value and the gradient of the parameters.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from cvgp import bounds
 from cvgp.data.source import Batch
+from cvgp.group import ALONE, Group, sum_of
 from cvgp.kernels import cross_matrix, diagonal
 from cvgp.model import CVGP
 from cvgp.process import prior_mean
@@ -91,38 +95,58 @@ class CollapsedObjective:
     chunks
         Gives the same chunks each time that it is called.
     num_rows
-        N, to decide what to keep in memory.
+        How many rows the chunks hold, to decide what to keep in memory.
     tight
         Whether to use the tighter bound.
+    group
+        The processes over which the data are spread; each computes on its own chunks.
     """
 
-    def __init__(self, model: CVGP, chunks: Chunks, num_rows: int, *, tight: bool = False) -> None:
+    def __init__(
+        self, model: CVGP, chunks: Chunks, num_rows: int, *, tight: bool = False, group: Group = ALONE
+    ) -> None:
         self.model = model
         self.chunks = chunks
         self.tight = tight
+        self.group = group
+        self.parameters = collapsed_parameters(model)
         self.keep = 3 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
 
     def value_and_backward(self) -> float:
-        """The bound in nats; its gradient is added to the `grad` of the parameters."""
-        model = self.model
-        K_cc = model.jittered_covariance()
-        L_inv = bounds.whitener(K_cc.detach())
+        """The bound in nats; its gradient is left in the `grad` of the parameters."""
+        for p in self.parameters:
+            p.grad = None
+        K_cc = self.model.jittered_covariance()
+        L_inv = torch.empty_like(K_cc, requires_grad=False)
         kept: list[_ChunkGraph] = []
-        total = None
-        for graph in self._graphs():
-            part = graph.gather(L_inv)
-            total = part if total is None else total.merge(part)
-            if self.keep:
-                kept.append(graph)
-        assert total is not None, "a data source has at least one row"
+
+        def gather() -> bounds.Statistics:
+            L_inv.copy_(bounds.whitener(K_cc.detach()))
+            total = _no_statistics(self.model)
+            for graph in self._graphs():
+                total = total.merge(graph.gather(L_inv))
+                if self.keep:
+                    kept.append(graph)
+            return total
+
+        sums = sum_of(self.group, gather, _no_statistics(self.model))
         with torch.no_grad():
-            solution = bounds.solve_full(total, L_inv)
-        value = solution.value.item()
-        shared = K_cc.detach().requires_grad_()
-        for graph in kept if self.keep else self._graphs():
-            value += graph.backward(solution, shared, L_inv, tight=self.tight).item()
-        torch.autograd.backward(K_cc, solution.d_K_cc if shared.grad is None else solution.d_K_cc + shared.grad)
-        return value
+            solution = bounds.solve_full(bounds.Statistics(*sums), L_inv)
+
+        def backward() -> list[Tensor]:
+            # What is not a sum over data is counted by one process.
+            is_first = float(self.group.rank == 0)
+            value, d_K_cc = is_first * solution.value, is_first * solution.d_K_cc
+            shared = K_cc.detach().requires_grad_()
+            for graph in kept if self.keep else self._graphs():
+                value = value + graph.backward(solution, shared, L_inv, tight=self.tight)
+            torch.autograd.backward(K_cc, d_K_cc if shared.grad is None else d_K_cc + shared.grad)
+            return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
+
+        value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient.to(p.dtype)
+        return value.item()
 
     def _graphs(self) -> Iterator[_ChunkGraph]:
         return (_ChunkGraph(self.model, batch) for batch in self.chunks())
@@ -135,13 +159,14 @@ def collapsed_parameters(model: CVGP) -> list[Tensor]:
 
 
 @torch.no_grad()
-def statistics(model: CVGP, chunks: Iterable[Batch]) -> bounds.Statistics:
-    """Whitened statistics of all chunks at the model's kernel and pseudo-inputs: one pass."""
+def statistics(model: CVGP, chunks: Iterable[Batch], group: Group = ALONE) -> bounds.Statistics:
+    """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
         model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
     )
-    return reduce(bounds.Statistics.merge, parts)
+    mine = reduce(bounds.Statistics.merge, parts, _no_statistics(model))
+    return bounds.Statistics(*group.sum(mine))
 
 
 @torch.no_grad()
@@ -151,14 +176,16 @@ def collapsed_value(model: CVGP, chunks: Iterable[Batch]) -> float:
     return bounds.solve_full(statistics(model, chunks), L_inv).value.item()
 
 
-def solve_coreset(model: CVGP, chunks: Iterable[Batch]) -> float:
+def solve_coreset(model: CVGP, chunks: Iterable[Batch], group: Group = ALONE) -> float:
     """Set the model's y_c and beta to their optimum, from one pass over the data; returns the bound in nats."""
-    return model.adopt_optimum(statistics(model, chunks)).item()
+    return model.adopt_optimum(statistics(model, chunks, group)).item()
 
 
 @torch.no_grad()
-def full_bound(model: CVGP, chunks: Iterable[Batch], num_rows: int, *, tight: bool = False) -> float:
-    """The bound of the model as it is over all rows, in nats.
+def full_bound(
+    model: CVGP, chunks: Iterable[Batch], num_rows: int, *, tight: bool = False, group: Group = ALONE
+) -> float:
+    """The bound of the model as it is over all `num_rows` rows of all processes, in nats.
 
     Each chunk gives an estimate of it, scaled to all rows; their mean, weighted by size, counts the KL once.
     """
@@ -167,4 +194,11 @@ def full_bound(model: CVGP, chunks: Iterable[Batch], num_rows: int, *, tight: bo
         (len(b.x), bound(b.x, b.y, num_rows, sample_weight=b.sample_weight, noise_variance=b.noise_variance))
         for b in chunks
     )
-    return sum(size * estimate.item() for size, estimate in estimates) / num_rows
+    mine = sum(size * estimate.item() for size, estimate in estimates) / num_rows
+    (total,) = group.sum([torch.tensor(mine, dtype=torch.float64, device=model.X_c.device)])
+    return total.item()
+
+
+def _no_statistics(model: CVGP) -> bounds.Statistics:
+    """What no rows add up to."""
+    return bounds.Statistics.of_nothing(len(model.y_c), model.y_c[0].numel(), model.y_c.device)

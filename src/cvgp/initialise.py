@@ -15,7 +15,7 @@ from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
 from cvgp.kernels import cross_matrix, diagonal
 
-__all__ = ["InitName", "greedy_order", "initial_coreset"]
+__all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
 
 Array = NDArray[np.float64]
 InitName = Literal["kmeans", "random", "greedy"]
@@ -35,6 +35,7 @@ def initial_coreset(
     rng: np.random.Generator,
     *,
     sample_weight: Array | None = None,
+    total_weight: float | None = None,
     kernel: Kernel | None = None,
 ) -> Coreset:
     """A coreset of at most `size` points for data x [N, D], y [N] or [N, T].
@@ -45,16 +46,18 @@ def initial_coreset(
         ``kmeans``: centroids, cluster means and cluster sizes. ``random``: white noise for inputs and outputs and equal
         weights (the paper's RandomCVGP). ``greedy``: the data points that leave the least prior variance
         unexplained, with the outputs and weights of the points nearest to each.
+    total_weight
+        What the weights of the coreset add up to, where the rows are a sample of more.
     kernel
         What ``greedy`` measures variance with.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
-    total = float(weight.sum())
+    total = float(weight.sum()) if total_weight is None else total_weight
     size = min(size, len(x))
     if method == "random":
         shape = (size, *y.shape[1:])
         return Coreset(rng.standard_normal((size, x.shape[1])), rng.standard_normal(shape), np.full(size, total / size))
-    sample = _subsample(len(x), max(SAMPLE_PER_CENTRE * size, SMALLEST_SAMPLE), rng)
+    sample = _subsample(len(x), rows_to_see(size), rng)
     xs, ys, ws = x[sample], y[sample], weight[sample]
     if method == "kmeans":
         centres, labels = _kmeans(xs, ws, size, rng)
@@ -67,6 +70,11 @@ def initial_coreset(
     else:
         raise InvalidInputError(f"Unknown initialiser {method!r}. Choose kmeans, random or greedy, or pass a Coreset.")
     return _from_clusters(centres, labels, ys, ws, total)
+
+
+def rows_to_see(size: int) -> int:
+    """How many rows are enough to place so many points by."""
+    return max(SAMPLE_PER_CENTRE * size, SMALLEST_SAMPLE)
 
 
 def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp], Array]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
+from cvgp.errors import InvalidInputError
 from cvgp.kernels import stationary_form
 from cvgp.memory import reused_memory
 from cvgp.model import CVGP
@@ -56,7 +57,7 @@ class ScaledGP:
         """Posterior mean [n, T]."""
         with torch.no_grad(), reused_memory():
             parts = [_columns(self.process(chunk).mean) for chunk in self._chunks(x)]
-        return self.scaling.unscale_y(np.concatenate(parts))
+        return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
         """Posterior mean [n, T] and variance of f [n, T]."""
@@ -66,12 +67,13 @@ class ScaledGP:
                 prediction = self.process(chunk)
                 means.append(_columns(prediction.mean))
                 variances.append(_columns(prediction.variance))
-        return self.scaling.unscale_y(np.concatenate(means)), np.concatenate(variances) * self.scaling.y_scale**2
+        mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
+        return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
 
     def covariance(self, x: Array) -> Array:
         """Joint posterior covariance of f, [n, n] in the model's units; outputs differ by y_scale^2."""
         with torch.no_grad():
-            return self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy()
+            return self._checked(self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy())
 
     @property
     def noise_variance(self) -> Array:
@@ -105,6 +107,14 @@ class ScaledGP:
         with torch.no_grad():
             form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
             return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
+
+    def _checked(self, values: Array) -> Array:
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                f"The predictions are beyond the range of {str(self.dtype).removeprefix('torch.')}. Fit with "
+                "standardize=True and dtype='float64', or give X and y in other units."
+            )
+        return values
 
     def _tensor(self, x: Array) -> Tensor:
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)

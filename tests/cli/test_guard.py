@@ -5,6 +5,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from cvgp.cli.guard import GuardedGroup
+from cvgp.cli.signals import Terminated
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
 
 
@@ -29,6 +30,7 @@ def run_command_that_raises(error: BaseException) -> Result:
         (MissingFileError("No file."), 2, "Error: No file.\n"),
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
         (KeyboardInterrupt("Go on."), 130, "Interrupted. Go on.\n"),
+        (Terminated("Go on."), 143, "Terminated. Go on.\n"),
     ],
 )
 def test_an_error_is_its_message_and_a_code(error: BaseException, code: int, message: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cvgp.data.tensorfile import read_tensors
 from tests.cli.conftest import Run, flat, make_table
 
 # A shell without job control starts its background commands with SIGINT ignored, and children inherit that.
@@ -62,7 +63,27 @@ def test_termination_without_a_checkpoint_says_which_flag_would_keep_progress(tr
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, "--checkpoint-dir FOLDER keeps it the next time" in errors) == (130, True)
+    assert (process.returncode, "--checkpoint-dir FOLDER keeps it the next time" in errors) == (143, True)
+
+
+def test_termination_stores_the_last_step_and_resume_ends_where_an_uninterrupted_fit_does(
+    run: Run, train: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoint"
+    settings = ("--target", "price", "--coreset", 20, "--solver", "adam", "--max-iter", 1000, "--json")
+    arguments = ("fit", train, "--out", tmp_path / "m", *settings, "--checkpoint-dir", folder)
+    process = start(*arguments)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("adam"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, "Go on with" in errors) == (143, True)
+    assert 0 < read_tensors(folder / "state.safetensors")[1]["step"] < 1000
+
+    resumed = json.loads(run(*arguments, "--resume").stdout)
+    whole = json.loads(run("fit", train, "--out", tmp_path / "m2", *settings).stdout)
+    assert (resumed["elbo"], resumed["iterations"]) == (whole["elbo"], whole["iterations"])
 
 
 def test_resume_needs_a_folder(run: Run, table: Path, tmp_path: Path) -> None:

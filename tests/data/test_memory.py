@@ -1,3 +1,5 @@
+import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,45 @@ def test_chunks_keep_weights_and_noise_with_their_rows() -> None:
 
 def test_taken_rows_are_those_of_the_index() -> None:
     assert source().take(torch.tensor([4, 2])).data.y.tolist() == [-4.0, -2.0]
+
+
+def test_sample_holds_different_rows_in_order() -> None:
+    rows = source().sample(12, np.random.default_rng(0)).x[:, 0].tolist()
+    assert rows == sorted(set(rows))
+    assert len(rows) == 12
+
+
+def test_sample_keeps_weights_and_noise_with_their_rows() -> None:
+    sample = source(WEIGHT, 10.0 * ROWS).sample(12, np.random.default_rng(0))
+    assert sample.sample_weight.equal(WEIGHT[sample.x[:, 0].long()])
+    assert sample.noise_variance.equal(10.0 * sample.x[:, 0])
+
+
+def test_sample_of_all_rows_draws_nothing() -> None:
+    rng = np.random.default_rng(0)
+    assert source().sample(N, rng).x[:, 0].equal(ROWS)
+    assert rng.integers(2**31) == np.random.default_rng(0).integers(2**31)
+
+
+def test_identity_is_that_of_the_values() -> None:
+    assert source(WEIGHT).identity() == source(WEIGHT.clone()).identity()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [source(), source(2.0 * WEIGHT), source(noise=WEIGHT), source(WEIGHT, WEIGHT), source(WEIGHT).to(torch.float32)],
+)
+def test_identity_tells_other_data_apart(other: MemorySource) -> None:
+    assert other.identity() != source(WEIGHT).identity()
+
+
+def test_harmonic_noise_is_the_learned_one_where_none_is_known() -> None:
+    assert source().harmonic_noise(0.3) == 0.3
+
+
+def test_harmonic_noise_counts_the_rows_own_noise() -> None:
+    expected = N / (1.0 / (0.3 + WEIGHT)).sum().item()
+    assert source(noise=WEIGHT).harmonic_noise(0.3) == pytest.approx(expected)
 
 
 def test_other_precision_holds_the_same_rows() -> None:

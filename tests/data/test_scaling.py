@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.scaling import Scaling, learn_scaling, no_scaling, pool_scalings
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(30, 3)) * [1.0, 20.0, 0.03] + [0.0, -50.0, 4.0]
@@ -82,3 +82,12 @@ def test_no_scaling_changes_nothing() -> None:
     scaling: Scaling = no_scaling(3, 2)
     np.testing.assert_array_equal(scaling.scale_x(X), X)
     np.testing.assert_array_equal(scaling.unscale_y(Y), Y)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_scalings_of_parts_pool_to_that_of_the_whole(size: float) -> None:
+    parts = [slice(0, 12), slice(12, 20), slice(20, 30)]
+    scalings = [learn_scaling(size * X[rows], size * Y[rows]) for rows in parts]
+    pooled, whole = pool_scalings(scalings, np.array([12.0, 8.0, 10.0])), learn_scaling(size * X, size * Y)
+    for found, expected in zip(pooled, whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -166,7 +166,9 @@ def test_missing_values_in_other_columns_do_not_matter(schema: Schema) -> None:
 
 @pytest.mark.parametrize("impute", [None, "median", "mean", "most_frequent"])
 def test_missing_target_is_an_error_unless_rows_are_dropped(impute: str | None) -> None:
-    with pytest.raises(InvalidInputError, match=r"target 'price' has 2 missing values; .*--impute drop"):
+    with pytest.raises(
+        InvalidInputError, match=r"target 'price' has 2 missing values, the first in data row 2; .*--impute drop"
+    ):
         Schema.learn(FRAME.assign(price=[1, None, None, 4]), "price", impute)
 
 

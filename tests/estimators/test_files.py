@@ -409,6 +409,8 @@ def test_a_cvgp_file_of_another_kind_is_reported(model: Estimator, path: Path, c
         ("history/phase", [["start"]]),
         ("history/phase", None),
         ("history/bound", []),
+        ("history/bound", ["high"]),
+        ("history/speed", None),
     ],
 )
 def test_forged_metadata_are_reported(model: Estimator, path: Path, where: str, value: object) -> None:

@@ -8,11 +8,13 @@ from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 
 from cvgp import CVGP, Coreset
 from cvgp.data.memory import MemorySource
+from cvgp.data.shared import SharedSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.training.begin import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean
 from cvgp.training.size import SMALLEST
 from cvgp.training.start import typical_lengthscale
 from cvgp.training.watch import Watch
+from tests.groups import ThreadGroup, run_in_threads
 from tests.training.problems import make_source
 
 
@@ -103,3 +105,18 @@ def test_transform_of_the_weights_is_that_which_is_asked_for(transform: str) -> 
 def test_same_generator_begins_the_same() -> None:
     first, second = (begin(make_source()).state_dict() for _ in range(2))
     assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+@pytest.mark.parametrize("init", ["kmeans", "random"])
+def test_processes_that_draw_other_numbers_begin_with_those_of_the_first(init: Any) -> None:
+    def start(group: ThreadGroup) -> list[list[float]]:
+        whole = make_source(60, dims=2)
+        source = SharedSource(whole.part(*((0, 50) if group.rank == 0 else (50, 60))), group)
+        kernel = starting_kernel("rbf", 2, ard=True)
+        watch = Watch(group=group)
+        rng = np.random.default_rng(group.rank)
+        model = begin_model(source, kernel, ZeroMean(), rng, watch, size=None if init == "kmeans" else 7, init=init)
+        return [p.detach().reshape(-1).tolist() for p in model.parameters()]
+
+    first, second = run_in_threads(2, start)
+    assert first == second

@@ -5,15 +5,18 @@ import numpy as np
 import pytest
 import torch
 
+from cvgp.data.tensorfile import read_tensors, write_tensors
 from cvgp.errors import FactorisationError, FileAccessError, FileFormatError, InvalidInputError
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint
-from cvgp.training.watch import Watch
+from cvgp.training.watch import FitEvent, Watch
 
 SIZE = 3
 IDENTITY = fingerprint([torch.ones(2)], "a fit")
 Evaluation = tuple[float, np.ndarray]
+EXTRA = ({"best": torch.arange(3.0)}, {"score": 0.5})
+EVENT = FitEvent("adam", 1, 100, -2.0, 0.1, 0.01, None, "")
 
 
 def make_checkpoint(folder: Path | None, identity: str = IDENTITY) -> Checkpoint:
@@ -116,6 +119,20 @@ def test_journal_cut_within_its_header_starts_afresh(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("position", [0, 8, 40, 59])
+def test_damaged_record_and_all_after_it_are_evaluated_again(tmp_path: Path, position: int) -> None:
+    record(tmp_path, POINTS)
+    path = tmp_path / JOURNAL_FILE
+    whole = bytearray(path.read_bytes())
+    start = len(IDENTITY) + (len(whole) - len(IDENTITY)) // len(POINTS)
+    path.write_bytes(whole[: start + position] + bytes([whole[start + position] ^ 1]) + whole[start + position + 1 :])
+    evaluated: list[int] = []
+    journal = make_checkpoint(tmp_path).journal(SIZE)
+    for i, point in enumerate(POINTS):
+        journal(point, lambda i=i, point=point: evaluated.append(i) or square(point)())
+    assert (evaluated, path.read_bytes()) == ([1, 2, 3], bytes(whole))
+
+
 def test_evaluation_that_failed_does_not_spoil_the_replay(tmp_path: Path) -> None:
     def fail() -> Evaluation:
         raise FactorisationError("not positive definite")
@@ -191,30 +208,30 @@ def test_without_a_folder_everything_is_evaluated() -> None:
 
 
 def test_without_a_folder_nothing_is_loaded() -> None:
-    assert make_checkpoint(None).load_adam(make_state()) is None
+    assert make_checkpoint(None).load_adam(make_state(), EXTRA) is None
 
 
 def test_empty_folder_holds_nothing_to_load(tmp_path: Path) -> None:
-    assert make_checkpoint(tmp_path).load_adam(make_state()) is None
+    assert make_checkpoint(tmp_path).load_adam(make_state(), EXTRA) is None
 
 
 def save(folder: Path, state: AdamState) -> None:
     checkpoint = make_checkpoint(folder)
-    checkpoint.watch.history = [{"iteration": 1, "bound": -2.0}]
-    checkpoint.save_adam(state, ({"best": torch.arange(3.0)}, {"score": 0.5}), now=True)
+    checkpoint.watch.history = [EVENT._asdict()]
+    checkpoint.save_adam(state, EXTRA, now=True)
 
 
 def test_loaded_state_has_the_stored_parameters(tmp_path: Path) -> None:
     stored, loaded = trained_state(), make_state(seed=1)
     save(tmp_path, stored)
-    make_checkpoint(tmp_path).load_adam(loaded)
+    make_checkpoint(tmp_path).load_adam(loaded, EXTRA)
     assert all(torch.equal(p, q) for p, q in zip(loaded.parameters, stored.parameters, strict=True))
 
 
 def test_loaded_state_has_the_stored_moments(tmp_path: Path) -> None:
     stored, loaded = trained_state(), make_state(seed=1)
     save(tmp_path, stored)
-    make_checkpoint(tmp_path).load_adam(loaded)
+    make_checkpoint(tmp_path).load_adam(loaded, EXTRA)
     assert torch.equal(loaded.mean, stored.mean)
     assert torch.equal(loaded.square, stored.square)
     assert loaded.updates == stored.updates == 3
@@ -223,7 +240,7 @@ def test_loaded_state_has_the_stored_moments(tmp_path: Path) -> None:
 def test_loaded_state_has_the_stored_counts(tmp_path: Path) -> None:
     loaded = make_state(seed=1)
     save(tmp_path, trained_state())
-    make_checkpoint(tmp_path).load_adam(loaded)
+    make_checkpoint(tmp_path).load_adam(loaded, EXTRA)
     counts = (loaded.step, loaded.smoothed, loaded.recoveries, loaded.learning_rate)
     assert counts == (SNAPSHOT_EVERY, 0.25, 2, 0.05)
 
@@ -231,13 +248,13 @@ def test_loaded_state_has_the_stored_counts(tmp_path: Path) -> None:
 def test_state_before_the_first_step_is_loaded(tmp_path: Path) -> None:
     stored, loaded = make_state(), make_state(seed=1)
     save(tmp_path, stored)
-    make_checkpoint(tmp_path).load_adam(loaded)
+    make_checkpoint(tmp_path).load_adam(loaded, EXTRA)
     assert torch.equal(loaded.parameters[0], stored.parameters[0])
 
 
 def test_loading_brings_back_what_the_solver_added(tmp_path: Path) -> None:
     save(tmp_path, trained_state())
-    tensors, numbers = make_checkpoint(tmp_path).load_adam(make_state())
+    tensors, numbers = make_checkpoint(tmp_path).load_adam(make_state(), EXTRA)
     assert tensors["best"].tolist() == [0.0, 1.0, 2.0]
     assert numbers == {"score": 0.5}
 
@@ -245,14 +262,14 @@ def test_loading_brings_back_what_the_solver_added(tmp_path: Path) -> None:
 def test_loading_brings_back_the_history(tmp_path: Path) -> None:
     save(tmp_path, trained_state())
     checkpoint = make_checkpoint(tmp_path)
-    checkpoint.load_adam(make_state())
-    assert checkpoint.watch.history == [{"iteration": 1, "bound": -2.0}]
+    checkpoint.load_adam(make_state(), EXTRA)
+    assert checkpoint.watch.history == [EVENT._asdict()]
 
 
 def test_state_of_another_fit_is_refused_with_advice(tmp_path: Path) -> None:
     save(tmp_path, trained_state())
     with pytest.raises(InvalidInputError, match="Choose another folder, or remove this one"):
-        make_checkpoint(tmp_path, fingerprint([], "another")).load_adam(make_state())
+        make_checkpoint(tmp_path, fingerprint([], "another")).load_adam(make_state(), EXTRA)
 
 
 @pytest.mark.parametrize("damage", ["cut short", "garbage", "empty"])
@@ -262,7 +279,46 @@ def test_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
     content = {"cut short": path.read_bytes()[:-7], "garbage": b"\x00\xff" * 500, "empty": b""}[damage]
     path.write_bytes(content)
     with pytest.raises(FileFormatError):
-        make_checkpoint(tmp_path).load_adam(make_state())
+        make_checkpoint(tmp_path).load_adam(make_state(), EXTRA)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("updates", -1),
+        ("updates", 10**400),
+        ("step", 1.5),
+        ("smoothed", "low"),
+        ("learning_rate", None),
+        ("learning_rate", float("nan")),
+        ("seconds", []),
+        ("history", {}),
+        ("history", [1]),
+        ("history", [{"phase": "adam"}]),
+        ("history", [EVENT._asdict() | {"bound": "low"}]),
+        ("extra", {}),
+        ("extra", {"score": "low"}),
+        ("more", 1),
+    ],
+)
+def test_forged_state_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    save(tmp_path, trained_state())
+    tensors, metadata = read_tensors(tmp_path / STATE_FILE)
+    write_tensors(tmp_path / STATE_FILE, tensors, metadata | {name: value})
+    with pytest.raises(FileFormatError, match=r"is damaged.*Remove it to start afresh"):
+        make_checkpoint(tmp_path).load_adam(make_state(), EXTRA)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("vector", np.zeros(2)), ("mean", np.full(7, np.nan)), ("extra.best", np.zeros(4)), ("extra.more", np.zeros(1))],
+)
+def test_forged_arrays_of_a_state_are_refused(tmp_path: Path, name: str, array: np.ndarray) -> None:
+    save(tmp_path, trained_state())
+    tensors, metadata = read_tensors(tmp_path / STATE_FILE)
+    write_tensors(tmp_path / STATE_FILE, tensors | {name: array.astype(np.float32)}, metadata)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        make_checkpoint(tmp_path).load_adam(make_state(), EXTRA)
 
 
 def test_state_is_stored_only_where_the_optimiser_takes_a_snapshot(

@@ -3,6 +3,7 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel
 
+from cvgp.data.memory import MemorySource
 from cvgp.kernels import make_kernel
 from cvgp.training import size as size_module
 from cvgp.training.size import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
@@ -17,8 +18,12 @@ def rbf(lengthscale: float) -> Kernel:
     return kernel
 
 
+def source(x: np.ndarray) -> MemorySource:
+    return MemorySource(torch.tensor(x), torch.zeros(len(x), dtype=torch.float64))
+
+
 def choose(lengthscale: float, noise: float = 0.01, x: np.ndarray = X, max_time: float | None = None) -> int:
-    return choose_size(rbf(lengthscale), noise, x, np.random.default_rng(0), max_time)
+    return choose_size(rbf(lengthscale), noise, source(x), np.random.default_rng(0), max_time)
 
 
 def test_shorter_lengthscales_need_more_points() -> None:
@@ -52,7 +57,7 @@ def test_size_is_no_larger_than_the_data() -> None:
 
 
 def test_size_is_no_larger_than_the_rank_of_the_kernel() -> None:
-    assert choose_size(make_kernel("linear", 1), 0.01, X, np.random.default_rng(0), None) == 1
+    assert choose_size(make_kernel("linear", 1), 0.01, source(X), np.random.default_rng(0), None) == 1
 
 
 def test_default_budget_caps_the_size() -> None:

@@ -173,8 +173,16 @@ def test_noise_is_never_lowered() -> None:
 
 def test_site_noise_is_the_harmonic_mean_of_the_total() -> None:
     known = torch.tensor([0.1, 0.4, 1.0], dtype=torch.float64)
-    assert 0.2 + site_noise_offset(0.2, known) == pytest.approx(3.0 / (1 / 0.3 + 1 / 0.6 + 1 / 1.2))
+    source = MemorySource(known[:, None], known, noise_variance=known)
+    assert 0.2 + site_noise_offset(0.2, source) == pytest.approx(3.0 / (1 / 0.3 + 1 / 0.6 + 1 / 1.2))
 
 
 def test_sites_have_no_other_noise_where_none_is_known() -> None:
-    assert site_noise_offset(0.2, None) == 0.0
+    assert site_noise_offset(0.2, make_source()) == 0.0
+
+
+def test_a_frozen_lengthscale_is_not_tried_at_other_values() -> None:
+    kernel = prior(8)
+    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+    found = search(irrelevant_inputs(), kernel)
+    assert found.kernel.base_kernel.lengthscale.tolist() == kernel.base_kernel.lengthscale.tolist()

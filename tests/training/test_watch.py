@@ -5,6 +5,7 @@ import pytest
 from cvgp.errors import CVGPWarning
 from cvgp.optim.result import Progress, Status
 from cvgp.training.watch import HISTORY_ROWS, FitEvent, Watch, print_line
+from tests.groups import ThreadGroup, run_in_threads
 from tests.training.problems import collect
 
 
@@ -175,3 +176,44 @@ def test_about_twenty_lines_a_phase_are_printed(capsys: pytest.CaptureFixture[st
 def test_event_is_printed_whenever_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(event(7, "restart"))
     assert "restart" in capsys.readouterr().out
+
+
+def test_the_first_process_decides_when_all_stop() -> None:
+    def work(group: ThreadGroup) -> Status | None:
+        watch = Watch(callbacks=[lambda event: group.rank == 0], group=group)
+        return watch.monitor(Progress(1, 0.0, 0.1))
+
+    assert run_in_threads(3, work) == [Status.INTERRUPTED] * 3
+
+
+def test_a_stop_that_another_process_asks_for_is_not_heard() -> None:
+    def work(group: ThreadGroup) -> Status | None:
+        watch = Watch(callbacks=[lambda event: group.rank == 1], group=group)
+        return watch.monitor(Progress(1, 0.0, 0.1))
+
+    assert run_in_threads(3, work) == [None] * 3
+
+
+def test_the_time_is_that_of_the_first_process() -> None:
+    def work(group: ThreadGroup) -> float:
+        watch = Watch(10.0, group=group)
+        watch.resume([], 5.0 * group.rank)
+        watch.meet()
+        return watch.time_used()
+
+    first, *others = run_in_threads(3, work)
+    assert others == [first] * 2
+    assert first < 0.5
+
+
+def test_an_interrupt_of_the_first_process_is_one_of_all() -> None:
+    def interrupt(event: FitEvent) -> None:
+        raise KeyboardInterrupt
+
+    def work(group: ThreadGroup) -> str:
+        watch = Watch(callbacks=[interrupt] if group.rank == 0 else [], group=group)
+        with pytest.raises(KeyboardInterrupt):
+            watch.monitor(Progress(1, 0.0, 0.1))
+        return "interrupted"
+
+    assert run_in_threads(3, work) == ["interrupted"] * 3

@@ -45,6 +45,12 @@ class Statistics(NamedTuple):
     kk: Tensor  # [], sum of rho k_ii
     log_normaliser: Tensor  # [], -1/2 sum of log(2 pi s)
 
+    @classmethod
+    def of_nothing(cls, size: int, num_outputs: int, device: torch.device) -> "Statistics":
+        """The sums over no data, for so many pseudo-inputs and outputs."""
+        shapes: list[tuple[int, ...]] = [(size, size), (size, num_outputs), (), (), ()]
+        return cls(*(torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes))
+
     def merge(self, other: "Statistics") -> "Statistics":
         """Statistics of the union of two disjoint data sets, exactly."""
         if self.b.shape != other.b.shape:

@@ -20,7 +20,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     cls=GuardedGroup,
     help="Gaussian process regression for tables, with a learned coreset.",
-    epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted, 143 terminated.",
     no_args_is_help=True,
     add_completion=False,
     # A traceback is for programming errors alone, and then it should be the plain one.

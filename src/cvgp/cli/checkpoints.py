@@ -10,6 +10,7 @@ import typer
 
 from cvgp.cli.files import check_can_write
 from cvgp.errors import FileAccessError
+from cvgp.launcher import launched
 
 __all__ = ["check_folder", "how_to_go_on"]
 
@@ -51,7 +52,16 @@ def how_to_go_on(folder: Path | None) -> str:
     if not _holds_a_run(folder):
         return f"Nothing was stored in {folder} yet, so start again with the same command."
     arguments = [argument for argument in sys.argv[1:] if argument != "--resume"]
-    return f"Progress is kept in {folder}. Go on with:\n  {shlex.join(['cvgp', *arguments, '--resume'])}"
+    return f"Progress is kept in {folder}. Go on with:\n  {shlex.join([*_program(), *arguments, '--resume'])}"
+
+
+def _program() -> list[str]:
+    """What stands before the arguments, as the user wrote it."""
+    launch = launched()
+    if launch.world == 1:
+        return ["cvgp"]
+    machines = [] if launch.world == launch.local_world else ["--nnodes", str(launch.world // launch.local_world)]
+    return ["torchrun", *machines, "--nproc-per-node", str(launch.local_world), "-m", "cvgp"]
 
 
 def _holds_a_run(folder: Path) -> bool:

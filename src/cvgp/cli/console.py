@@ -6,12 +6,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cvgp.launcher import launched
+
 __all__ = ["note", "print_facts", "print_json", "print_table"]
 
 
 def note(text: str) -> None:
-    """Say something about the work, on the standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Say something about the work, on the standard error; of several workers the first speaks for all."""
+    if launched().rank == 0:
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

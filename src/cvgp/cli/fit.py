@@ -10,13 +10,29 @@ import typer
 
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
-from cvgp.cli.files import check_can_write, features
-from cvgp.cli.options import AsJson, Bound, Dtype, Impute, Init, Kernel, Quiet, Solver, positive
+from cvgp.cli.files import check_can_write
+from cvgp.cli.options import (
+    AsJson,
+    Bound,
+    Dtype,
+    Impute,
+    Init,
+    Kernel,
+    OnBadRows,
+    Quiet,
+    Ray,
+    Solver,
+    Workers,
+    positive,
+)
 from cvgp.cli.progress import show_progress
-from cvgp.errors import FileAccessError
+from cvgp.cli.signals import terminate_between_iterations
+from cvgp.cli.training_data import TrainingData, read_training_data
+from cvgp.cli.workers import join_workers
+from cvgp.errors import FileAccessError, WorkerError
+from cvgp.launcher import launched
 
 if TYPE_CHECKING:
-    from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["fit"]
@@ -25,10 +41,15 @@ MODEL, TRAINING, RUN = "What to learn", "How to learn it", "Running"
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather; a file, a glob or a folder.")
+    ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
     impute: Annotated[Impute | None, typer.Option(help="What to do about missing values.")] = None,
+    on_bad_rows: Annotated[
+        OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
+    ] = OnBadRows.ERROR,
     coreset: Annotated[
         str, typer.Option(metavar="N|auto", help="Number of pseudo-points.", rich_help_panel=MODEL)
     ] = "auto",
@@ -73,6 +94,8 @@ def fit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --checkpoint-dir.", rich_help_panel=RUN)
     ] = False,
+    ray: Ray = None,
+    workers: Workers = 2,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,17 +104,16 @@ def fit(
     Text columns become one indicator a category. Everything that is not said is chosen from the data.
     """
     size = _coreset_size(coreset)
-    check_can_write(out)
-    check_folder(checkpoint_dir, resume)
+    worker = launched()
+    if worker.rank == 0:
+        check_can_write(out)
+    if ray is not None:
+        from cvgp.cli.cluster import check_storage
+
+        check_storage(checkpoint_dir, resume)
+    elif worker.rank == 0:
+        check_folder(checkpoint_dir, resume)
     _check_device(device)
-    schema, x, y = _read(data, target, impute)
-
-    from cvgp.cli.baselines import Baselines
-    from cvgp.cli.summary import as_text, summarise
-    from cvgp.estimators.regressor import CVGPRegressor
-
-    if not quiet:
-        note(f"{data}: {len(y)} rows, {len(schema.columns)} columns as {len(schema.feature_names)} features")
     parameters: dict[str, Any] = {
         "n_coreset": size,
         "kernel": None if kernel is None else kernel.value,
@@ -109,26 +131,61 @@ def fit(
         "random_state": seed,
         "checkpoint_dir": checkpoint_dir,
     }
-    model = CVGPRegressor(**parameters)
-    seconds = _fit(model, features(schema, x), y, quiet)
-    model.schema_ = schema.to_json()
-    model.baselines_ = Baselines.learn(x, y).to_json()
+    if ray is not None:
+        from cvgp.cli.cluster import fit_on_ray
+
+        if not quiet:
+            note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
+        model, seconds = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
+        _finish(model, out, target, seconds, as_json)
+        return
+    with join_workers():
+        training = read_training_data(data, target, impute, on_bad_rows)
+        if training.left_out:
+            note(f"{data}: {training.left_out}.")
+        if not quiet:
+            several = f", {worker.world} workers" if worker.world > 1 else ""
+            note(f"{data}: {training.description}{several}")
+        model, seconds = _fit(parameters, training, quiet or worker.rank > 0)
+    if worker.rank > 0:
+        return  # the first one stores what all of them hold
+
+    from cvgp.cli.baselines import Baselines
+
+    model.schema_ = training.schema.to_json()
+    model.baselines_ = Baselines.learn(*training.sample).to_json()
+    model.n_bad_rows_ = training.num_skipped
+    _finish(model, out, target, seconds, as_json)
+
+
+def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:
+    """Store the model, and say what it is."""
+    from cvgp.cli.summary import as_text, summarise
+
     _save(model, out)
     facts = summarise(model)
     if as_json:
-        print_json({"model": str(out), "target": target, "seconds": seconds, "rows_dropped": schema.n_dropped, **facts})
+        left_out = {"rows_dropped": model.schema_["n_dropped"], "rows_skipped": model.n_bad_rows_}
+        print_json({"model": str(out), "target": target, "seconds": seconds, **left_out, **facts})
     else:
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
-def _fit(model: CVGPRegressor, x: Any, y: Any, quiet: bool) -> float:
+def _fit(parameters: dict[str, Any], training: TrainingData, quiet: bool) -> tuple[CVGPRegressor, float]:
+    from cvgp.estimators.regressor import CVGPRegressor
+
+    model = CVGPRegressor(**parameters)
     start = time.perf_counter()
     try:
-        with show_progress(model.max_time, quiet=quiet) as callbacks:
-            model.set_params(callbacks=callbacks).fit(x, y)
+        with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
+            # A group is ended by its first worker, between two iterations of all.
+            ending = [end_here] if launched().rank == 0 else []
+            model.set_params(callbacks=[*callbacks, *ending]).fit(training.x, training.y)
+    except WorkerError as error:
+        raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(how_to_go_on(_folder(model))) from stop
-    return time.perf_counter() - start
+        raise type(stop)(how_to_go_on(_folder(model))) from stop
+    return model, time.perf_counter() - start
 
 
 def _save(model: CVGPRegressor, out: Path) -> None:
@@ -140,28 +197,6 @@ def _save(model: CVGPRegressor, out: Path) -> None:
 
 def _folder(model: CVGPRegressor) -> Path | None:
     return None if model.checkpoint_dir is None else Path(model.checkpoint_dir)
-
-
-def _read(data: Path, target: str, impute: Impute | None) -> tuple[Schema, Any, Any]:
-    from cvgp.data.schema import Schema
-    from cvgp.data.tables import read_table
-
-    frame = read_table(data)
-    if target not in frame.columns:
-        raise typer.BadParameter(_no_such_column(target, list(frame.columns), data), param_hint="'--target'")
-    schema = Schema.learn(frame, target, None if impute is None else impute.value)
-    if schema.n_dropped:
-        note(f"Left out {schema.n_dropped} of {len(frame)} rows, which have missing values.")
-    return schema, *schema.encode_both(frame)
-
-
-def _no_such_column(target: str, columns: list[str], data: Path) -> str:
-    from difflib import get_close_matches
-
-    similar = get_close_matches(target.lower(), [name.lower() for name in columns], n=3)
-    meant = [name for name in columns if name.lower() in similar]
-    hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
-    return f"{data} has no column {target!r}; {hint} {', '.join(columns)}."
 
 
 def _coreset_size(text: str) -> Any:

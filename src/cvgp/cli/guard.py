@@ -1,23 +1,24 @@
 """From exceptions, warnings and signals to messages and exit codes: no traceback for what a user can cause."""
 
 import errno
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
+from cvgp.cli.signals import Terminated, terminate_at_once
 from cvgp.errors import CVGPError, MissingFileError
+from cvgp.launcher import launched
 
-__all__ = ["FAILURE", "INTERRUPTED", "WRONG_USE", "GuardedGroup"]
+__all__ = ["FAILURE", "INTERRUPTED", "TERMINATED", "WRONG_USE", "GuardedGroup"]
 
-FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 130
+FAILURE, WRONG_USE = 1, 2
+INTERRUPTED, TERMINATED = 130, 143
+"""By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""
 
 
 class GuardedGroup(TyperGroup):
@@ -25,12 +26,13 @@ class GuardedGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with _termination_as_interrupt(), _plain_warnings():
+        with terminate_at_once(), _plain_warnings():
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt as stop:
-                _complain("Interrupted.", *stop.args)
-                raise typer.Exit(INTERRUPTED) from stop
+                terminated = isinstance(stop, Terminated)
+                _complain("Terminated." if terminated else "Interrupted.", *stop.args)
+                raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
             except CVGPError as error:
                 _complain("Error:", error)
                 # A name on the command line that stands for nothing is a mistake in the command.
@@ -53,24 +55,12 @@ def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def _complain(*parts: object) -> None:
-    print(*parts, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, which batch systems send before they kill, end a command as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    """One message, after the number of the worker that gives it if that is not the first."""
+    worker = launched().rank
+    # In one piece, so that the lines of several workers do not mix.
+    text = " ".join(map(str, (*([f"[worker {worker}]"] if worker else []), *parts)))
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager

@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Bound", "Dtype", "Impute", "Init", "Kernel", "ModelFile", "Quiet", "Solver", "positive"]
+__all__ = [
+    "AsJson",
+    "Bound",
+    "Dtype",
+    "Impute",
+    "Init",
+    "Kernel",
+    "ModelFile",
+    "OnBadRows",
+    "Quiet",
+    "Ray",
+    "Solver",
+    "Workers",
+    "positive",
+]
 
 
 class Kernel(StrEnum):
@@ -63,6 +77,13 @@ class Impute(StrEnum):
     DROP = "drop"
 
 
+class OnBadRows(StrEnum):
+    """What to do about rows with values that cannot be used."""
+
+    ERROR = "error"
+    SKIP = "skip"
+
+
 def positive(value: float | None) -> float | None:
     """Refuse numbers that are not above zero, which click's ranges cannot say."""
     if value is not None and not value > 0:
@@ -73,3 +94,11 @@ def positive(value: float | None) -> float | None:
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+CLUSTER = "On a Ray cluster"
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Run on this cluster; 'local' starts one on this machine.", rich_help_panel=CLUSTER
+    ),
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]

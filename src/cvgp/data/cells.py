@@ -21,7 +21,7 @@ from pandas.api.types import infer_dtype
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["Kind", "is_missing", "kind_of", "labels", "numbers", "spells_number", "truths"]
+__all__ = ["Kind", "is_missing", "kind_of", "labels", "numbers", "spells_number", "time_error", "truths"]
 
 Kind = Literal["numeric", "boolean", "categorical"]
 FloatArray = npt.NDArray[np.float64]
@@ -38,6 +38,7 @@ _KINDS: dict[str, Kind] = {
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _DURATION_ADVICE = "the total seconds"
 _TIME_ADVICE = {
+    "date text": ("text that looks like dates", _DATE_ADVICE),
     "date": ("dates", _DATE_ADVICE),
     "datetime": ("dates", _DATE_ADVICE),
     "datetime64": ("dates", _DATE_ADVICE),
@@ -61,9 +62,9 @@ def kind_of(column: pd.Series[Any]) -> Kind:
     cells = column.astype(object)
     content = infer_dtype(cells, skipna=True)
     if content in _TIME_ADVICE:
-        raise _time_error(column, *_TIME_ADVICE[content])
+        raise time_error(column.name, content)
     if content == "string" and all(_ISO_DATE.fullmatch(text) for text in cells.dropna().unique()):
-        raise _time_error(column, "text that looks like dates", _DATE_ADVICE)
+        raise time_error(column.name, "date text")
     if _is_dictionary(column):
         return "categorical"
     if content not in _KINDS:
@@ -72,6 +73,15 @@ def kind_of(column: pd.Series[Any]) -> Kind:
             "only true and false, or only text; convert it to one of these or leave it out."
         )
     return _KINDS[content]
+
+
+def time_error(name: object, content: str) -> InvalidTypeError:
+    """The refusal of a column of times, with `content` as pandas calls it."""
+    found, numbers = _TIME_ADVICE[content]
+    return InvalidTypeError(
+        f"Column {name!r} holds {found}, which are not encoded by themselves; put numbers in its place that "
+        f"matter for the target, such as {numbers}, or leave it out."
+    )
 
 
 def is_missing(column: pd.Series[Any]) -> npt.NDArray[np.bool_]:
@@ -88,11 +98,12 @@ def numbers(column: pd.Series[Any]) -> FloatArray:
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         values = _convert(column, "numbers", _is_number, spells_number)
-    n_infinite = int(np.sum(np.isinf(values)))
-    if n_infinite:
+    infinite = np.isinf(values)
+    if infinite.any():
         raise InvalidInputError(
-            f"Column {column.name!r} holds {n_infinite} infinite or overflowing values; replace them by finite "
-            "numbers, or leave the cells empty to treat them as missing."
+            f"Column {column.name!r} holds {int(infinite.sum())} infinite or overflowing values, the first in data row "
+            f"{int(infinite.argmax()) + 1}; replace them by finite numbers, or leave the cells empty to treat them as "
+            "missing."
         )
     return values
 
@@ -138,13 +149,6 @@ def _is_dictionary(column: pd.Series[Any]) -> bool:
     if isinstance(dtype, pd.ArrowDtype):
         return bool(pa.types.is_dictionary(dtype.pyarrow_dtype))
     return isinstance(dtype, pd.CategoricalDtype)
-
-
-def _time_error(column: pd.Series[Any], content: str, numbers: str) -> InvalidTypeError:
-    return InvalidTypeError(
-        f"Column {column.name!r} holds {content}, which are not encoded by themselves; put numbers in its place that "
-        f"matter for the target, such as {numbers}, or leave it out."
-    )
 
 
 def _convert(

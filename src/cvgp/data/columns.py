@@ -101,7 +101,7 @@ class Column:
         Such a cell has no indicator set. Where a value is missing and there is no `fill`, the numbers are NaN.
         """
         if self.kind == "categorical":
-            return self._encode_categories(column)
+            return self.encode_codes(*labels(column))
         values = numbers(column) if self.kind == "numeric" else truths(column)
         if self.fill is not None:
             values = np.where(np.isnan(values), float(self.fill), values)
@@ -123,14 +123,14 @@ class Column:
         except InvalidInputError as error:
             raise FileFormatError(f"The schema holds a column that cannot be: {error}") from error
 
-    def _encode_categories(self, column: pd.Series[Any]) -> tuple[FloatArray, BoolArray]:
+    def encode_codes(self, codes: npt.NDArray[np.intp], names: Sequence[str]) -> tuple[FloatArray, BoolArray]:
+        """As :meth:`encode`, for text that is given as codes [n] into a list of names, -1 where it is missing."""
         position = {category: index for index, category in enumerate(self.categories)}
-        codes, names = labels(column)
         # The code of a missing value is -1, which picks the last entry: that of the fill.
         lookup = np.array([position.get(name, -1) for name in [*names, str(self.fill)]])
         index = lookup[codes]  # [n]
         known = np.flatnonzero(index >= 0)
-        values = np.zeros((len(column), len(self.categories)))
+        values = np.zeros((len(codes), len(self.categories)))
         values[known, index[known]] = 1.0
         unfilled = (codes < 0) & (self.fill is None)
         values[unfilled] = np.nan

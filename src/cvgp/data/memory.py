@@ -1,17 +1,19 @@
 """Training data in memory."""
 
+import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch
+from cvgp.data.source import Batch, Undivided
 
 __all__ = ["MemorySource"]
 
 
-class MemorySource:
+class MemorySource(Undivided):
     """Tensors as a :class:`~cvgp.data.source.DataSource`."""
 
     def __init__(
@@ -30,6 +32,35 @@ class MemorySource:
         """N."""
         return len(self.data.x)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.data.x.device
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether the rows carry noise variances of their own."""
+        return self.data.noise_variance is not None
+
+    @property
+    def largest_value(self) -> float:
+        """The largest magnitude of any input or output."""
+        return max(values.abs().max().item() for values in (self.data.x, self.data.y))
+
+    def harmonic_noise(self, learned: float) -> float:
+        """The harmonic mean of the learned noise variance plus each row's own."""
+        known = self.data.noise_variance
+        return learned if known is None else 1.0 / (learned + known).reciprocal().mean().item()
+
+    def identity(self) -> str:
+        """A digest of all values."""
+        digest = hashlib.sha256()
+        for tensor in self.data:
+            digest.update(b"none" if tensor is None else str((tensor.dtype, tuple(tensor.shape))).encode())
+            if tensor is not None:
+                digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+        return digest.hexdigest()
+
     def to(self, dtype: torch.dtype) -> "MemorySource":
         """The same rows in another precision."""
         return MemorySource(*(None if t is None else t.to(dtype) for t in self.data))  # type: ignore[arg-type]
@@ -38,10 +69,21 @@ class MemorySource:
         """Some of the rows, by index."""
         return MemorySource(*_select(self.data, rows))
 
+    def part(self, start: int, stop: int) -> "MemorySource":
+        """Some of the rows, one after the other, as views."""
+        return MemorySource(*(None if t is None else t[start:stop] for t in self.data))  # type: ignore[arg-type]
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """So many different rows, in order; all of them, without a draw, where there are no more."""
+        if self.num_rows <= count:
+            return self.data
+        rows = torch.as_tensor(np.sort(rng.choice(self.num_rows, count, replace=False)))
+        return self.take(rows.to(self.device)).data
+
     def chunks(self, size: int) -> Iterator[Batch]:
         """Every row once, in order; the chunks are views."""
         for start in range(0, self.num_rows, size):
-            yield Batch(*(None if t is None else t[start : start + size] for t in self.data))  # type: ignore[arg-type]
+            yield self.part(start, start + size).data
 
     def minibatch(self, step: int, size: int, seed: int) -> Batch:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.

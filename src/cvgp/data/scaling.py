@@ -1,11 +1,12 @@
 """Standardisation of inputs and outputs, from the training data, once."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scaling", "learn_scaling", "no_scaling"]
+__all__ = ["Scaling", "learn_scaling", "no_scaling", "pool_scalings"]
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,21 @@ def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Sca
 def no_scaling(num_dims: int, num_outputs: int) -> Scaling:
     """The scaling that changes nothing."""
     return Scaling(np.zeros(num_dims), np.ones(num_dims), np.zeros(num_outputs), np.ones(num_outputs))
+
+
+def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
+    """The scaling of a data set from those of its parts and their numbers of rows [K]."""
+    share = rows / rows.sum()
+
+    def pooled(means: Sequence[Array], scales: Sequence[Array]) -> tuple[Array, Array]:
+        mean = share @ np.stack(means)
+        spread = np.hypot(np.stack(scales), np.stack(means) - mean)  # [K, n]
+        largest = spread.max(axis=0)  # squares of 1e200 would overflow
+        return mean, largest * np.sqrt(share @ (spread / largest) ** 2)
+
+    x_mean, x_scale = pooled([s.x_mean for s in scalings], [s.x_scale for s in scalings])
+    y_mean, y_scale = pooled([s.y_mean for s in scalings], [s.y_scale for s in scalings])
+    return Scaling(x_mean, x_scale, y_mean, y_scale)
 
 
 def _moments(values: Array, weight: Array | None) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import reprlib  # what comes from a file may be too long or too deep for repr
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -19,7 +20,7 @@ from cvgp.data.cells import is_missing, numbers
 from cvgp.data.columns import Column, Impute
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
 
-__all__ = ["Schema"]
+__all__ = ["Schema", "warn_unknown"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -145,7 +146,9 @@ class Schema:
             _refuse_missing(frame, names, f"fill them, or fit the model again with a rule ({_OPTION})")
         elif self.impute == "drop":
             _refuse_missing(frame, names, "the model's rule is to drop such rows, so remove them first")
-        return self._encode(frame, np.ones(len(frame), dtype=np.bool_))
+        values, unknown = self.encode_cells(frame, np.ones(len(frame), dtype=np.bool_))
+        warn_unknown(unknown)
+        return values
 
     def encode_target(self, frame: pd.DataFrame) -> FloatArray:
         """The target of a table as a vector [n]; a missing value is an error, since nothing can stand in for it.
@@ -169,7 +172,9 @@ class Schema:
         if self.impute != "drop":
             return self.encode(frame), self.encode_target(frame)
         rows = self.complete_rows(frame, with_target=True)
-        return self._encode(frame, rows), _encode_target(frame[self.target], allow_missing=True)[rows]
+        values, unknown = self.encode_cells(frame, rows)
+        warn_unknown(unknown)
+        return values, _encode_target(frame[self.target], allow_missing=True)[rows]
 
     def to_json(self) -> dict[str, Any]:
         """The schema as a dictionary of JSON types."""
@@ -193,22 +198,30 @@ class Schema:
         except InvalidInputError as error:
             raise FileFormatError(f"The schema cannot be used: {error}") from error
 
-    def _encode(self, frame: pd.DataFrame, rows: BoolArray) -> FloatArray:
+    def encode_cells(self, frame: pd.DataFrame, rows: BoolArray) -> tuple[FloatArray, Counter[str]]:
+        """The features of some rows of a table, and how many cells of each column hold a category of no name.
+
+        It is for callers who have looked for missing values themselves.
+        """
         # All rows are encoded before some are left out, so that errors count them as the table does.
-        parts, unknown = [], {}
+        parts, unknown = [], Counter[str]()
         for column in self.columns:
             values, is_unknown = column.encode(frame[column.name])
             parts.append(values[rows])
             if np.any(is_unknown[rows]):
                 unknown[column.name] = int(np.sum(is_unknown[rows]))
-        if unknown:
-            warnings.warn(
-                f"Cells with a category that the training table did not have: {_listing(unknown)}; they are encoded as "
-                "none of the known ones.",
-                CVGPWarning,
-                stacklevel=3,
-            )
-        return np.hstack(parts)
+        return np.hstack(parts), unknown
+
+
+def warn_unknown(unknown: Mapping[str, int]) -> None:
+    """Say how many cells hold a category that the training table did not have, if any do."""
+    if unknown:
+        warnings.warn(
+            f"Cells with a category that the training table did not have: {_listing(unknown)}; they are encoded as "
+            "none of the known ones.",
+            CVGPWarning,
+            stacklevel=3,
+        )
 
 
 def _check_rule(impute: object) -> None:
@@ -245,11 +258,11 @@ def _complete_rows(frame: pd.DataFrame, names: Sequence[str]) -> BoolArray:
 
 def _encode_target(column: pd.Series[Any], allow_missing: bool = False) -> FloatArray:
     values = numbers(column)
-    n_missing = int(np.sum(np.isnan(values)))
-    if n_missing and not allow_missing:
+    missing = np.isnan(values)
+    if missing.any() and not allow_missing:
         raise InvalidInputError(
-            f"The target {column.name!r} has {n_missing} missing values; remove these rows, or fit with impute='drop' "
-            "(--impute drop)."
+            f"The target {column.name!r} has {int(missing.sum())} missing values, the first in data row "
+            f"{int(missing.argmax()) + 1}; remove these rows, or fit with impute='drop' (--impute drop)."
         )
     return values
 
@@ -257,7 +270,8 @@ def _encode_target(column: pd.Series[Any], allow_missing: bool = False) -> Float
 def _refuse_missing(frame: pd.DataFrame, names: Sequence[str], remedy: str) -> None:
     counts = _missing_counts(frame, names)
     if counts:
-        raise InvalidInputError(f"Missing values by column: {counts}; {remedy}.")
+        first = int(np.argmin(_complete_rows(frame, names))) + 1
+        raise InvalidInputError(f"Missing values by column: {counts}; the first in data row {first}; {remedy}.")
 
 
 def _missing_counts(frame: pd.DataFrame, names: Sequence[str]) -> str:

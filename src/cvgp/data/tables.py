@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import os
 import warnings
 from collections import Counter
@@ -18,6 +19,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from cvgp.data.atomic import atomic_write
+from cvgp.data.limits import LimitedStream, check_fits
 from cvgp.errors import (
     CVGPError,
     FileAccessError,
@@ -27,9 +29,10 @@ from cvgp.errors import (
     MissingFileError,
 )
 
-__all__ = ["read_table", "write_table"]
+__all__ = ["TEXT_ENDINGS", "append_text", "compressed", "ending_of", "read_table", "write_table"]
 
 _SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+TEXT_ENDINGS = tuple(_SEPARATORS)
 _ENDINGS = (*_SEPARATORS, ".parquet", ".feather", ".arrow")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -58,7 +61,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str] | None = Non
     """
     path = Path(path)
     _check_readable(path)
-    ending = _ending(path)
+    ending = ending_of(path)
     try:
         frame = _read_text(path, ending) if ending in _SEPARATORS else _read_arrow(path, ending, columns)
     except CVGPError:
@@ -103,7 +106,7 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         If the file cannot be written: a missing folder, no permission, a full disk.
     """
     path = Path(path)
-    ending = _ending(path)
+    ending = ending_of(path)
     if not all(isinstance(name, str) for name in frame.columns):
         raise InvalidTypeError(f"Column names must be text, got {list(frame.columns)}; use frame.rename(columns=str).")
     _check_unique(path, list(frame.columns))
@@ -113,7 +116,8 @@ def write_table(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         _write_arrow(frame, path, ending)
 
 
-def _ending(path: Path) -> str:
+def ending_of(path: Path) -> str:
+    """The ending that says in which format a file is."""
     for ending in _ENDINGS:
         if path.name.lower().endswith(ending):
             return ending
@@ -141,19 +145,23 @@ def _check_unique(path: Path, names: Sequence[str]) -> None:
 def _read_text(path: Path, ending: str) -> pd.DataFrame:
     names = _read_header(path, ending)
     _check_unique(path, names)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _unpacked(path, ending) as content:
         # pandas would cut off cells beyond the last name with no more than this warning.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         return pd.read_csv(
-            path,
+            content,
             sep=_SEPARATORS[ending],
             names=names,
             header=0,
             index_col=False,
             encoding="utf-8-sig",
-            compression="gzip" if ending.endswith(".gz") else None,
             low_memory=False,  # one type for the whole of a column
         )
+
+
+def _unpacked(path: Path, ending: str) -> AbstractContextManager[Any]:
+    """What pandas is to read: a file, or what comes out of a packed one, for as long as there is memory."""
+    return io.BufferedReader(LimitedStream(gzip.open(path), path)) if ending.endswith(".gz") else nullcontext(path)
 
 
 def _read_header(path: Path, ending: str) -> list[str]:
@@ -187,6 +195,8 @@ def _read_arrow(path: Path, ending: str, columns: Sequence[str] | None) -> pd.Da
         _check_unique(path, names)
         # A name that is not there may be that of an index, which pandas restores from its own notes in the file.
         wanted = list(columns) if columns and set(columns) <= set(names) else names
+        if ending == ".parquet":
+            check_fits(path, 8 * len(wanted) * file.metadata.num_rows)  # a value that repeats takes no space in a file
         table = file.read(columns=wanted) if ending == ".parquet" else file.read_all().select(wanted)
     table.validate(full=True)  # a damaged file could otherwise crash the interpreter
     frame: pd.DataFrame = table.to_pandas()
@@ -195,6 +205,12 @@ def _read_arrow(path: Path, ending: str, columns: Sequence[str] | None) -> pd.Da
 
 
 def _write_text(frame: pd.DataFrame, path: Path, ending: str) -> None:
+    with atomic_write(path) as temporary, temporary.open("wb") as file, compressed(file, ending) as stream:
+        append_text(frame, stream, ending, header=True)
+
+
+def append_text(frame: pd.DataFrame, stream: Any, ending: str, *, header: bool) -> None:
+    """Write rows to an open text file, in which no cell is a formula."""
     safe = frame.reset_index(drop=True).rename(columns=_defuse)
     text = list(safe.columns)
     for name in safe.columns:
@@ -204,18 +220,19 @@ def _write_text(frame: pd.DataFrame, path: Path, ending: str) -> None:
             text += [cell for cell in cells if isinstance(cell, str)]
     # Readers take a bare carriage return for the end of a line, and Python's csv module leaves it unquoted.
     has_breaks = any("\r" in cell for cell in text)
-    with atomic_write(path) as temporary, temporary.open("wb") as file, _compressed(file, ending) as stream:
-        safe.to_csv(
-            stream,
-            mode="wb",
-            sep=_SEPARATORS[ending],
-            index=False,
-            lineterminator="\n",
-            quoting=csv.QUOTE_NONNUMERIC if has_breaks else csv.QUOTE_MINIMAL,
-        )
+    safe.to_csv(
+        stream,
+        mode="wb",
+        sep=_SEPARATORS[ending],
+        header=header,
+        index=False,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if has_breaks else csv.QUOTE_MINIMAL,
+    )
 
 
-def _compressed(file: IO[bytes], ending: str) -> AbstractContextManager[Any]:
+def compressed(file: IO[bytes], ending: str) -> AbstractContextManager[Any]:
+    """The stream in which a text file is written, by its ending."""
     if not ending.endswith(".gz"):
         return nullcontext(file)
     # A name and a time in the header would make equal tables unequal files.

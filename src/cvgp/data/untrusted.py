@@ -64,12 +64,12 @@ class Members:
             return self._left.pop(name)  # type: ignore[no-any-return]
         return self.integer(name, least)
 
-    def number(self, name: str) -> float:
-        """A finite number."""
+    def number(self, name: str, *, finite: bool = True) -> float:
+        """A floating-point number, finite unless told otherwise."""
         value = self.take(name)
         # A whole number may be beyond the range of floats, so only floats are asked whether they are finite.
-        if not isinstance(value, float) or not math.isfinite(value):
-            raise self._wrong(name, "a finite floating-point number", value)
+        if not isinstance(value, float) or (finite and not math.isfinite(value)):
+            raise self._wrong(name, f"a {'finite ' if finite else ''}floating-point number", value)
         return value
 
     def flag(self, name: str) -> bool:

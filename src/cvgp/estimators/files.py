@@ -32,6 +32,7 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.io import pack_model, pack_part, unpack_model, unpack_part
 from cvgp.scaled import ScaledGP
+from cvgp.training.watch import FitEvent
 
 __all__ = ["load", "save"]
 
@@ -42,8 +43,8 @@ VERSION = 1
 """Raised whenever a file of the new kind would mislead or break an older cvgp."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
-ATTACHED = ("schema", "baselines")
-"""What the command line attaches to a model: how to read its table, and simple models of the same rows."""
+ATTACHED = ("schema", "baselines", "merged")
+"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged of."""
 NOT_STORED = ("callbacks", "checkpoint_dir")
 PARTS = {"kernel": Kernel, "mean": Mean}
 """Parameters that may be GPyTorch objects."""
@@ -55,7 +56,7 @@ MODEL = "model."
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, which is replaced whole or not at all; see :func:`load`.
 
-    The attributes `schema_` and `baselines_`, dictionaries of JSON values, are stored with it where they are set.
+    The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
 
     Raises
     ------
@@ -140,7 +141,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "fit": fit,
         "model": model,
         "history": history,
-        **{name: _checked_json(f"{name}_", getattr(estimator, f"{name}_", None)) for name in ATTACHED},
+        **{name: _checked_json(f"{name}_", getattr(estimator, f"{name}_")) for name in _attached(estimator)},
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": array for name, array in gp.scaling._asdict().items()}
@@ -193,12 +194,11 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator.solver_ = fit.text("solver")
     fit.close()
     estimator.history_ = _unpack_history(members.members("history"), left)
-    for name in ATTACHED:
+    for name in [name for name in ATTACHED if name in members.names()]:
         attached = members.take(name)
-        if attached is not None:
-            if not isinstance(attached, dict):
-                raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
-            setattr(estimator, f"{name}_", attached)
+        if not isinstance(attached, dict):
+            raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
+        setattr(estimator, f"{name}_", attached)
     members.close()
     left.close()
     return estimator
@@ -257,8 +257,16 @@ def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
             columns[name] = listed
         else:
             raise FileFormatError(f"The column {name!r} of the history cannot be {reprlib.repr(listed)}.")
-    if len({len(column) for column in columns.values()}) > 1:
-        raise FileFormatError("The columns of the history differ in length.")
+    if set(columns) != set(FitEvent._fields):
+        raise FileFormatError(f"The history must have the columns {', '.join(FitEvent._fields)}, and no others.")
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1 or lengths == {0}:
+        raise FileFormatError("The columns of the history differ in length, or are empty.")
+    for name, column in columns.items():
+        is_text = isinstance(column, list) and all(isinstance(cell, str) for cell in column)
+        is_numeric = not isinstance(column, list) or all(isinstance(cell, int | float | None) for cell in column)
+        if not (is_text if name in ("phase", "event") else is_numeric):
+            raise FileFormatError(f"The column {name!r} of the history holds values of another type.")
     return pd.DataFrame(columns)
 
 
@@ -274,9 +282,13 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | str)
 
 
+def _attached(estimator: CVGPRegressor) -> list[str]:
+    return [name for name in ATTACHED if getattr(estimator, f"{name}_", None) is not None]
+
+
 def _checked_json(name: str, value: object) -> object:
     try:
-        same = value is None or (isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value)
+        same = isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):
         same = False
     if not same:

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.group import Group
 
 __all__ = [
     "TrainingData",
@@ -22,6 +23,7 @@ __all__ = [
     "check_seed",
     "check_size",
     "check_training",
+    "first_seed",
 ]
 
 Array = NDArray[np.float64]
@@ -129,6 +131,12 @@ def check_seed(random_state: Any) -> np.random.RandomState:
         raise InvalidInputError(
             f"random_state must be a whole number of at least 0, a numpy RandomState or None; got {random_state!r}."
         ) from error
+
+
+def first_seed(group: Group, random_state: np.random.RandomState) -> int:
+    """A number to start random numbers from: in a group that of the first process, as the others may draw another."""
+    (seed,) = group.first([torch.tensor(float(random_state.randint(2**31)), dtype=torch.float64)])
+    return int(seed)
 
 
 def check_callbacks(callbacks: Any) -> list[Any]:

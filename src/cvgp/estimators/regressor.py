@@ -15,12 +15,10 @@ from sklearn.utils.validation import _check_y, check_is_fitted
 
 from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
-from cvgp.data.memory import MemorySource
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.scaling import Scaling
+from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import (
-    TrainingData,
-    canonical,
     check_callbacks,
     check_folder,
     check_noise,
@@ -28,7 +26,10 @@ from cvgp.estimators.inputs import (
     check_seed,
     check_size,
     check_training,
+    first_seed,
 )
+from cvgp.estimators.sources import array_sources, table_sources
+from cvgp.estimators.tables import load_arrays, open_table
 from cvgp.full_data import statistics
 from cvgp.initialise import InitName
 from cvgp.linalg import safe_cholesky
@@ -36,6 +37,7 @@ from cvgp.model import CVGP
 from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
 from cvgp.training.begin import begin_model, starting_kernel, starting_mean
+from cvgp.training.distributed import current_group
 from cvgp.training.fit import FitReport, fit_model, make_plan
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import site_noise_offset
@@ -115,6 +117,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         In the units of X; None for a kernel that has no single set of them.
     feature_importance_ : ndarray of shape (n_features,) or None
         Inverse lengthscales on standardised inputs, summing to one.
+    schema_, n_bad_rows_
+        After a fit to a table in files: how its columns become features, and how many bad rows were left out.
     history_ : DataFrame
         One row an iteration: phase, bound, seconds, learning rate, events.
     n_iter_, converged_, solver_
@@ -189,38 +193,63 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        noise_variance: ArrayLike | None = None,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | str | None = None,
+        noise_variance: ArrayLike | str | None = None,
+        *,
+        impute: Literal["mean", "drop"] | None = None,
+        on_bad_rows: Literal["error", "skip"] = "error",
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise.
 
         Parameters
         ----------
-        X : array-like, DataFrame or tensor of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Outputs share one covariance.
-        sample_weight : array-like of shape (n_samples,), optional
+        X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
+            A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``. It is read
+            in parts if it is too large to be loaded; text becomes one indicator a category.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
+            Outputs share one covariance. With a table in files, the column (or a list of columns) to predict; all
+            others are features.
+        sample_weight : array-like of shape (n_samples,) or the name of a column, optional
             A weight of two is the row twice; rows of weight zero do not count at all.
-        noise_variance : array-like of shape (n_samples,), optional
+        noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
+        impute : {"mean", "drop"}, optional
+            With a table in files: fill missing values of features, or leave their rows out.
+        on_bad_rows : {"error", "skip"}
+            With a table in files: whether a row with NaN, infinity or a missing value is an error or is left out;
+            `n_bad_rows_` counts them.
         """
-        data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-        rng = np.random.default_rng(check_seed(self.random_state).randint(2**31))
+        group = current_group()
+        rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
         folder = check_folder(self.checkpoint_dir)
-        watch = Watch(self.max_time, [*([print_line] if self.verbose else []), *check_callbacks(self.callbacks)])
+        printing = [print_line] if self.verbose and group.rank == 0 else []
+        watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
+        table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
+        if table is not None and table.fits_in_memory:
+            (X, y, sample_weight, noise_variance), table = load_arrays(table), None
+        if table is None:
+            data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
 
-        train, held_out = _split(data, settings, rng)
-        train = canonical(train)
-        dims, outputs = train.x.shape[1], train.y.shape[1]
-        scaling = learn_scaling(train.x, train.y, train.weight) if self.standardize else no_scaling(dims, outputs)
-        _check_variance(scaling.y_scale)
-        source = self._source(train, scaling)
+        if table is None:
+            source, held_out, scaling = array_sources(
+                data,
+                settings,
+                rng,
+                standardize=self.standardize,
+                single_output=self._single_output,
+                device=self.device,
+                group=group,
+            )
+        else:
+            source, held_out, scaling = table_sources(
+                table, settings, rng, standardize=self.standardize, device=self.device, group=group
+            )
         model = begin_model(
             source,
-            starting_kernel(self.kernel, dims, ard=self.ard),
+            starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
             starting_mean(self.mean),
             rng,
             watch,
@@ -235,11 +264,11 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             settings,
             watch,
             checkpoint_dir=folder,
-            validation=None if held_out is None else self._source(held_out, scaling),
+            validation=held_out,
             summary_rng=rng if self.n_coreset == "auto" else None,
         )
         model = report.model
-        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source.data.noise_variance))
+        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source))
         self._set_results(model, scaling, source, report, watch.history)
         return self
 
@@ -395,27 +424,29 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
 
-    def _source(self, data: TrainingData, scaling: Scaling) -> MemorySource:
-        y = scaling.scale_y(data.y)
-        known = None if data.noise is None else data.noise / scaling.y_scale[0] ** 2
-        arrays = (scaling.scale_x(data.x), y[:, 0] if self._single_output else y, data.weight, known)
-        device = "cpu" if self.device == "auto" else self.device
-        try:
-            tensors = [None if a is None else torch.as_tensor(a, device=device) for a in arrays]
-        except (RuntimeError, AssertionError, TypeError) as error:  # torch has one for each way to lack a device
-            raise InvalidInputError(
-                f"device must be 'auto' or a device that torch has here; got {device!r}."
-            ) from error
-        return MemorySource(*tensors)  # type: ignore[arg-type]
+    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, impute: Any, on_bad_rows: Any) -> Any:
+        """A table in files, or None where x holds the rows themselves; notes what is known of it on the estimator."""
+        for name in ("schema_", "n_bad_rows_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        group = current_group()
+        table = open_table(x, y, weight, noise, impute=impute, on_bad_rows=on_bad_rows, group=group)
+        if table is not None:
+            self._single_output = table.single_output
+            self.n_features_in_ = len(table.feature_names)
+            self.feature_names_in_ = np.array(table.feature_names, dtype=object)
+            self.n_bad_rows_ = table.survey.bad.skipped
+            if table.schema is not None:
+                self.schema_ = table.schema.to_json()
+        return table
 
     def _set_results(
-        self, model: CVGP, scaling: Scaling, source: MemorySource, report: FitReport, history: list[dict[str, Any]]
+        self, model: CVGP, scaling: Scaling, source: DataSource, report: FitReport, history: list[dict[str, Any]]
     ) -> None:
         import pandas as pd
 
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
-        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS))
+        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS), source.group)
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
         self.history_ = pd.DataFrame(history)
@@ -436,31 +467,3 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._single_output else values
-
-
-def _check_variance(y_scale: Array) -> None:
-    if y_scale.max() > 1e150 or y_scale.min() < 1e-150:
-        raise InvalidInputError(
-            f"y has a standard deviation of {y_scale.max():.0e}, whose square is beyond the range of floating-point "
-            "numbers; give y in another unit."
-        )
-
-
-def _split(
-    data: TrainingData, settings: Settings, rng: np.random.Generator
-) -> tuple[TrainingData, TrainingData | None]:
-    """Training rows, and the rows that early stopping holds out."""
-    if not settings.early_stopping:
-        return data, None
-    held = round(len(data.x) * settings.validation_fraction)
-    if not 1 <= held < len(data.x):
-        raise InvalidInputError(
-            f"early_stopping holds out validation_fraction={settings.validation_fraction} of {len(data.x)} rows, "
-            "which leaves nothing to fit or to check; give more rows or another fraction."
-        )
-    order = rng.permutation(len(data.x))
-    parts = [
-        TrainingData(*(None if a is None else a[rows] for a in data))  # type: ignore[arg-type]
-        for rows in (order[held:], order[:held])
-    ]
-    return parts[0], parts[1]

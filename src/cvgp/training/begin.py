@@ -4,13 +4,15 @@ from copy import deepcopy
 from typing import Literal
 
 import numpy as np
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
-from cvgp.data.memory import MemorySource
+from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.initialise import InitName, initial_coreset
+from cvgp.group import Group
+from cvgp.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.model import CVGP
@@ -46,7 +48,7 @@ def starting_mean(mean: str | Mean) -> Mean:
 
 
 def begin_model(
-    source: MemorySource,
+    source: DataSource,
     kernel: Kernel,
     mean: Mean,
     rng: np.random.Generator,
@@ -60,26 +62,50 @@ def begin_model(
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
     A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
-    that of the data where they are few enough.
+    that of the data where they are few enough. In a group every process makes the same start, and takes the first one's
+    numbers in the end, should theirs differ in the last digits.
     """
-    data = source.data
     start = search_start(kernel, mean, source, rng, watch)
     if isinstance(init, Coreset):
         coreset = init
     else:
-        x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
-        if size is None and exact_if_few and init == "kmeans" and may_be_exact(len(x), watch.max_time):
-            size = len(x)
+        if size is None and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time):
+            size = source.num_rows
         elif size is None:
-            size = choose_size(start.kernel, start.noise, x, rng, watch.max_time)
-        weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
-        if init == "kmeans" and size >= len(x):
-            coreset = Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarise
-        else:
-            coreset = initial_coreset(init, x, y, size, rng, sample_weight=weight, kernel=start.kernel)
+            size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
+        coreset = _first_coreset(source.group, _place_coreset(init, source, size, start.kernel, rng))
     likelihood = gaussian_likelihood(start.noise)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
-    model.to(data.x.device)
+    model.to(source.device)
     raise_noise(model, source, rng)
-    model.site_noise_offset.fill_(site_noise_offset(model.noise.item(), data.noise_variance))
+    model.site_noise_offset.fill_(site_noise_offset(model.noise.item(), source))
+    _adopt_first(source.group, model)
     return model
+
+
+@torch.no_grad()
+def _adopt_first(group: Group, model: CVGP) -> None:
+    tensors = [*model.parameters(), *model.buffers()]
+    for tensor, value in zip(tensors, group.first(tensors), strict=True):
+        tensor.copy_(value)
+
+
+def _first_coreset(group: Group, coreset: Coreset) -> Coreset:
+    (size,) = group.first([torch.tensor(float(len(coreset)))])
+    # Clusters may be lost: to take the first process's points, the others need arrays of their number.
+    arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
+    x, y, beta = group.first([torch.as_tensor(a) for a in arrays])
+    return Coreset(x, y, beta)
+
+
+def _place_coreset(
+    method: InitName, source: DataSource, size: int, kernel: Kernel, rng: np.random.Generator
+) -> Coreset:
+    rows = source.sample(size if method == "random" else rows_to_see(size), rng)
+    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
+    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    if method == "kmeans" and size >= source.num_rows:
+        return Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarise
+    return initial_coreset(
+        method, x, y, size, rng, sample_weight=weight, total_weight=source.total_weight, kernel=kernel
+    )

@@ -3,13 +3,15 @@
 Everything before the solver (scaling, start, initial coreset) is repeated, since it depends only on data and seed. Of
 Adam the parameters, moments, step and history are stored; batches depend on seed and step alone. Of L-BFGS every
 evaluation is appended to a journal, which a resumed run replays: the same points give the same values and gradients,
-so the search takes the same course.
+so the search takes the same course. What is damaged in a journal, and what comes after it, is computed again.
 """
 
 import hashlib
 import json
+import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.tensorfile import read_tensors, write_tensors
+from cvgp.data.untrusted import Arrays, Members
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
-from cvgp.training.watch import Watch
+from cvgp.training.watch import Watch, check_history
 
 __all__ = ["Checkpoint", "Extra", "Journal", "fingerprint"]
 
@@ -71,20 +74,44 @@ class Checkpoint:
                 raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
             self._refuse_other_fit(self.folder)
 
-    def load_adam(self, state: AdamState) -> Extra | None:
-        """Bring parameters, optimiser and history to where a stored run was; None if there is none."""
+    def load_adam(self, state: AdamState, like: Extra) -> Extra | None:
+        """Bring parameters, optimiser and history to where a stored run was; None if there is none.
+
+        What the solver stored beside them must be `like` what it would store now, in names and shapes.
+        """
         if self.folder is None:
             return None
-        if not (self.folder / STATE_FILE).exists():
+        path = self.folder / STATE_FILE
+        if not path.exists():
             return None
-        tensors, metadata = read_tensors(self.folder / STATE_FILE)
-        vector, mean, square = (torch.from_numpy(tensors[name]) for name in VECTORS)
-        state.restore(Snapshot(vector, mean, square, int(metadata["updates"])))
-        state.step, state.recoveries = int(metadata["step"]), int(metadata["recoveries"])
-        state.smoothed, state.learning_rate = float(metadata["smoothed"]), float(metadata["learning_rate"])
-        self.watch.resume(list(metadata["history"]), float(metadata["seconds"]))
-        more = {k.removeprefix("extra."): torch.from_numpy(v) for k, v in tensors.items() if k.startswith("extra.")}
-        return more, dict(metadata["extra"])
+        tensors, metadata = read_tensors(path)
+        try:
+            return self._restore(state, Arrays(tensors), Members(metadata, "checkpoint"), like)
+        except FileFormatError as error:
+            raise FileFormatError(f"{path} is damaged: {error} Remove it to start afresh.") from error
+
+    def _restore(self, state: AdamState, arrays: Arrays, members: Members, like: Extra) -> Extra:
+        shape, dtype = tuple(state.vector.shape), (str(state.vector.dtype).removeprefix("torch."),)
+        vector, mean, square = (torch.from_numpy(arrays.take(name, shape, dtypes=dtype)) for name in VECTORS)
+        more = {
+            name: torch.from_numpy(arrays.take(f"extra.{name}", tuple(tensor.shape)))
+            for name, tensor in like[0].items()
+        }
+        arrays.close()
+        numbers = members.members("extra")
+        extra = more, {name: numbers.number(name, finite=math.isfinite(now)) for name, now in like[1].items()}
+        numbers.close()
+        members.text("identity")
+        updates, step, recoveries = (members.integer(name, 0) for name in ("updates", "step", "recoveries"))
+        smoothed, learning_rate = members.number("smoothed", finite=False), members.number("learning_rate")
+        history, seconds = check_history(members.items("history")), members.number("seconds")
+        members.close()
+        if updates > step:
+            raise FileFormatError("There cannot have been more updates than steps.")
+        state.restore(Snapshot(vector, mean, square, updates))
+        state.step, state.recoveries, state.smoothed, state.learning_rate = step, recoveries, smoothed, learning_rate
+        self.watch.resume(history, seconds)
+        return extra
 
     def save_adam(self, state: AdamState, extra: Extra, *, now: bool = False) -> None:
         """Store the run, at most once a second unless it must be now.
@@ -104,7 +131,7 @@ class Checkpoint:
             "step": state.step,
             "updates": state.updates,
             "smoothed": state.smoothed,
-            "learning_rate": state.learning_rate,
+            "learning_rate": float(state.learning_rate),
             "recoveries": state.recoveries,
             "seconds": self.watch.seconds,
             "history": self.watch.history,
@@ -137,23 +164,18 @@ class _Journal:
 
     def __init__(self, path: Path, identity: str, size: int) -> None:
         self._path = path
-        self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,))])
-        self._records: NDArray[Any] = np.empty(0, self._record)
+        self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,)), ("sum", "u4")])
         self._next = 0
         header = identity.encode()
-        content = b""
-        if path.is_file():
-            with self._open("rb") as file:
-                content = file.read()
-        if len(content) < len(header):
+        if not path.is_file() or path.stat().st_size < len(header):
             with self._open("wb") as file:
                 file.write(header)
-            return
-        complete = (len(content) - len(header)) // self._record.itemsize
-        self._records = np.frombuffer(content, self._record, complete, len(header))
         with self._open("r+b") as file:
-            # What a kill cut short makes way for the evaluation that it stood for.
-            file.truncate(len(header) + complete * self._record.itemsize)
+            file.seek(len(header))
+            whole = b"".join(iter(lambda: self._read_record(file), b""))
+            # What a kill cut short, or a disk damaged, makes way for the evaluations that it stood for.
+            file.truncate(len(header) + len(whole))
+        self._records: NDArray[Any] = np.frombuffer(whole, self._record)
 
     def evaluate(self, point: Vector, evaluate: Callable[[], Evaluation]) -> Evaluation:
         if self._next < len(self._records):
@@ -165,9 +187,17 @@ class _Journal:
         value, gradient = evaluate()
         record = np.zeros((), self._record)
         record["value"], record["point"], record["gradient"] = value, point, gradient
+        record["sum"] = _checksum(record.tobytes())
         with self._open("ab") as file:
             file.write(record.tobytes())
         return value, gradient
+
+    def _read_record(self, file: Any) -> bytes:
+        """The next record, or nothing where there is none that is whole."""
+        content: bytes = file.read(self._record.itemsize)
+        if len(content) < self._record.itemsize:
+            return b""
+        return content if np.frombuffer(content, self._record)["sum"] == _checksum(content) else b""
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[Any]:
@@ -179,6 +209,10 @@ class _Journal:
                 f"Could not read or write {self._path} ({error.strerror or error}); check the free space and the "
                 "permissions of its folder, or choose another checkpoint_dir."
             ) from error
+
+
+def _checksum(record: bytes) -> int:
+    return zlib.crc32(record[:-4])
 
 
 def _journal_identity(path: Path, length: int) -> str:

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.source import DataSource
 from cvgp.full_data import full_bound, solve_coreset
 from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
 from cvgp.training.exact import fit_exact, holds_the_data, summarise
+from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
@@ -96,12 +97,12 @@ def default_batch(size: int) -> int:
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     settings: Settings,
     watch: Watch,
     *,
     checkpoint_dir: str | None = None,
-    validation: MemorySource | None = None,
+    validation: DataSource | None = None,
     summary_rng: np.random.Generator | None = None,
 ) -> FitReport:
     """Train the model in place on a float64 source; early stopping needs validation data.
@@ -111,29 +112,43 @@ def fit_model(
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     identity = ""
     if checkpoint_dir is not None:
-        identity = fingerprint([*source.data, *model.parameters()], plan, settings)
-    checkpoint = Checkpoint(checkpoint_dir, identity, watch)
-    solve_at_end = plan.solve_at_end
-    if plan.solver == "lbfgs" and holds_the_data(model, source):
-        name, solve_at_end = "lbfgs", False  # its sites are the observations
-        result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
-        model = model if summary_rng is None else summarise(model, source, summary_rng)
-    elif plan.solver == "lbfgs":
-        name = "lbfgs"
-        result = fit_lbfgs(
+        identity = fingerprint(model.parameters(), source.identity(), plan, settings)
+    with mirrored(checkpoint_dir, source.group) as folder:
+        checkpoint = Checkpoint(folder, identity, watch)
+        watch.meet()
+        exact = plan.solver == "lbfgs" and holds_the_data(model, source)
+        if exact:
+            name = "lbfgs"
+            result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
+        else:
+            name, result = _solve(model, source, plan, settings, watch, checkpoint, validation)
+    if exact and summary_rng is not None:
+        model = summarise(model, source, summary_rng)
+    elif plan.solve_at_end and not exact:
+        solve_coreset(model, source.chunks(CHUNK_ROWS), source.group)
+    tight = plan.tight or plan.polish_tight
+    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+    return FitReport(model, name, bound, result)
+
+
+def _solve(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    watch: Watch,
+    checkpoint: Checkpoint,
+    validation: DataSource | None,
+) -> tuple[str, Result]:
+    """The names of the solvers that were used, and how the last of them ended."""
+    if plan.solver == "lbfgs":
+        return "lbfgs", fit_lbfgs(
             model, source, watch, checkpoint, max_evaluations=plan.max_iter, tight=plan.tight, tol=settings.tol
         )
-    else:
-        name = "adam"
-        result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
-        if plan.polish and result.status is not Status.INTERRUPTED and watch.time_used() < 1.0:
-            name = "adam+lbfgs"
-            steps = result.num_iter
-            result = fit_lbfgs(
-                model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
-            )
-            result = result._replace(num_iter=steps + result.num_iter)
-    if solve_at_end:
-        solve_coreset(model, source.chunks(CHUNK_ROWS))
-    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight or plan.polish_tight)
-    return FitReport(model, name, bound, result)
+    result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
+    if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
+        return "adam", result
+    polished = fit_lbfgs(
+        model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
+    )
+    return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)

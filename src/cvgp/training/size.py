@@ -4,6 +4,7 @@ import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
+from cvgp.data.source import DataSource
 from cvgp.initialise import greedy_order
 
 __all__ = ["choose_size", "may_be_exact", "needed_points"]
@@ -26,11 +27,10 @@ CANDIDATES = 2000
 
 
 def choose_size(
-    kernel: Kernel, noise: float, x: NDArray[np.float64], rng: np.random.Generator, max_time: float | None
+    kernel: Kernel, noise: float, source: DataSource, rng: np.random.Generator, max_time: float | None
 ) -> int:
-    """The smallest greedy set of points (Burt et al. 2020) that explains x, at most what the time affords."""
-    if len(x) > CANDIDATES:
-        x = x[np.sort(rng.choice(len(x), CANDIDATES, replace=False))]
+    """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
+    x = source.sample(CANDIDATES, rng).x.cpu().numpy()
     limit = min(LARGEST_BY_DEFAULT if max_time is None else affordable(max_time), len(x))
     return needed_points(kernel, noise, x, limit) or limit
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.data.memory import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.source import Batch, DataSource
 from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
+from cvgp.group import Group, check_same, sum_of
 from cvgp.kernels import diagonal
 from cvgp.model import CVGP
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
@@ -30,7 +30,12 @@ CHUNK_ROWS = 2048
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
 
+FLOAT32_LARGEST = 1e15
+"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
+
 PRECISION_CHECK_EVERY = 50
+SAME_CHECK_EVERY = 1000
+"""Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
 
 
 STEPS_BETWEEN_CHECKS = 50
@@ -62,7 +67,7 @@ class Plan(NamedTuple):
 
 def fit_lbfgs(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     watch: Watch,
     checkpoint: Checkpoint,
     *,
@@ -71,12 +76,15 @@ def fit_lbfgs(
     tol: float,
 ) -> Result:
     """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
-    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, tight=tight)
     parameters = collapsed_parameters(model)
+    objective = CollapsedObjective(
+        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=source.group
+    )
     return maximise_by_lbfgs(
         parameters,
         objective.value_and_backward,
         source.total_weight,
+        source.group,
         watch,
         checkpoint.journal(sum(p.numel() for p in parameters)),
         max_evaluations=max_evaluations,
@@ -88,6 +96,7 @@ def maximise_by_lbfgs(
     parameters: Sequence[Tensor],
     value_and_backward: Callable[[], float],
     total_weight: float,
+    group: Group,
     watch: Watch,
     journal: Journal,
     *,
@@ -98,6 +107,7 @@ def maximise_by_lbfgs(
     scale = -1.0 / total_weight
 
     def negative_bound_per_row() -> float:
+        check_same(group, torch.cat([p.detach().reshape(-1) for p in parameters]), "The points that L-BFGS tries")
         value = value_and_backward()
         for p in parameters:
             if p.grad is not None:
@@ -117,20 +127,25 @@ def maximise_by_lbfgs(
 
 def fit_adam(
     model: CVGP,
-    source: MemorySource,
+    source: DataSource,
     plan: Plan,
     settings: Settings,
     watch: Watch,
     checkpoint: Checkpoint,
-    validation: MemorySource | None = None,
+    validation: DataSource | None = None,
 ) -> Result:
     """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
     num_rows = source.num_rows
     data = _Precision(model, source, plan.dtype)
     state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
     watch.begin("adam", plan.max_iter)
-    stored = checkpoint.load_adam(state)
     keeper = None if validation is None else _BestByValidation(model, validation, settings, state)
+
+    def extra() -> Extra:
+        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
+        return tensors, numbers | data.dump()
+
+    stored = checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
         if keeper is not None:
@@ -141,25 +156,38 @@ def fit_adam(
 
     negative_bound = _negative_bound(model, plan, source)
 
+    def gradient_and_loss(step: int) -> tuple[Tensor, Tensor]:
+        rows = data.source(step)
+        loss = 0.0
+        if rows.share(plan.batch_size) > 0.0:
+            try:
+                loss = negative_bound(rows.minibatch(step, plan.batch_size, settings.seed))
+            except InvalidInputError as error:
+                # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
+                raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        return state.gradient, torch.tensor(loss, dtype=torch.float64)
+
     def loss_and_backward(step: int) -> float:
-        try:
-            return negative_bound(data.source(step).minibatch(step, plan.batch_size, settings.seed))
-        except InvalidInputError as error:
-            # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
-            raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        gradient, loss = sum_of(source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty(())])
+        if source.group.world > 1:
+            state.gradient.copy_(gradient)
+        return loss.item()
 
     def monitor(progress: Progress) -> Status | None:
+        if progress.iteration % SAME_CHECK_EVERY == 0:
+            check_same(source.group, state.vector, "The parameters")
         if keeper is not None and progress.iteration % check_every == 0:
             watch.validation_rmse = keeper.check()
-        status = watch.monitor(progress)
+        try:
+            status = watch.monitor(progress)
+        except KeyboardInterrupt:
+            # A callback ends the program here, between two steps, where the state is whole.
+            checkpoint.save_adam(state, extra(), now=True)
+            raise
         checkpoint.save_adam(state, extra())
         if status is None and keeper is not None and keeper.patience.exhausted:
             return Status.EARLY_STOPPED
         return status
-
-    def extra() -> Extra:
-        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump()
 
     if keeper is not None and keeper.patience.exhausted:
         result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
@@ -179,7 +207,7 @@ def fit_adam(
     return result._replace(status=_converged(result, watch, settings.tol))
 
 
-def _time_of_adam(plan: Plan, source: MemorySource, state: AdamState, watch: Watch) -> Callable[[], float]:
+def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch) -> Callable[[], float]:
     """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
 
     That depends on the machine, so the first steps are timed.
@@ -199,16 +227,18 @@ def _time_of_adam(plan: Plan, source: MemorySource, state: AdamState, watch: Wat
     return time_used
 
 
-def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[Batch], float]:
+def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Batch], float]:
     """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
     num_data = source.total_weight
-    direct = None if plan.tight or source.data.noise_variance is not None else direct_elbo(model)
+    # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
+    factor = -source.share(plan.batch_size) / num_data
+    direct = None if plan.tight or source.has_known_noise else direct_elbo(model)
     if direct is not None:
-        return lambda batch: direct.value_and_backward(batch, num_data, -1.0 / num_data)
+        return lambda batch: direct.value_and_backward(batch, num_data, factor)
     bound = model.tight_elbo if plan.tight else model.elbo
 
     def by_autograd(batch: Batch) -> float:
-        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) / -num_data
+        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) * factor
         loss.backward()
         return loss.item()
 
@@ -218,13 +248,20 @@ def _negative_bound(model: CVGP, plan: Plan, source: MemorySource) -> Callable[[
 class _Precision:
     """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
 
-    def __init__(self, model: CVGP, source: MemorySource, dtype: str) -> None:
+    def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
         self.model = model
         self.full = source
+        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
+            if dtype == "float32":
+                raise InvalidInputError(
+                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
+                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                )
+            dtype = "float64"
         self.may_grow = dtype == "auto"
         self.current = source if dtype == "float64" else source.to(torch.float32)
 
-    def source(self, step: int) -> MemorySource:
+    def source(self, step: int) -> DataSource:
         if self.may_grow and step % PRECISION_CHECK_EVERY == 0 and self._too_large():
             self._grow()
         return self.current
@@ -248,7 +285,7 @@ class _Precision:
 class _BestByValidation:
     """Early stopping: the parameters with the lowest RMSE on held-out rows."""
 
-    def __init__(self, model: CVGP, validation: MemorySource, settings: Settings, state: AdamState) -> None:
+    def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
         self.model = model
         self.validation = validation
         self.patience = NoImprovement(settings.n_iter_no_change)
@@ -258,8 +295,12 @@ class _BestByValidation:
     @torch.no_grad()
     def check(self) -> float:
         process = self.model.process()
-        squares = [(process(b.x).mean - b.y).square().sum() for b in self.validation.chunks(CHUNK_ROWS)]
-        score = math.sqrt(sum(s.item() for s in squares) / self.validation.data.y.numel())
+        total = torch.zeros(2, dtype=torch.float64)
+        for batch in self.validation.chunks(CHUNK_ROWS):
+            error = process(batch.x).mean - batch.y
+            total += torch.tensor([error.square().sum().item(), error.numel()], dtype=torch.float64)
+        squares, count = self.validation.group.sum([total])[0].tolist()
+        score = math.sqrt(squares / count)
         if self.patience.update(score):
             self.best = [p.detach().clone() for p in self.state.parameters]
         return score

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
-from torch import Tensor
 
 from cvgp.data.memory import MemorySource
+from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters, collapsed_value
 from cvgp.initialise import initial_coreset
@@ -50,9 +50,9 @@ class Start(NamedTuple):
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
-def search_start(kernel: Kernel, mean: Mean, source: MemorySource, rng: np.random.Generator, watch: Watch) -> Start:
+def search_start(kernel: Kernel, mean: Mean, source: DataSource, rng: np.random.Generator, watch: Watch) -> Start:
     """The kernel, mean and noise of the best of a few short fits on a subset; the arguments stay as they are."""
-    rows = _subset(source, rng)
+    rows = MemorySource(*source.sample(SUBSET_ROWS, rng))
     data = rows.data
     x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
     weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
@@ -60,7 +60,7 @@ def search_start(kernel: Kernel, mean: Mean, source: MemorySource, rng: np.rando
     best_value, best = np.inf, Start(deepcopy(kernel), deepcopy(mean), START_NOISE)
     for factor in START_FACTORS if _lengthscales(kernel) else (1.0,):
         trial = CVGP(coreset, deepcopy(kernel), mean=deepcopy(mean), likelihood=gaussian_likelihood(START_NOISE))
-        trial.site_noise_offset.fill_(site_noise_offset(START_NOISE, data.noise_variance))
+        trial.site_noise_offset.fill_(site_noise_offset(START_NOISE, rows))
         _multiply_lengthscales(trial.kernel, factor)
         value = _short_fit(trial, rows, watch, factor)
         if value < best_value:
@@ -69,14 +69,14 @@ def search_start(kernel: Kernel, mean: Mean, source: MemorySource, rng: np.rando
 
 
 @torch.no_grad()
-def raise_noise(model: CVGP, source: MemorySource, rng: np.random.Generator) -> None:
+def raise_noise(model: CVGP, source: DataSource, rng: np.random.Generator) -> None:
     """Raise the model's noise to the rung of a ladder that suits its coreset best, by the bound on a subset.
 
     The noise that the search learned is what its own points, already trained, left unexplained. A smaller coreset, or
     one that has yet to move, leaves more; under a noise far below that, a solver's cheapest way up is to give up the
     function and predict a constant.
     """
-    rows = _subset(source, rng)
+    rows = MemorySource(*source.sample(SUBSET_ROWS, rng))
 
     def bound_at(noise: float) -> float:
         model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
@@ -87,9 +87,9 @@ def raise_noise(model: CVGP, source: MemorySource, rng: np.random.Generator) -> 
     model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
 
 
-def site_noise_offset(noise: float, known: Tensor | None) -> float:
+def site_noise_offset(noise: float, source: DataSource) -> float:
     """What to add to the learned noise so that a weight of one stands for the harmonic mean of the total noise."""
-    return 0.0 if known is None else 1.0 / (noise + known).reciprocal().mean().item() - noise
+    return source.harmonic_noise(noise) - noise
 
 
 def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> float:
@@ -106,21 +106,17 @@ def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> 
     watch.begin(f"start x{factor:g}", EVALUATIONS)
     try:
         return minimise_lbfgs(
-            parameters, negative_bound_per_row, max_evaluations=EVALUATIONS, tol=0.0, monitor=watch.monitor
+            parameters, negative_bound_per_row, max_evaluations=EVALUATIONS, tol=0.0, monitor=watch.observe
         ).value
     except (FactorisationError, FloatingPointError):
         # A start that cannot even be evaluated loses to the others.
         return np.inf
 
 
-def _subset(source: MemorySource, rng: np.random.Generator) -> MemorySource:
-    if source.num_rows <= SUBSET_ROWS:
-        return source
-    return source.take(torch.as_tensor(np.sort(rng.choice(source.num_rows, SUBSET_ROWS, replace=False))))
-
-
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
-    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    """The kernels whose lengthscale is to be learned; one that is frozen is not to be tried at other values."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    return [part for part in parts if part.raw_lengthscale.requires_grad]
 
 
 @torch.no_grad()

@@ -1,0 +1,17 @@
+"""Commands that run as one of several processes."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from cvgp.launcher import launched
+
+__all__ = ["join_workers"]
+
+
+def join_workers() -> AbstractContextManager[Any]:
+    """Meet the processes that torchrun started beside this one, if it did."""
+    if launched().world == 1:
+        return nullcontext()
+    from cvgp.training.distributed import process_group
+
+    return process_group()

@@ -1,0 +1,283 @@
+"""One model from several that were fitted on shards of the data: from their coresets alone."""
+
+import warnings
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.means import Mean
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from torch.nn import Module
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from cvgp.data.scaling import Scaling, pool_scalings
+from cvgp.data.source import Batch
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.inputs import check_seed, check_size
+from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.kernels import square_matrix
+from cvgp.optim.result import Result
+from cvgp.process import prior_mean
+from cvgp.scaled import ScaledGP
+from cvgp.training.combine import Noise, combine, log_evidence, refit_prior, sites_of
+from cvgp.training.watch import Watch
+
+__all__ = ["merge"]
+
+Array = NDArray[np.float64]
+
+COMPARED_POINTS = 200
+"""Priors are the same if they agree at this many points of the union."""
+SAME = 1e-6
+
+
+def merge(
+    models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
+) -> CVGPRegressor:
+    """One model of all data, from models that were fitted on disjoint shards; no data are needed.
+
+    Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
+    pseudo-data. Where the models' priors (kernel and mean, in the units of the data) differ, it has their mean, by rows
+    and on the scale on which parameters are learned. The noise variance is the mean of the models', by rows.
+
+    Parameters
+    ----------
+    models : sequence of CVGPRegressor
+        Fitted, with the same columns. No row may be in two shards: it would count twice.
+    n_coreset : int, optional
+        How many pseudo-points the result may have; by default it has those of all models.
+    refit : bool
+        Where priors differ, learn kernel and mean anew from the union of the coresets. This helps where shards are
+        many, small and alike, and harms where they are of different regions (docs: merging).
+    random_state : int, RandomState or None
+        Where a smaller coreset, or a search for a kernel, starts.
+
+    Returns
+    -------
+    CVGPRegressor
+        It predicts, prunes and is saved as any other. `merged_` says what was merged; `elbo_` is an estimate, made of
+        the bounds of the models.
+
+    Examples
+    --------
+    >>> import cvgp, numpy as np
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> shards = [cvgp.CVGPRegressor(10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
+    >>> len(cvgp.merge(shards).coreset_)
+    20
+    """
+    models = _checked(models)
+    rng = np.random.default_rng(check_seed(random_state).randint(2**31))
+    size = None if n_coreset is None else check_size("n_coreset", n_coreset)
+    rows = np.array([model.n_rows_ for model in models])
+    largest = models[int(rows.argmax())]
+    shared = _same_prior(models)
+    scaling = largest.gp_.scaling if shared else pool_scalings([model.gp_.scaling for model in models], rows)
+    sites = _union([_rescaled(model, scaling) for model in models])
+    watch = Watch()
+    searches: list[Result] = []
+    if shared:
+        kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
+    else:
+        kernel, mean = _mean_prior(models, rows, scaling)
+        if refit:
+            kernel, mean, search = refit_prior(sites, kernel, mean, rng, watch)
+            searches.append(search)
+    combined = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), rng, watch, size=size)
+    if combined.result is not None:
+        searches.append(combined.result)
+
+    merged: CVGPRegressor = clone(largest)
+    merged.set_params(n_coreset=len(combined.model.X_c), callbacks=None, checkpoint_dir=None)
+    merged.n_features_in_ = largest.n_features_in_
+    if hasattr(largest, "feature_names_in_"):
+        merged.feature_names_in_ = largest.feature_names_in_
+    merged._single_output = largest._single_output
+    dtypes = {model.gp_.dtype for model in models}
+    merged.gp_ = ScaledGP(combined.model, scaling, dtypes.pop() if len(dtypes) == 1 else torch.float64)
+    merged.statistics_ = combined.statistics
+    merged.n_rows_ = float(rows.sum())
+    merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
+    merged.history_ = pd.DataFrame(watch.history)
+    merged.n_iter_ = sum(search.num_iter for search in searches)
+    merged.converged_ = all(search.converged for search in searches)
+    merged.solver_ = "merge"
+    merged.merged_ = {
+        "prior": "shared" if shared else "refitted" if refit else "mean",
+        "rows": rows.tolist(),
+        "points": [len(model.coreset_) for model in models],
+        "noise_variance": [np.atleast_1d(model.noise_variance_).tolist() for model in models],
+    }
+    _take_schema(merged, models)
+    return merged
+
+
+def _checked(models: Any) -> list[CVGPRegressor]:
+    if not isinstance(models, Sequence) or not models or not all(isinstance(m, CVGPRegressor) for m in models):
+        raise InvalidTypeError(
+            "models must be a list of at least one fitted CVGPRegressor, such as cvgp.load returns; "
+            f"got {type(models).__name__}."
+        )
+    for model in models:
+        check_is_fitted(model)
+    first = models[0]
+    for number, model in enumerate(models[1:], start=2):
+        if _columns(model) != _columns(first):
+            raise InvalidInputError(
+                f"Models to merge must have the same columns and outputs, but model {number} has "
+                f"{_described(model)}, and the first {_described(first)}; fit all shards with the same columns (and "
+                "the same categories of text columns)."
+            )
+    for number, model in enumerate(models):
+        if any(model is other or model.coreset_ == other.coreset_ for other in models[:number]):
+            raise InvalidInputError(
+                f"Model {number + 1} has the coreset of one before it, and its data would count twice; give each "
+                "shard's model once."
+            )
+    return list(models)
+
+
+def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
+    names = getattr(model, "feature_names_in_", None)
+    return (
+        model.n_features_in_,
+        None if names is None else tuple(names),
+        model._single_output,
+        len(model.gp_.scaling.y_mean),
+    )
+
+
+def _described(model: CVGPRegressor) -> str:
+    dims, names, _, outputs = _columns(model)
+    return f"{dims} features{'' if names is None else f' {list(names)}'} and {outputs} outputs"
+
+
+def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Batch:
+    """The sites of a model in other units; with several outputs the weight, which they share, by the mean change."""
+    own = model.gp_.scaling
+    sites = sites_of(model.model_)
+    x = scaling.scale_x(own.unscale_x(_array(sites.x)))
+    y = scaling.scale_y(own.unscale_y(_array(sites.y).reshape(len(x), -1)))
+    ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
+    assert sites.noise_variance is not None, "sites carry their noise"
+    return Batch(
+        torch.as_tensor(x),
+        torch.as_tensor(y[:, 0] if model._single_output else y),
+        None,
+        sites.noise_variance.cpu() * ratio,
+    )
+
+
+def _union(parts: Sequence[Batch]) -> Batch:
+    x, y, _, noise = zip(*parts, strict=True)
+    return Batch(torch.cat(x), torch.cat(y), None, torch.cat(noise))
+
+
+@torch.no_grad()
+def _same_prior(models: Sequence[CVGPRegressor]) -> bool:
+    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
+    points = np.concatenate([model.coreset_.X for model in models])
+    points = points[:: -(-len(points) // COMPARED_POINTS)]
+
+    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
+        scaling = model.gp_.scaling
+        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
+        K = _array(square_matrix(model.model_.kernel, x))
+        m = _array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
+        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
+
+    K_first, m_first = prior(models[0])
+    spread = np.sqrt(np.abs(K_first).max())
+    return all(
+        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
+        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
+        for K, m in map(prior, models[1:])
+    )
+
+
+def _mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> tuple[Kernel, Mean]:
+    """The kernel and mean whose parameters are the mean by rows, over the models of the largest one's kind.
+
+    Parameters are averaged as they are learned, most of them as logarithms.
+    """
+    kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
+    return _average(kernels, rows), _average(means, rows)
+
+
+def _average(parts: Sequence[Module], rows: Array) -> Module:
+    result = parts[int(rows.argmax())].cpu()
+    if not list(result.parameters()):  # such as a mean of zero
+        return result
+    alike = [i for i, part in enumerate(parts) if _kind(part) == _kind(result)]
+    share = rows[alike] / rows[alike].sum()
+    vectors = torch.stack([parameters_to_vector(parts[i].cpu().parameters()) for i in alike])  # [K, n]
+    with torch.no_grad():
+        vector_to_parameters(torch.as_tensor(share, dtype=vectors.dtype) @ vectors, result.parameters())
+    return result
+
+
+def _kind(part: Module) -> tuple[str, list[tuple[str, tuple[int, ...]]]]:
+    """Classes and constraints, as torch shows them, and the shapes of the parameters."""
+    return str(part), [(name, tuple(p.shape)) for name, p in part.named_parameters()]
+
+
+def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
+    """A copy of a model's kernel with lengthscales and scale as in other units, as far as these have them."""
+    own = model.gp_.scaling
+    kernel = deepcopy(model.model_.kernel).cpu()
+    x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
+    y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
+    with torch.no_grad():
+        for part in kernel.modules():
+            if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
+                part.lengthscale = part.lengthscale * ratio
+            elif isinstance(part, ScaleKernel):
+                part.outputscale = part.outputscale * y_ratio**2
+    return kernel
+
+
+def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:
+    """The mean over rows of the models' noise, which their coresets say nothing of."""
+    ratios = np.array([np.mean((model.gp_.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
+    learned = np.array([model.model_.noise.item() for model in models])
+    offsets = np.array([model.model_.site_noise_offset.item() for model in models])
+    share = ratios * rows / rows.sum()
+    return Noise(float(share @ learned), float(share @ offsets))
+
+
+def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, scaling: Scaling) -> float:
+    """Each model's bound beyond the evidence of its sites, and the evidence of all sites together; in user's units."""
+    total = bound - count * float(np.log(scaling.y_scale).sum())
+    for model in models:
+        sites = sites_of(model.model_)
+        evidence = log_evidence(sites, model.model_.kernel, model.model_.mean)
+        total += model.elbo_ - (evidence - len(sites.x) * float(np.log(model.gp_.scaling.y_scale).sum()))
+    return total
+
+
+def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None:
+    """Keep how tables are read, where all models read them in the same way."""
+    schemas: list[dict[str, Any]] = [getattr(model, "schema_", None) or {} for model in models]
+    read = [{**schema, "n_dropped": 0} for schema in schemas]
+    if all(schema == read[0] for schema in read):
+        if schemas[0]:
+            merged.schema_ = {**schemas[0], "n_dropped": sum(schema["n_dropped"] for schema in schemas)}
+        return
+    warnings.warn(
+        "The models read tables in different ways (another rule or fill for missing values), so the merged one reads "
+        "none; it predicts from Python.",
+        CVGPWarning,
+        stacklevel=3,
+    )
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return tensor.detach().to("cpu", torch.float64).numpy()

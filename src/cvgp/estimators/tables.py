@@ -1,0 +1,50 @@
+"""Tables in files as what an estimator is fitted to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cvgp.data.location import is_location
+from cvgp.errors import InvalidInputError
+from cvgp.group import Group
+
+if TYPE_CHECKING:
+    from cvgp.data.table import TrainingTable
+
+__all__ = ["load_arrays", "open_table"]
+
+
+def open_table(
+    x: Any, y: Any, weight: Any, noise: Any, *, impute: Any, on_bad_rows: Any, group: Group
+) -> TrainingTable | None:
+    """The table that `fit` was given the place of, looked through once; None where x holds the rows themselves."""
+    if not (is_location(x) or _is_open(x)):
+        if impute is not None or on_bad_rows != "error":
+            raise InvalidInputError(
+                "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
+            )
+        return None
+    from cvgp.data.table import TrainingTable  # which imports what reads files
+
+    if isinstance(x, TrainingTable):
+        return x
+    return TrainingTable(
+        x, y, sample_weight=weight, noise_variance=noise, impute=impute, on_bad_rows=on_bad_rows, group=group
+    )
+
+
+def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
+    """X with the names of its features, y, weights and known noise variances."""
+    import pandas as pd
+
+    rows = table.load()
+    return (
+        pd.DataFrame(rows.x, columns=table.feature_names),
+        rows.y[:, 0] if table.single_output else rows.y,
+        rows.weight,
+        rows.noise,
+    )
+
+
+def _is_open(x: Any) -> bool:
+    return type(x).__name__ == "TrainingTable" and type(x).__module__ == "cvgp.data.table"

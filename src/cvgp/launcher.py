@@ -1,0 +1,29 @@
+"""What torchrun, or a launcher like it, tells the processes that it starts, by their environment."""
+
+import os
+from typing import NamedTuple
+
+__all__ = ["Launch", "launched"]
+
+
+class Launch(NamedTuple):
+    """The place of this process among those that were started together."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    """How many of them run on this machine."""
+    address: str = ""
+    """Where they meet."""
+
+
+def launched() -> Launch:
+    """The launch that this process is part of; one process where no launcher speaks of several."""
+    try:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        address = f"{os.environ['MASTER_ADDR']}:{int(os.environ['MASTER_PORT'])}"
+        local_rank, local_world = (int(os.environ.get(name, "0")) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    except (KeyError, ValueError):
+        return Launch()
+    return Launch(rank, world, local_rank, max(local_world, 1), address) if world > 1 else Launch()

@@ -1,0 +1,108 @@
+"""`cvgp fit` under torchrun: one answer, one voice; and what is left when a worker is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cvgp
+from tests.cli.conftest import Run, make_table
+from tests.groups import torchrun, worker_pids
+
+
+def finish(process: "subprocess.Popen[str]", seconds: float = 120.0) -> tuple[int, str, str]:
+    output, error = process.communicate(timeout=seconds)
+    return process.returncode, output, error
+
+
+def predictions(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    model = cvgp.load(path)
+    points = np.random.default_rng(0).normal(size=(50, len(model.feature_names_in_)))
+    points = points * model.gp_.scaling.x_scale + model.gp_.scaling.x_mean
+    mean, sd = model.predict(pd.DataFrame(points, columns=model.feature_names_in_), return_std=True)
+    return mean, sd
+
+
+def test_two_workers_give_one_answer_which_is_that_of_one(run: Run, tmp_path: Path) -> None:
+    make_table(200).to_csv(tmp_path / "table.csv", index=False)
+    arguments = ["fit", tmp_path / "table.csv", "--target", "price", "--coreset", 10, "--json"]
+    together = torchrun("-m", "cvgp", *arguments, "--out", tmp_path / "two.cvgp")
+    alone = json.loads(run(*arguments, "--out", tmp_path / "one.cvgp").stdout)
+    code, output, error = finish(together)
+    assert code == 0, error
+    facts = json.loads(output)  # of the first worker, and of no other
+    # L-BFGS magnifies rounding: another size of chunks in one process differs as much.
+    assert facts["elbo_per_row"] == pytest.approx(alone["elbo_per_row"], abs=0.005)
+    for two, one in zip(predictions(tmp_path / "two.cvgp"), predictions(tmp_path / "one.cvgp"), strict=True):
+        np.testing.assert_allclose(two, one, atol=0.1 * alone["noise_sd"])
+    assert error.count("200 rows, 3 columns as 4 features (loaded), 2 workers") == 1
+
+
+LONG = ["--target", "price", "--coreset", "40", "--seed", "3", "--quiet"]
+SOLVERS = {"adam": ["--solver", "adam", "--max-iter", "1500"], "lbfgs": ["--solver", "lbfgs", "--max-iter", "300"]}
+
+
+def start_long(folder: Path, solver: str, *more: str, **environment: str) -> "subprocess.Popen[str]":
+    table = folder / "table.csv"
+    if not table.exists():
+        make_table(6000).to_csv(table, index=False)
+    stored = ["--out", folder / "model.cvgp", "--checkpoint-dir", folder / "progress"]
+    return torchrun("-m", "cvgp", "fit", table, *LONG, *SOLVERS[solver], *stored, *more, **environment)
+
+
+def wait_for_progress(folder: Path, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not any(file.stat().st_size > 5000 for file in (folder / "progress").glob("[js]*")):
+        assert time.monotonic() < deadline, "no progress was stored"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("solver", list(SOLVERS))
+def test_a_killed_worker_ends_the_others_and_a_restart_goes_on(tmp_path: Path, solver: str, rank: int) -> None:
+    running = start_long(tmp_path, solver)
+    wait_for_progress(tmp_path)
+    os.kill(worker_pids(running.pid, 2)[rank], signal.SIGKILL)
+    code, output, error = finish(running, 30.0)
+    assert code != 0
+    assert output == ""
+    assert "Another worker of this fit has ended or no longer answers" in error
+    assert "Go on with:\n  torchrun --nproc-per-node 2 -m cvgp fit" in error
+    assert not (tmp_path / "model.cvgp").exists()
+
+    code, _, error = finish(start_long(tmp_path, solver, "--resume"))
+    assert code == 0, error
+    resumed = predictions(tmp_path / "model.cvgp")
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    assert finish(start_long(fresh, solver))[0] == 0
+    for found, expected in zip(resumed, predictions(fresh / "model.cvgp"), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_is_given_up_after_the_timeout(tmp_path: Path) -> None:
+    running = start_long(tmp_path, "adam", CVGP_WORKER_TIMEOUT="5")
+    wait_for_progress(tmp_path)
+    os.kill(worker_pids(running.pid, 2)[1], signal.SIGSTOP)
+    begin = time.monotonic()
+    code, _, error = finish(running, 90.0)
+    assert code != 0
+    assert "Another worker of this fit has ended or no longer answers" in error
+    assert time.monotonic() - begin < 60.0
+
+
+@pytest.mark.slow
+def test_a_file_that_one_worker_cannot_read_ends_all(tmp_path: Path) -> None:
+    process = torchrun("-m", "cvgp", "fit", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "model.cvgp")
+    code, _, error = finish(process)
+    assert code != 0
+    assert f"\nError: There is no file {tmp_path / 'no.csv'}" in f"\n{error}"
+    assert f"[worker 1] Error: There is no file {tmp_path / 'no.csv'}" in error

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cvgp.data.moments import moments_of, no_moments
+from cvgp.data.scaling import learn_scaling
+
+RNG = np.random.default_rng(0)
+VALUES = RNG.normal(size=(200, 3)) * [1.0, 1e200, 1e-200] + [1e6, 0.0, 3e-200]
+WEIGHT = RNG.uniform(0.1, 3.0, 200)
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=5), weighted=st.booleans())
+def test_parts_add_up_to_the_scaling_of_all_rows(cuts: list[int], weighted: bool) -> None:
+    weight = WEIGHT if weighted else None
+    moments = no_moments(3)
+    for rows in np.split(np.arange(200), sorted(cuts)):
+        moments = moments.merge(moments_of(VALUES[rows], None if weight is None else weight[rows]))
+    whole = learn_scaling(VALUES, VALUES, weight)
+    np.testing.assert_allclose(moments.means, whole.x_mean, rtol=1e-12)
+    np.testing.assert_allclose(moments.scales, whole.x_scale, rtol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -1e300])
+def test_a_constant_column_has_the_scale_one(value: float) -> None:
+    moments = moments_of(np.full((5, 1), value)).merge(moments_of(np.full((3, 1), value)))
+    assert (moments.means[0], moments.scales[0]) == (pytest.approx(value), 1.0)
+
+
+def test_missing_values_do_not_count() -> None:
+    values = VALUES[:, :1].copy()
+    values[::3] = np.nan
+    moments, present = moments_of(values), values[~np.isnan(values)]
+    assert moments.weight[0] == len(present)
+    assert moments.means[0] == pytest.approx(present.mean())
+    assert moments.scales[0] == pytest.approx(present.std())
+
+
+@pytest.mark.parametrize("fill", [0.0, -2.5, 1e6])
+def test_filled_values_count_as_if_they_had_been_there(fill: float) -> None:
+    values = VALUES[:50, :1]
+    filled = moments_of(values).filled(0, fill, 10.0)
+    whole = np.append(values, np.full(10, fill))
+    assert filled.means[0] == pytest.approx(whole.mean())
+    assert filled.scales[0] == pytest.approx(whole.std())
+
+
+def test_one_column_is_filled_alone() -> None:
+    moments = moments_of(VALUES)
+    np.testing.assert_array_equal(moments.filled(1, 5.0, 4.0).weight, [200.0, 204.0, 200.0])

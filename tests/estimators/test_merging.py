@@ -1,0 +1,281 @@
+"""Models of shards become one model of all rows, from their coresets alone."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.exceptions import NotFittedError
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.kernels import make_kernel
+from tests import reference
+
+rng = np.random.default_rng(3)
+X = rng.uniform(-3.0, 3.0, size=(240, 2))
+Y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=240)
+AT = rng.uniform(-3.0, 3.0, size=(30, 2))
+
+
+def frozen_kernel(lengthscale: float = 1.5) -> Kernel:
+    kernel = make_kernel("matern32", 2)
+    kernel.outputscale = 1.0
+    kernel.base_kernel.lengthscale = lengthscale
+    for p in kernel.parameters():
+        p.requires_grad_(False)
+    return kernel
+
+
+def fit(rows: slice, **options: Any) -> CVGPRegressor:
+    options = {"n_coreset": 15, "max_iter": 40, "random_state": 0} | options
+    return CVGPRegressor(**options).fit(X[rows], Y[rows])
+
+
+@pytest.fixture(scope="module")
+def same() -> list[CVGPRegressor]:
+    """Three models with the same prior."""
+    return [fit(slice(i, None, 3), kernel=frozen_kernel(), standardize=False) for i in range(3)]
+
+
+@pytest.fixture(scope="module")
+def different() -> list[CVGPRegressor]:
+    """Three models, each with what it learned."""
+    return [fit(slice(i, None, 3)) for i in range(3)]
+
+
+def std(model: CVGPRegressor, include_noise: bool = False) -> np.ndarray:
+    return np.asarray(model.predict(AT, return_std=True, include_noise=include_noise)[1])
+
+
+# The same prior
+
+
+def test_a_frozen_kernel_is_fitted_as_it_is(same: list[CVGPRegressor]) -> None:
+    assert [model.lengthscales_.tolist() for model in same] == [[1.5, 1.5]] * 3
+
+
+def test_the_merged_posterior_is_the_exact_gp_on_the_union_of_the_coresets(same: list[CVGPRegressor]) -> None:
+    x = np.concatenate([model.coreset_.X for model in same])
+    y = np.concatenate([model.coreset_.y for model in same])
+    w = np.concatenate([model.coreset_.beta / model.noise_variance_ for model in same])
+    K_cc, K_cx, K_xx = (reference.matern32(a, b, 1.5) for a, b in ((x, x), (x, AT), (AT, AT)))
+    mean, covariance = reference.posterior(K_cc, K_cx, K_xx, y, w, 1.0)
+    found_mean, found_covariance = cvgp.merge(same).predict(AT, return_cov=True, include_noise=False)
+    np.testing.assert_allclose(found_mean, mean, atol=1e-8)
+    np.testing.assert_allclose(found_covariance, covariance, atol=1e-8)
+
+
+def test_the_order_of_the_models_does_not_matter(same: list[CVGPRegressor]) -> None:
+    np.testing.assert_allclose(cvgp.merge(same).predict(AT), cvgp.merge(same[::-1]).predict(AT), atol=1e-8)
+
+
+def test_merging_in_two_steps_is_merging_at_once(same: list[CVGPRegressor]) -> None:
+    at_once, stepwise = cvgp.merge(same), cvgp.merge([cvgp.merge(same[:2]), same[2]])
+    np.testing.assert_allclose(stepwise.predict(AT), at_once.predict(AT), atol=1e-8)
+    np.testing.assert_allclose(stepwise.noise_variance_, at_once.noise_variance_, rtol=1e-8)
+    np.testing.assert_allclose(stepwise.elbo_, at_once.elbo_, atol=1e-4)
+
+
+def test_one_model_alone_is_left_as_it_is(same: list[CVGPRegressor]) -> None:
+    merged = cvgp.merge(same[:1])
+    np.testing.assert_allclose(merged.predict(AT), same[0].predict(AT), atol=1e-9)
+    np.testing.assert_allclose(std(merged, True), std(same[0], True), rtol=1e-6)
+    np.testing.assert_allclose(merged.elbo_, same[0].elbo_, atol=1e-4)
+
+
+def test_the_prior_counts_once(same: list[CVGPRegressor]) -> None:
+    far = np.full((1, 2), 1e3)
+    _, sd = cvgp.merge(same).predict(far, return_std=True, include_noise=False)
+    np.testing.assert_allclose(sd, 1.0)
+
+
+def test_the_merged_model_is_surer_than_each_of_its_parts(same: list[CVGPRegressor]) -> None:
+    assert (std(cvgp.merge(same)) <= np.min([std(model) for model in same], axis=0) + 1e-9).all()
+
+
+def test_a_shared_prior_is_reported(same: list[CVGPRegressor]) -> None:
+    merged = cvgp.merge(same)
+    assert (merged.merged_["prior"], merged.merged_["points"]) == ("shared", [15, 15, 15])
+    assert merged.merged_["rows"] == [80.0, 80.0, 80.0]
+
+
+def test_a_smaller_coreset_differs_from_the_union_by_less_than_either_knows(same: list[CVGPRegressor]) -> None:
+    union, smaller = cvgp.merge(same), cvgp.merge(same, n_coreset=40)
+    assert len(smaller.coreset_) == 40
+    assert (np.abs(smaller.predict(AT) - union.predict(AT)) < std(union)).all()
+    np.testing.assert_allclose(std(smaller), std(union), rtol=0.5)
+
+
+def test_what_a_smaller_coreset_loses_of_the_bound_is_its_divergence_from_the_union(same: list[CVGPRegressor]) -> None:
+    union, smaller = cvgp.merge(same), cvgp.merge(same, n_coreset=10)
+    # Beyond the points of both coresets, the two processes are the prior given the same values.
+    points = np.concatenate([union.coreset_.X, smaller.coreset_.X])
+    (m_p, S_p), (m_q, S_q) = (model.predict(points, return_cov=True, include_noise=False) for model in (union, smaller))
+    jitter = 1e-8 * np.eye(len(points))
+    divergence = reference.gaussian_kl(m_q, S_q + jitter, m_p, S_p + jitter)
+    np.testing.assert_allclose(union.elbo_ - smaller.elbo_, divergence, rtol=1e-2)
+
+
+# Different priors
+
+
+def test_different_kernels_are_averaged_on_the_logarithmic_scale(different: list[CVGPRegressor]) -> None:
+    merged = cvgp.merge(different)
+    assert merged.merged_["prior"] == "mean"
+    expected = np.exp(np.mean([np.log(model.lengthscales_) for model in different], axis=0))
+    np.testing.assert_allclose(merged.lengthscales_, expected)
+
+
+def test_different_kernels_are_refitted_on_request_and_it_is_reported(different: list[CVGPRegressor]) -> None:
+    merged, averaged = cvgp.merge(different, refit=True), cvgp.merge(different)
+    assert merged.merged_["prior"] == "refitted"
+    assert merged.n_iter_ > 0
+    assert not np.allclose(merged.lengthscales_, averaged.lengthscales_, rtol=1e-3)
+
+
+def test_a_shared_kernel_is_not_refitted(same: list[CVGPRegressor]) -> None:
+    merged = cvgp.merge(same, refit=True)
+    assert (merged.merged_["prior"], merged.lengthscales_.tolist()) == ("shared", [1.5, 1.5])
+
+
+@pytest.mark.parametrize("refit", [False, True])
+@pytest.mark.parametrize("size", [None, 20])
+def test_the_merged_model_predicts_better_than_each_of_its_parts(
+    different: list[CVGPRegressor], size: int | None, refit: bool
+) -> None:
+    truth = np.sin(AT[:, 0]) + 0.5 * AT[:, 1]
+    errors = [np.sqrt(np.mean((model.predict(AT) - truth) ** 2)) for model in different]
+    merged = cvgp.merge(different, n_coreset=size, refit=refit)
+    assert np.sqrt(np.mean((merged.predict(AT) - truth) ** 2)) < np.mean(errors)
+
+
+def test_shards_of_different_regions_are_brought_to_one_unit() -> None:
+    order = np.argsort(X[:, 0])
+    models = [CVGPRegressor(15, max_iter=60, random_state=0).fit(X[rows], Y[rows]) for rows in np.array_split(order, 3)]
+    truth = np.sin(AT[:, 0]) + 0.5 * AT[:, 1]
+    assert np.sqrt(np.mean((cvgp.merge(models).predict(AT) - truth) ** 2)) < 0.1
+
+
+def test_the_scaling_is_that_of_all_rows(different: list[CVGPRegressor]) -> None:
+    scaling = cvgp.merge(different).gp_.scaling
+    np.testing.assert_allclose(scaling.x_mean, X.mean(axis=0))
+    np.testing.assert_allclose(scaling.x_scale, X.std(axis=0))
+    np.testing.assert_allclose(scaling.y_scale, [Y.std()])
+
+
+def test_the_noise_is_the_mean_by_rows(different: list[CVGPRegressor]) -> None:
+    noise = np.mean([model.noise_variance_ for model in different])
+    np.testing.assert_allclose(cvgp.merge(different).noise_variance_, noise)
+
+
+def test_kernels_of_different_kinds_can_be_merged() -> None:
+    models = [fit(slice(0, 120), kernel="rbf"), fit(slice(120, 240), kernel="matern52")]
+    truth = np.sin(AT[:, 0]) + 0.5 * AT[:, 1]
+    assert np.sqrt(np.mean((cvgp.merge(models).predict(AT) - truth) ** 2)) < 0.15
+
+
+def test_several_outputs_can_be_merged() -> None:
+    both = np.column_stack([Y, 10.0 * Y**2])
+    models = [CVGPRegressor(15, max_iter=40, random_state=0).fit(X[i::2], both[i::2]) for i in range(2)]
+    mean, sd = cvgp.merge(models).predict(X, return_std=True)
+    assert mean.shape == sd.shape == (240, 2)
+    assert np.corrcoef(mean[:, 1], both[:, 1])[0, 1] > 0.95
+
+
+def test_known_noise_can_be_merged() -> None:
+    noise = np.full(120, 0.01)
+    models = [CVGPRegressor(15, max_iter=40, random_state=0).fit(X[i::2], Y[i::2], None, noise) for i in range(2)]
+    merged = cvgp.merge(models)
+    assert merged.model_.site_noise_offset.item() > 0.0
+
+
+# What the result can do
+
+
+def test_a_merged_model_comes_back_from_a_file_to_the_bit(different: list[CVGPRegressor], tmp_path: Path) -> None:
+    merged = cvgp.merge(different)
+    merged.save(tmp_path / "m.cvgp")
+    loaded = cvgp.load(tmp_path / "m.cvgp")
+    np.testing.assert_array_equal(loaded.predict(AT, return_std=True), merged.predict(AT, return_std=True))
+    assert loaded.merged_ == merged.merged_
+
+
+def test_a_merged_model_can_be_pruned(same: list[CVGPRegressor]) -> None:
+    merged = cvgp.merge(same)
+    before, elbo = merged.predict(AT), merged.elbo_
+    dropped = merged.prune(0.02)
+    assert dropped == 45 - len(merged.coreset_) > 5
+    assert elbo - 0.02 * 240 < merged.elbo_ < elbo
+    assert (np.abs(merged.predict(AT) - before) < 2.0 * std(merged)).all()
+
+
+def test_models_from_files_can_be_merged(different: list[CVGPRegressor], tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.cvgp" for i in range(3)]
+    for model, path in zip(different, paths, strict=True):
+        model.save(path)
+    merged = cvgp.merge([cvgp.load(path) for path in paths])
+    np.testing.assert_array_equal(merged.predict(AT), cvgp.merge(different).predict(AT))
+
+
+def test_merging_leaves_the_models_alone(different: list[CVGPRegressor]) -> None:
+    before = [model.predict(AT) for model in different]
+    cvgp.merge(different, n_coreset=10)
+    np.testing.assert_array_equal([model.predict(AT) for model in different], before)
+
+
+def test_merging_works_where_gradients_are_switched_off(different: list[CVGPRegressor]) -> None:
+    with torch.no_grad():
+        merged = cvgp.merge(different)
+    np.testing.assert_array_equal(merged.predict(AT), cvgp.merge(different).predict(AT))
+
+
+SCHEMA = {"target": "y", "columns": [], "impute": None, "n_dropped": 2}
+
+
+def test_a_schema_that_all_models_have_is_kept(same: list[CVGPRegressor], monkeypatch: pytest.MonkeyPatch) -> None:
+    for model in same:
+        monkeypatch.setattr(model, "schema_", dict(SCHEMA), raising=False)
+    assert cvgp.merge(same).schema_ == SCHEMA | {"n_dropped": 6}
+
+
+def test_schemas_that_differ_are_left_out_with_a_warning(
+    same: list[CVGPRegressor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same[0], "schema_", dict(SCHEMA), raising=False)
+    with pytest.warns(CVGPWarning, match="read tables in different ways"):
+        merged = cvgp.merge(same)
+    assert not hasattr(merged, "schema_")
+
+
+# What cannot be merged
+
+
+@pytest.mark.parametrize("models", [[], None, "models", [1, 2]])
+def test_what_is_no_list_of_models_is_refused(models: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="list of at least one fitted CVGPRegressor"):
+        cvgp.merge(models)
+
+
+def test_a_model_that_is_not_fitted_is_refused(same: list[CVGPRegressor]) -> None:
+    with pytest.raises(NotFittedError):
+        cvgp.merge([same[0], CVGPRegressor()])
+
+
+def test_other_columns_are_refused(same: list[CVGPRegressor]) -> None:
+    other = CVGPRegressor(5, max_iter=3, random_state=0).fit(X[:, :1], Y)
+    with pytest.raises(InvalidInputError, match="same columns and outputs, but model 2 has 1 features"):
+        cvgp.merge([same[0], other])
+
+
+def test_the_same_model_twice_is_refused(same: list[CVGPRegressor]) -> None:
+    with pytest.raises(InvalidInputError, match="would count twice"):
+        cvgp.merge([same[0], same[1], same[0]])
+
+
+def test_a_size_that_is_no_size_is_refused(same: list[CVGPRegressor]) -> None:
+    with pytest.raises(InvalidInputError, match="n_coreset must be a whole number"):
+        cvgp.merge(same, n_coreset=0)

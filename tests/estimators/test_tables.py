@@ -1,0 +1,211 @@
+"""Fitting to tables in files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.dataset as ds
+import pytest
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.data import table as table_module
+from cvgp.data import windows
+from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+from cvgp.training import checkpoint
+from cvgp.training.watch import FitEvent
+from tests.data.tables import damage, write, write_parts
+
+NUM_ROWS = 6000
+OPTIONS = {"n_coreset": 15, "random_state": 0, "max_iter": 150, "solver": "adam"}
+
+
+def rows(num_rows: int = NUM_ROWS) -> pd.DataFrame:
+    """A sine of a, a step for each color, and noise of sd 0.1."""
+    rng = np.random.default_rng(0)
+    a, color = rng.uniform(-2.0, 2.0, num_rows), rng.choice(["blue", "red"], num_rows)
+    y = 10.0 + 5.0 * (np.sin(2.0 * a) + (color == "red") + 0.1 * rng.normal(size=num_rows))
+    return pd.DataFrame({"a": a, "color": color, "y": y})
+
+
+def encoded(table: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"a": table["a"], "color=blue": table["color"] == "blue", "color=red": table["color"] == "red"}
+    ).astype(float)
+
+
+def rmse(model: CVGPRegressor, table: pd.DataFrame) -> float:
+    return float(np.sqrt(np.mean((model.predict(encoded(table)) - table["y"]) ** 2)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    write_parts(data, rows(), cuts=(1000, 2500), group=700)
+    return data
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table is small enough to be loaded, and none is one window."""
+    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(windows, "MOST_OPEN", 3)
+
+
+def fit(place: object, **options: object) -> CVGPRegressor:
+    return CVGPRegressor(**OPTIONS, **options).fit(place, "y")
+
+
+def test_a_small_table_in_files_is_the_same_fit_as_its_rows(folder: Path) -> None:
+    model = fit(str(folder / "*.parquet"))
+    same = CVGPRegressor(**OPTIONS).fit(encoded(rows()), rows()["y"])
+    np.testing.assert_array_equal(model.predict(encoded(rows())), same.predict(encoded(rows())))
+    assert model.elbo_ == same.elbo_
+
+
+@pytest.mark.parametrize("kind", [str, ds.Dataset])
+def test_a_table_in_parts_is_learned_as_well_as_in_memory(folder: Path, kind: type, in_parts: None) -> None:
+    model = fit(ds.dataset(folder) if kind is ds.Dataset else f"{folder}/part-*.parquet")
+    assert rmse(model, rows()) < 1.05 * 0.5
+    assert model.n_rows_ == NUM_ROWS
+
+
+def test_lbfgs_passes_over_parts_find_the_optimum_of_memory(folder: Path, in_parts: None) -> None:
+    options = {"n_coreset": 10, "solver": "lbfgs", "max_iter": 30, "random_state": 0, "init": "greedy"}
+    streamed = CVGPRegressor(**options).fit(folder, "y")
+    loaded = CVGPRegressor(**options).fit(encoded(rows()), rows()["y"])
+    assert streamed.elbo_ == pytest.approx(loaded.elbo_, rel=2e-2)
+
+
+def test_names_and_schema_of_the_table_are_kept(folder: Path, in_parts: None, tmp_path: Path) -> None:
+    model = fit(folder)
+    assert model.feature_names_in_.tolist() == ["a", "color=blue", "color=red"]
+    model.save(tmp_path / "m.cvgp")
+    again = cvgp.load(tmp_path / "m.cvgp")
+    assert again.schema_["target"] == "y"
+    np.testing.assert_array_equal(again.predict(encoded(rows())), model.predict(encoded(rows())))
+
+
+def test_a_schema_does_not_outlive_a_fit_to_arrays(folder: Path) -> None:
+    model = fit(folder)
+    model.fit(rows()[["a"]], rows()["y"])
+    assert not hasattr(model, "schema_")
+
+
+def test_the_same_seed_gives_the_same_model(folder: Path, in_parts: None) -> None:
+    np.testing.assert_array_equal(fit(folder).predict(encoded(rows())), fit(folder).predict(encoded(rows())))
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_model(
+    folder: Path, in_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(event: FitEvent) -> None:
+        if event.phase == "adam" and event.iteration == 101:
+            raise KeyboardInterrupt
+
+    whole = fit(folder)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder, checkpoint_dir=tmp_path / "run", callbacks=[stop])
+    steps: list[int] = []
+    resumed = fit(folder, checkpoint_dir=tmp_path / "run", callbacks=[lambda e: steps.append(e.iteration)])
+    assert 101 in steps
+    assert 50 not in steps
+    np.testing.assert_array_equal(resumed.predict(encoded(rows())), whole.predict(encoded(rows())))
+
+
+def test_early_stopping_holds_rows_out(folder: Path, in_parts: None) -> None:
+    model = fit(folder, early_stopping=True)
+    assert model.n_rows_ == 0.9 * NUM_ROWS
+    assert model.history_["validation_rmse"].notna().any()
+
+
+def test_weights_and_known_noise_are_columns(tmp_path: Path, in_parts: None) -> None:
+    table = rows().drop(columns="color").assign(w=2.0, v=0.01)
+    write_parts(tmp_path, table, cuts=(3000,))
+    model = CVGPRegressor(**OPTIONS).fit(tmp_path, "y", sample_weight="w", noise_variance="v")
+    assert model.n_features_in_ == 1
+    assert model.n_rows_ == 2 * NUM_ROWS
+
+
+def test_several_targets_are_several_outputs(tmp_path: Path, in_parts: None) -> None:
+    table = rows().assign(z=lambda t: -t["y"])
+    write_parts(tmp_path, table, cuts=(3000,))
+    model = CVGPRegressor(**OPTIONS).fit(tmp_path, ["y", "z"])
+    mean = model.predict(encoded(table))
+    np.testing.assert_allclose(mean[:, 1], -mean[:, 0], atol=0.3)
+
+
+def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path, in_parts: None) -> None:
+    table = rows()
+    table.loc[100:199, "a"] = np.nan
+    write_parts(tmp_path, table, cuts=(3000,))
+    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'a' is missing or NaN"):
+        fit(tmp_path)
+    model = CVGPRegressor(**OPTIONS).fit(tmp_path, "y", on_bad_rows="skip")
+    assert model.n_bad_rows_ == 100
+    assert model.n_rows_ == NUM_ROWS - 100
+    assert CVGPRegressor(**OPTIONS).fit(tmp_path, "y", impute="mean").n_rows_ == NUM_ROWS
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("damage", FileFormatError), ("remove", MissingFileError), ("rewrite", FileFormatError)]
+)
+def test_a_file_that_goes_bad_during_the_fit_is_named(
+    folder: Path, in_parts: None, fault: str, error: type[Exception]
+) -> None:
+    file = folder / "part-2.parquet"
+
+    def spoil(event: FitEvent) -> None:
+        if event.phase == "adam" and event.iteration == 20:
+            if fault == "remove":
+                os.remove(file)
+            elif fault == "damage":
+                damage(file, position=200, length=6000)
+            else:
+                write(file, rows(100))
+
+    with pytest.raises(error, match=r"part-2\.parquet"):
+        fit(folder, callbacks=[spoil])
+
+
+@pytest.mark.parametrize(("y", "options"), [(np.ones(3), {}), ("y", {"sample_weight": np.ones(3)}), (3, {})])
+def test_columns_of_a_table_in_files_are_given_by_name(folder: Path, y: object, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidTypeError, match="names of its columns"):
+        CVGPRegressor().fit(folder, y, **options)
+
+
+@pytest.mark.parametrize("options", [{"impute": "mean"}, {"on_bad_rows": "skip"}])
+def test_rules_for_files_are_refused_with_arrays(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match="for tables in files"):
+        CVGPRegressor().fit([[0.0], [1.0]], [0.0, 1.0], **options)
+
+
+@pytest.mark.parametrize("scale", [1e39, 1e-39])
+def test_values_beyond_single_precision_are_learned(tmp_path: Path, in_parts: None, scale: float) -> None:
+    table = rows().drop(columns="color")
+    table["a"] *= scale
+    write_parts(tmp_path, table, cuts=(3000,))
+    model = CVGPRegressor(**OPTIONS, dtype="float32").fit(tmp_path, "y")
+    assert np.isfinite(model.predict(table[["a"]])).all()
+
+
+def test_single_precision_that_overflowed_in_the_file_is_a_bad_row(tmp_path: Path, in_parts: None) -> None:
+    with np.errstate(over="ignore"):
+        table = rows().astype({"a": np.float32})
+        table.loc[2999, "a"] = np.float32(1e30) * np.float32(1e30)
+    write_parts(tmp_path, table, cuts=(3000,))
+    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 3000: column 'a' is infinite"):
+        fit(tmp_path)
+
+
+def test_unscaled_values_beyond_single_precision_are_kept_in_double_or_refused(tmp_path: Path, in_parts: None) -> None:
+    table = rows().drop(columns="color")
+    table["a"] *= 1e39
+    write_parts(tmp_path, table, cuts=(3000,))
+    assert np.isfinite(fit(tmp_path, standardize=False).elbo_)
+    with pytest.raises(InvalidInputError, match="beyond the range of float32"):
+        fit(tmp_path, standardize=False, dtype="float32")
