@@ -6,16 +6,15 @@ import torch
 from cvgp.full_data import full_bound
 from cvgp.optim.result import Status
 from cvgp.training import fit
+from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
 from cvgp.training.fit import (
-    ADAM_STEPS,
     LBFGS_EVALUATIONS,
     LBFGS_ROWS,
     LEAST_POLISH,
     PAPER_BATCH,
     PAPER_EPOCHS,
     POLISH_EVALUATIONS,
-    POLISH_WORK,
-    default_batch,
+    POLISH_SECONDS,
     fit_model,
     make_plan,
     polish_evaluations,
@@ -156,7 +155,7 @@ def test_lbfgs_follows_adam_while_its_passes_are_affordable() -> None:
 def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
     passes = polish_evaluations(rows, 200)
     assert passes == 0 or LEAST_POLISH <= passes <= POLISH_EVALUATIONS
-    assert passes * rows * 200**2 <= POLISH_WORK
+    assert passes * evaluation_seconds(rows, 200) <= POLISH_SECONDS
     assert polish_evaluations(2 * rows, 200) <= passes
 
 

@@ -11,6 +11,7 @@ from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
+from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
 from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
@@ -23,10 +24,9 @@ LBFGS_ROWS = 3000
 """Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
 
 LBFGS_EVALUATIONS = 200
-ADAM_STEPS = 3000
 POLISH_EVALUATIONS = 150
-POLISH_WORK = 1.2e11
-"""The most that L-BFGS may take after Adam, in rows times squared size times evaluations: about half a minute."""
+POLISH_SECONDS = 30.0
+"""The most that L-BFGS may take after Adam, on the machine of the cost model."""
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
@@ -81,16 +81,8 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
 
 def polish_evaluations(num_rows: int, size: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
-    affordable = int(POLISH_WORK / (num_rows * size**2))
+    affordable = int(POLISH_SECONDS / evaluation_seconds(num_rows, size))
     return min(affordable, POLISH_EVALUATIONS) if affordable >= LEAST_POLISH else 0
-
-
-def default_batch(size: int) -> int:
-    """The smallest power of two from 512 on that is at least twice the coreset."""
-    batch = 512
-    while batch < 2 * size:
-        batch *= 2
-    return batch
 
 
 @reused_memory()

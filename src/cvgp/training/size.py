@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from cvgp.data.source import DataSource
 from cvgp.initialise import greedy_order
+from cvgp.training.cost import exact_seconds, fit_seconds
 
 __all__ = ["choose_size", "may_be_exact", "needed_points"]
 
@@ -19,8 +20,6 @@ EXACT_ROWS = 2000
 """Up to this many rows kernel and noise are learned exactly, with each row a point: better, and done in seconds."""
 
 EXACT_EVALUATIONS = 60
-EXACT_SECONDS = 6e-11
-"""Of one evaluation of the exact marginal likelihood, over the cube of the rows."""
 
 SMALLEST = 16
 CANDIDATES = 2000
@@ -47,20 +46,13 @@ def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: i
 
 def may_be_exact(num_rows: int, max_time: float | None) -> bool:
     """Whether each row may be a point while kernel and noise are learned."""
-    seconds = EXACT_EVALUATIONS * EXACT_SECONDS * num_rows**3
+    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
     return num_rows <= EXACT_ROWS and (max_time is None or seconds <= max_time)
 
 
 def affordable(seconds: float) -> int:
-    """The largest multiple of 50 whose default fit takes at most `seconds`, by a cost model of this kind of machine.
-
-    A step costs about a millisecond, plus three products of 2 M^2 B flops with B = max(512, 2 M) at 40 Gflop/s.
-    """
+    """The largest multiple of 50 whose default fit takes at most `seconds`, by the cost model."""
     size = 50
-    while size < 2000 and _fit_seconds(size + 50) <= seconds:
+    while size < 2000 and fit_seconds(size + 50) <= seconds:
         size += 50
     return size
-
-
-def _fit_seconds(size: int) -> float:
-    return 3000 * (1e-3 + 6.0 * size**2 * max(512, 2 * size) / 40e9)
