@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,6 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 __all__ = ["Survey", "TableColumns", "survey_table"]
 
 Array = NDArray[np.float64]
-StreamImpute = Literal["mean", "drop"]
 
 
 class TableColumns(NamedTuple):
