@@ -98,6 +98,8 @@ def predict_on_ray(
     connect(address)
     import ray.data
 
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
     temporary = out.absolute().with_name(f".cvgp-{token_hex(8)}.tmp")
     try:
         temporary.mkdir()
@@ -110,7 +112,7 @@ def predict_on_ray(
             fn_constructor_args=told,
             batch_size=1,
             batch_format="numpy",
-            concurrency=(1, workers),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
         ).take_all()
         for counts in done:
             if counts["error"]:

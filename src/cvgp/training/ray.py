@@ -7,6 +7,7 @@ checkpoint in the storage. Needs the extra `ray`.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import time
@@ -38,6 +39,7 @@ def connect(address: str = "local") -> None:
     ray = _import_ray()
     if ray.is_initialized():
         return
+    logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
