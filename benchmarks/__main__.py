@@ -210,7 +210,7 @@ def report(
 @app.command()
 def federated(
     datasets: Datasets = "waves-20000x6,bike,protein",
-    shards: Annotated[str, typer.Option(help="Numbers of shards, separated by commas.")] = "4,16",
+    shards: Annotated[str, typer.Option(help="Numbers of shards, separated by commas.")] = "8",
     steps: Annotated[int, typer.Option(min=1, help="Of Adam, in each fit.")] = 800,
     by_region: Annotated[
         bool, typer.Option("--by-region", help="Cut by the first input instead of by chance.")

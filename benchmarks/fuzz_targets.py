@@ -136,7 +136,12 @@ def run_command(corpus: Corpus, random: Random) -> None:
     spoil_model = random.random() < 0.5
     model.write_bytes(_spoilt_tensors(random, corpus.model, corpus.folder) if spoil_model else corpus.model)
     table.write_bytes(corpus.tables[".csv"] if spoil_model else damage(random, corpus.tables[".csv"]))
+    parts = corpus.folder / "parts"
+    parts.mkdir(exist_ok=True)
+    (parts / "1.parquet").write_bytes(corpus.tables[".parquet"])
+    (parts / "2.parquet").write_bytes(damage(random, corpus.tables[".parquet"]))
     out = corpus.folder / "out.csv"
+    quick = ["--target", "y", "--out", out, "--coreset", 3, "--max-iter", 2, "--quiet"]
     command = random.choice(
         (
             ["info", model],
@@ -144,7 +149,9 @@ def run_command(corpus: Corpus, random: Random) -> None:
             ["plot", model, "--out", corpus.folder / "out.png"],
             ["predict", model, table, "--out", out],
             ["evaluate", model, table],
-            ["fit", table, "--target", "y", "--out", out, "--coreset", 3, "--max-iter", 2, "--quiet"],
+            ["predict", model, parts, "--out", out],
+            ["fit", table, *quick],
+            ["fit", parts, *quick],
         )
     )
     result = CliRunner().invoke(app, [str(argument) for argument in command], prog_name="cvgp")

@@ -33,6 +33,7 @@ def cluster() -> Iterator[None]:
 
     from cvgp.training.ray import connect
 
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or the workers wait for whatever else the machine does
     connect("local")
     yield
     ray.shutdown()

@@ -51,4 +51,4 @@ def test_commands_fit_and_predict_on_a_cluster(run: Run, tmp_path: Path) -> None
 
     again = run(*arguments, *storage, "--ray", "local")
     assert again.exit_code == 2
-    assert "holds an earlier run" in again.stderr
+    assert "holds an earlier run" in flat(again.stderr)

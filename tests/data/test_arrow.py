@@ -1,4 +1,5 @@
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,21 @@ def test_batch_depends_only_on_seed_and_step(folder: Path) -> None:
     for step in (0, 1, 200, 33, 34, 77, 78, 3):
         assert used.minibatch(step, BATCH, 1).x.equal(source(folder).minibatch(step, BATCH, 1).x)
     assert used.minibatch(6, BATCH, 1).x.equal(fresh.minibatch(6, BATCH, 1).x)
+
+
+def test_a_pass_in_between_changes_no_batch(folder: Path) -> None:
+    data = source(folder)
+    data.minibatch(40, BATCH, 1)
+    assert sum(len(chunk.x) for chunk in data.chunks(2048)) == NUM_ROWS
+    assert data.minibatch(41, BATCH, 1).x.equal(source(folder).minibatch(41, BATCH, 1).x)
+
+
+def test_a_pass_lets_go_of_what_was_read_ahead(folder: Path) -> None:
+    data = source(folder)
+    data.minibatch(0, BATCH, 0)
+    before = sum(thread.name == "cvgp-prefetch" for thread in threading.enumerate())
+    list(data.chunks(2048))
+    assert sum(thread.name == "cvgp-prefetch" for thread in threading.enumerate()) == before - 1
 
 
 def test_epochs_and_seeds_are_shuffled_differently(folder: Path) -> None:

@@ -12,7 +12,7 @@ def memory(folder: Path, num_rows: int) -> float:
     """The largest memory of a fit, a pass and predictions, above that after the imports, in bytes."""
     folder.mkdir()
     streaming.write_files(folder, num_rows)
-    settings = {"method": "files", "folder": str(folder), "size": 20, "steps": 3000}
+    settings = {"method": "files", "folder": str(folder), "size": 20, "steps": 1500}
     with Session("streaming", settings, {}, threads=1) as session:
         done = session.finish()
     return float(done["peak_memory"] - done["memory_before"])
@@ -20,7 +20,7 @@ def memory(folder: Path, num_rows: int) -> float:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
-    few, many = 10**6, 4 * 10**6
+    few, many = 10**6, 3 * 10**6
     beyond = [memory(tmp_path / str(rows), rows) for rows in (few, many)]
     data = 8 * (streaming.NUM_DIMS + 1) * (many - few)
     assert beyond[1] - beyond[0] < 0.4 * data

@@ -186,6 +186,15 @@ def test_several_outputs_can_be_merged() -> None:
     assert np.corrcoef(mean[:, 1], both[:, 1])[0, 1] > 0.95
 
 
+def test_models_without_noise_can_be_merged() -> None:
+    x = np.linspace(0.0, 6.0, 60)[:, None]
+    models = [
+        CVGPRegressor(10, kernel="rbf", max_iter=60, random_state=0).fit(x[rows], 0.3 * x[rows, 0])
+        for rows in (slice(0, 30), slice(30, 60))
+    ]
+    np.testing.assert_allclose(cvgp.merge(models).predict(x), 0.3 * x[:, 0], atol=0.01)
+
+
 def test_known_noise_can_be_merged() -> None:
     noise = np.full(120, 0.01)
     models = [CVGPRegressor(15, max_iter=40, random_state=0).fit(X[i::2], Y[i::2], None, noise) for i in range(2)]

@@ -97,9 +97,9 @@ def test_a_killed_worker_is_replaced_and_the_fit_goes_on_from_the_checkpoint(fol
         "price",
         storage=tmp_path / "storage",
         name="run",
-        seconds_between=1.0,
+        seconds_between=0.5,
         on_fitted=keep_history,
-        max_iter=6000,
+        max_iter=2500,
         **SETTINGS,
     )
     killer.join(timeout=1.0)
@@ -109,7 +109,7 @@ def test_a_killed_worker_is_replaced_and_the_fit_goes_on_from_the_checkpoint(fol
     kept = pd.read_json(tmp_path / "history.json")["seconds"][: len(history)]
     np.testing.assert_allclose(kept, [row["seconds"] for row in history], rtol=1e-6)
 
-    alone = CVGPRegressor(max_iter=6000, **SETTINGS).fit(folder, "price")
+    alone = CVGPRegressor(max_iter=2500, **SETTINGS).fit(folder, "price")
     points = pd.DataFrame(alone.coreset_.X, columns=alone.feature_names_in_)
     np.testing.assert_allclose(model.predict(points), alone.predict(points), atol=0.01)  # a tenth of the noise
 

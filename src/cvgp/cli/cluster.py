@@ -98,26 +98,22 @@ def predict_on_ray(
     connect(address)
     import ray.data
 
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
     temporary = out.absolute().with_name(f".cvgp-{token_hex(8)}.tmp")
     try:
         temporary.mkdir()
-        count = len(list_parts(dataset))
-        done = (
-            ray.data.range(count, override_num_blocks=count)
-            .map_batches(
-                _PartPredictor,
-                fn_constructor_args=(
-                    model_file.read_bytes(),
-                    _absolute(data),
-                    str(temporary),
-                    predictor.on_bad_rows.value,
-                ),
-                batch_size=1,
-                batch_format="numpy",
-                concurrency=workers,
-            )
-            .take_all()
-        )
+        numbers = [{"part": number} for number in range(len(list_parts(dataset)))]
+        # Given, not read: a task that reads would wait for a processor that the predictors have taken.
+        given = ray.data.from_items(numbers, override_num_blocks=len(numbers))
+        told = (model_file.read_bytes(), _absolute(data), str(temporary), predictor.on_bad_rows.value)
+        done = given.map_batches(
+            _PartPredictor,
+            fn_constructor_args=told,
+            batch_size=1,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+        ).take_all()
         for counts in done:
             if counts["error"]:
                 raise getattr(errors, str(counts["error"]))(str(counts["message"]))
@@ -155,7 +151,7 @@ class _PartPredictor:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         # An error of ours is passed on as data: Ray keeps only the text of those that end a task.
         counts: dict[str, list[Any]] = {name: [] for name in ("rows", "empty", "unknown", "error", "message")}
-        for number in batch["id"]:
+        for number in batch["part"]:
             predictor = Predictor(self.model, self.schema, self.on_bad_rows)
             failure: CVGPError | None = None
             try:

@@ -132,6 +132,7 @@ class ArrowSource(Undivided):
 
     def chunks(self, size: int) -> Iterator[Batch]:
         """Every row once, in order, while the next ones are being read."""
+        self._stream.rest()  # a pass and minibatches do not take turns, and need not both be in memory
         parts, encoder, form = self.survey.parts, self.survey.encoder, self._form
         for batch in prefetch(lambda: map(form.batch, _in_order(parts, encoder, size))):
             for start in range(0, len(batch.x), size):
@@ -195,6 +196,10 @@ class _Stream:
             pieces.append(piece)
             first, count = first + len(piece.x), count - len(piece.x)
         return Rows.join(pieces)
+
+    def rest(self) -> None:
+        """Let go of what was read ahead."""
+        self._seed, self._current, self._windows = None, None, iter(())
 
     def _leads_to(self, epoch: int, first: int, count: int) -> bool:
         """Whether the rows are in the present window, or come as the next in the run."""

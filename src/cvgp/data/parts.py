@@ -25,7 +25,8 @@ __all__ = ["Part", "column_kinds", "list_parts", "read_batches"]
 
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 14
+"""Rows that are decoded at a time: each open part holds so many."""
 
 
 @dataclass(frozen=True)

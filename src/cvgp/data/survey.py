@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,6 @@ from cvgp.group import ALONE, Group, gather_text
 __all__ = ["Survey", "TableColumns", "survey_table"]
 
 Array = NDArray[np.float64]
-StreamImpute = Literal["mean", "drop"]
 
 
 class TableColumns(NamedTuple):

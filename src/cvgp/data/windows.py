@@ -21,10 +21,10 @@ __all__ = ["Epoch", "Mixing", "Window", "mix_blocks"]
 
 WINDOW_BYTES = 48_000_000
 """Of the rows that are shuffled together, in float64; one window is in use while the next one is made."""
-OPEN_BYTES = 128_000_000
+OPEN_BYTES = 200_000_000
 """Of the buffers of the parts that are open at the same time."""
-COLUMN_BYTES = 2_500_000
-"""The most that a column of an open part takes: a buffer, a dictionary and a page."""
+COLUMN_BYTES = 3_000_000
+"""What a column of an open part takes: a buffer, a dictionary and a page, as encoded and as numbers."""
 MOST_OPEN = 16
 
 
@@ -38,7 +38,7 @@ class Mixing:
     @classmethod
     def plan(cls, parts: Sequence[KnownPart], num_columns: int) -> Mixing:
         """As much mixing as the memory for it allows."""
-        largest = min(max((known.part.num_bytes for known in parts), default=0), COLUMN_BYTES * num_columns)
+        largest = min(3 * max((known.part.num_bytes for known in parts), default=0), COLUMN_BYTES * num_columns)
         open_parts = min(MOST_OPEN, max(OPEN_BYTES // max(largest, 1), 2))
         return cls(int(open_parts), max(WINDOW_BYTES // (8 * num_columns * BLOCK_ROWS), 1))
 
@@ -107,7 +107,11 @@ class Epoch:
         readers: dict[int, Iterator[Rows]] = {}
         for window in range(first, len(self._firsts)):
             begin = int(self._firsts[window])
-            pieces = []
+            first, total = int(self.starts[window]), int(self.starts[window + 1] - self.starts[window])
+            # Each row goes straight to its random place, so that the window is in memory once.
+            places = np.random.default_rng([self.seed, self.number, 2, window]).permutation(total)
+            shuffled: Rows | None = None
+            filled = 0
             for turn in range(begin, min(begin + self._window_blocks, len(self.turns))):
                 part, block = self.turns[turn].tolist()
                 if part not in readers:
@@ -116,20 +120,34 @@ class Epoch:
                 if rows is None:
                     file = self.parts[part].part.file
                     raise FileFormatError(f"{file} has fewer rows than before; start again, once it is at rest.")
-                pieces.append(self._draw(rows, turn) if self._is_weighted else rows)
+                if self._is_weighted:
+                    rows = self._draw(rows, turn)
+                shuffled = shuffled or _room_for(total, rows)
+                filled += _put(rows, shuffled, places[filled:])
                 if block + 1 == self.parts[part].num_blocks:
                     # To its end, where the file is looked at once more.
                     for _ in readers.pop(part):
                         pass
-            joined = Rows.join(pieces)
-            shuffled = np.random.default_rng([self.seed, self.number, 2, window]).permutation(len(joined.x))
-            yield Window(self.number, int(self.starts[window]), joined.take(shuffled))
+            assert shuffled is not None
+            yield Window(self.number, first, shuffled)
 
     def _draw(self, rows: Rows, turn: int) -> Rows:
         assert rows.weight is not None
         ticks = (np.arange(self._ticks[turn], self._ticks[turn + 1]) + self._offset) * self._step - self._edges[turn]
         places = np.searchsorted(np.cumsum(rows.weight), ticks, side="right")
         return rows.take(np.minimum(places, len(rows.x) - 1))
+
+
+def _room_for(count: int, like: Rows) -> Rows:
+    return Rows(*(None if a is None else np.empty((count, *a.shape[1:])) for a in like))  # type: ignore[arg-type]
+
+
+def _put(rows: Rows, into: Rows, places: NDArray[np.int64]) -> int:
+    count = len(rows.x)
+    for values, room in zip(rows, into, strict=True):
+        if values is not None and room is not None:
+            room[places[:count]] = values
+    return count
 
 
 def _weights(known: KnownPart) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from cvgp.data.source import Batch
 from cvgp.full_data import CollapsedObjective, collapsed_value, solve_coreset, statistics
 from cvgp.initialise import initial_coreset
 from cvgp.kernels import log_positive
-from cvgp.likelihoods import gaussian_likelihood
+from cvgp.likelihoods import NOISE_FLOOR, gaussian_likelihood
 from cvgp.model import CVGP
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Result
@@ -42,6 +42,8 @@ KERNEL_EVALUATIONS = 100
 BELIEVABLE = 4.0
 """How many of its own standard deviations a pseudo-output may lie from the function and still tell of the kernel."""
 
+LEAST_NOISE = 1.001 * NOISE_FLOOR
+"""The noise of models at the floor, in larger units, would be below it."""
 SILENT = 1e-12
 """Learned noise of a model whose observations carry all their noise with them; a model cannot have none."""
 
@@ -177,7 +179,8 @@ def _silent_model(coreset: Coreset, kernel: Kernel, mean: Mean) -> CVGP:
 @torch.no_grad()
 def _with_noise(model: CVGP, noise: Noise) -> CVGP:
     """The same posterior over functions, with a noise for observations."""
-    coreset = Coreset(model.X_c, model.y_c, model.site_precision * (noise.learned + noise.site_offset))
-    final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(noise.learned))
+    learned = max(noise.learned, LEAST_NOISE)
+    coreset = Coreset(model.X_c, model.y_c, model.site_precision * (learned + noise.site_offset))
+    final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(learned))
     final.site_noise_offset.fill_(noise.site_offset)
     return final

@@ -7,10 +7,12 @@ checkpoint in the storage. Needs the extra `ray`.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from cvgp.errors import CVGPError, InvalidInputError, MissingDependencyError, WorkerError
+from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, MissingDependencyError, WorkerError
 from cvgp.group import Group
 from cvgp.training.distributed import process_group
 from cvgp.training.watch import FitEvent
@@ -37,6 +39,7 @@ def connect(address: str = "local") -> None:
     ray = _import_ray()
     if ray.is_initialized():
         return
+    logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -94,6 +97,14 @@ def fit(
             raise InvalidInputError(f"{reserved} cannot be set here, since Ray keeps the checkpoints; leave it out.")
     ray = _import_ray()
     connect()
+    wanted, there = num_workers * cpus_per_worker, ray.cluster_resources().get("CPU", 0.0)
+    if there < wanted:
+        warnings.warn(
+            f"The cluster has {there:.0f} processors, and {num_workers} workers need {wanted}: the fit waits until "
+            "there are more. Ask for fewer workers if the cluster does not grow.",
+            CVGPWarning,
+            stacklevel=2,
+        )
     name = name or f"cvgp-{uuid.uuid4().hex[:12]}"
     place = _absolute(storage)
     if isinstance(dataset, ray.data.Dataset):
