@@ -43,7 +43,7 @@ class DirectElbo(NamedTuple):
         The rows carry neither sample weights nor noise of their own.
         """
         x, y = batch.x, batch.y
-        above_floor = math.exp(self.log_noise.item())
+        above_floor = self.log_noise.exp().item()
         noise = above_floor + self.noise_floor
         if not 0.0 < noise < math.inf:
             raise DivergenceError(f"the noise variance has become {noise}")

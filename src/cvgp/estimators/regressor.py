@@ -30,7 +30,6 @@ from cvgp.estimators.inputs import (
 )
 from cvgp.estimators.sources import array_sources, table_sources
 from cvgp.estimators.tables import load_arrays, open_table
-from cvgp.full_data import statistics
 from cvgp.initialise import InitName
 from cvgp.linalg import safe_cholesky
 from cvgp.model import CVGP
@@ -446,7 +445,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
-        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+        self.statistics_ = report.statistics
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
         self.history_ = pd.DataFrame(history)

@@ -1,12 +1,14 @@
 """One fit from a starting model to a finished one: plan, solve, close."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from cvgp.bounds import Statistics
 from cvgp.data.source import DataSource
-from cvgp.full_data import full_bound, solve_coreset
+from cvgp.full_data import full_bound, statistics
 from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
@@ -42,6 +44,8 @@ class FitReport(NamedTuple):
     bound: float
     """Total nats in the model's units."""
     result: Result
+    statistics: Statistics
+    """Of all rows, at the model's kernel and pseudo-inputs."""
 
 
 def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
@@ -116,11 +120,13 @@ def fit_model(
             name, result = _solve(model, source, plan, settings, watch, checkpoint, validation)
     if exact and summary_rng is not None:
         model = summarise(model, source, summary_rng)
-    elif plan.solve_at_end and not exact:
-        solve_coreset(model, source.chunks(CHUNK_ROWS), source.group)
+    found = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+    is_solved = plan.solve_at_end and not exact
+    bound = model.adopt_optimum(found).item() if is_solved else math.nan
     tight = plan.tight or plan.polish_tight
-    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
-    return FitReport(model, name, bound, result)
+    if tight or not is_solved:  # a pass over all rows, which large data are better spared
+        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+    return FitReport(model, name, bound, result, found)
 
 
 def _solve(
