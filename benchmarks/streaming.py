@@ -112,14 +112,17 @@ def report(plan: Plan, store: Store) -> str:
                     f"{m['predict_rows_per_second']:.2e}" if how == "files" else "-",
                 ]
             )
+    missing = len(plan.rows) * len(HOW) - len(found)
     notes = [_verdict(plan, found), origin(list(found.values()))]
-    return "\n\n".join([markdown_table(header, lines, num_text=2), *(note for note in notes if note)])
+    if missing:
+        notes.append(f"**{missing} of {len(plan.rows) * len(HOW)} tasks are missing.**")
+    return "\n\n".join([markdown_table(header, lines, num_text=2), *notes])
 
 
 def _verdict(plan: Plan, found: dict[tuple[int, str], Record]) -> str:
     rows = plan.rows[-1]
     if not all((rows, how) in found for how in HOW):
-        return "Not all of it has been run."
+        return "The target has yet to be measured."
     files, memory = found[rows, "files"].metrics, found[rows, "memory"].metrics
     beyond = files["peak_memory"] - files["memory_before"]
     steps, passed, busy_steps, busy_passed = (
