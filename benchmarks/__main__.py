@@ -229,7 +229,7 @@ def federated(
     results = Store(store)
     if not table:
         _run(federated_benchmark.tasks(plan), plan.datasets, results, threads, renew)
-    _show(federated_benchmark.report(plan, results), "federated-by-region" if by_region else "federated", write)
+    _show(federated_benchmark.report(plan, results), "federated", write)
 
 
 @app.command()

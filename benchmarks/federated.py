@@ -1,4 +1,4 @@
-"""Fit on shards and merge, against one fit on all rows: quality, seconds and bytes moved."""
+"""Fit on shards and merge, against one fit on all rows: quality and bytes moved."""
 
 import tempfile
 import time
@@ -70,8 +70,7 @@ def _measure(plan: Plan, dataset: str, method: str, shards: int) -> Metrics:
     merge_seconds = time.perf_counter() - begin
     scores = score(split.y_test, *merged.predict(split.x_test, return_std=True))
     return scores | {
-        "seconds": fit_seconds + merge_seconds,  # as one after another
-        "slowest_shard_seconds": fit_seconds / len(models),
+        "seconds": fit_seconds + merge_seconds,  # shards one after another
         "merge_seconds": merge_seconds,
         "points": float(len(merged.coreset_)),
         "bytes": float(_bytes_moved(plan, models, method, shards)),
@@ -123,7 +122,7 @@ def report(plan: Plan, store: Store) -> str:
     """A row a method, number of shards and data set."""
     records = [(t, store.finished(t.key)) for t in tasks(plan)]
     rows = [_row(t, record) for t, record in records]
-    header = ["data", "method", "shards", "points", "RMSE", "log-likelihood", "90 % inside", "seconds", "MB moved"]
+    header = ["data", "method", "shards", "points", "RMSE", "log-likelihood", "90 % inside", "MB moved"]
     found: list[Record] = [record for _, record in records if record is not None]
     return f"{markdown_table(header, rows, num_text=2)}\n\n{origin(found)}"
 
@@ -131,7 +130,6 @@ def report(plan: Plan, store: Store) -> str:
 def _row(task: Task, record: Record | None) -> list[str]:
     m = {} if record is None else record.metrics
     name, method, shards = (str(task.key[k]) for k in ("dataset", "method", "shards"))
-    seconds = m.get("slowest_shard_seconds", float("nan")) + m.get("merge_seconds", float("nan"))
     return [
         name,
         method,
@@ -140,6 +138,5 @@ def _row(task: Task, record: Record | None) -> list[str]:
         number(m.get("rmse")),
         number(m.get("log_likelihood")),
         number(m.get("coverage")),
-        number(seconds, ".1f"),
         number(m.get("bytes", float("nan")) / 1e6, ".2f"),
     ]

@@ -1,39 +1,82 @@
-"""Real processes to kill: the command line, as a user would start it."""
+"""Real processes to kill: commands as a user would give them, each in a process of its own."""
 
+import json
 import os
-import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-COMMAND = (sys.executable, "-m", "cvgp")
+# Imports take most of a short command's time. They are paid for once, and each command is a fork of what has paid.
+SERVER = """
+import importlib, json, os, signal, sys, time
+import cvgp.cli
+for name in ("torch", "gpytorch", "pandas", "pyarrow.parquet", "sklearn.cluster", "scipy.optimize", "cvgp.cli",
+             "cvgp.cli.baselines", "cvgp.cli.summary", "cvgp.cli.predictor", "cvgp.cli.training_data",
+             "cvgp.estimators.regressor", "cvgp.estimators.files", "cvgp.data.tables", "cvgp.plots.columns"):
+    importlib.import_module(name)
+print("ready", flush=True)
+for line in sys.stdin:
+    arguments, kill_after = json.loads(line)
+    begin = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        cvgp.cli.app(arguments, prog_name="cvgp")
+    status = None
+    while status is None and (kill_after is None or time.monotonic() - begin < kill_after):
+        done, found = os.waitpid(child, os.WNOHANG)
+        status = found if done else None
+        time.sleep(0.001)
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    code = os.waitstatus_to_exitcode(status)
+    print(json.dumps([code, time.monotonic() - begin]), flush=True)
+"""
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """A command in a process of its own."""
+class Commands:
+    """Runs commands, and kills some of them."""
+
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        self._server = server
+
+    def finish(self, *arguments: object) -> float:
+        """A command that must end well; gives the seconds that it took."""
+        code, seconds = self._run(arguments, None)
+        assert code == 0
+        return seconds
+
+    def kill(self, after: float, *arguments: object) -> float | None:
+        """Kill a command after some seconds; gives the seconds that it took if it ended well before that."""
+        code, seconds = self._run(arguments, after)
+        assert code in (0, -9)
+        return seconds if code == 0 else None
+
+    def _run(self, arguments: Any, kill_after: float | None) -> tuple[int, float]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps([[str(a) for a in arguments], kill_after]) + "\n")
+        self._server.stdin.flush()
+        code, seconds = json.loads(self._server.stdout.readline())
+        return code, seconds
+
+
+@contextmanager
+def commands() -> Iterator[Commands]:
+    """A place to run commands from."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [*COMMAND, *(str(argument) for argument in arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def finish(*arguments: object) -> str:
-    """A command that must end well; gives what it printed."""
-    process = start(*arguments)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    return output
-
-
-def kill_after(process: subprocess.Popen[str], seconds: float) -> bool:
-    """SIGKILL after some seconds; False if the process had ended before."""
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return process.returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield Commands(server)
 
 
 def table(rows: int, path: Path) -> Path:
@@ -46,5 +89,5 @@ def table(rows: int, path: Path) -> Path:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Files that are neither temporary nor expected to be hidden."""
+    """Files that a killed process may not leave: all but the temporary ones."""
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".cvgp-"))
