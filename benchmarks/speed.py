@@ -35,7 +35,7 @@ def full(
         prediction.full(threads),
         growth.full(threads),
         small.full(threads),
-        race.full(datasets, size, budget, threads),
+        race.full(datasets, size, budget),
         large.full(threads),
     )
 
@@ -47,7 +47,7 @@ def quick(threads: int) -> Plans:
         prediction.quick(threads),
         growth.quick(threads),
         small.quick(threads),
-        race.quick(threads),
+        race.quick(),
         large.quick(threads),
     )
 

@@ -171,7 +171,7 @@ def test_a_damaged_line_is_named(store: Store) -> None:
 
 
 def defaults_plan(splits: int) -> defaults.Plan:
-    return defaults.Plan((DATASET,), splits, ("bound",), size=10, max_time=1.0, threads=1)
+    return defaults.Plan((DATASET,), splits, ("bound",), size=10, max_time=1.0)
 
 
 def test_each_factor_has_one_default() -> None:

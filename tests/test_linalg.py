@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from cvgp.errors import CVGPWarning, FactorisationError, JitterWarning
-from cvgp.linalg import JITTER_LADDER, add_jitter, as_square, inverse_lower, safe_cholesky, symmetrise
+from cvgp.linalg import (
+    JITTER_LADDER,
+    add_jitter,
+    as_square,
+    inverse_lower,
+    safe_cholesky,
+    symmetrise,
+    triangular_squares,
+)
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -142,3 +150,11 @@ def test_values_that_are_not_finite_are_an_error_of_their_own(bad: float, index:
     A[index] = A[index[::-1]] = bad
     with pytest.raises(FactorisationError, match=r"K_cc \(3 x 3\) holds NaN or infinite values"):
         safe_cholesky(A, "K_cc")
+
+
+@pytest.mark.parametrize("size", [5, 64, 131])
+def test_squares_of_a_triangular_product_are_those_of_the_whole(size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    L = torch.randn(size, size, generator=generator, dtype=torch.float64).tril()
+    K = torch.randn(2, size, 7, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(triangular_squares(L, K), (L @ K).square().sum(-2))

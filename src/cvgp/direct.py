@@ -19,7 +19,7 @@ from cvgp.data.source import Batch
 from cvgp.errors import DivergenceError
 from cvgp.kernels import stationary_form
 from cvgp.model import CVGP
-from cvgp.stationary import Family, StationaryKernel, covariance, pull_back
+from cvgp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
 
 __all__ = ["DirectElbo", "direct_elbo"]
 
@@ -43,42 +43,45 @@ class DirectElbo(NamedTuple):
         The rows carry neither sample weights nor noise of their own.
         """
         x, y = batch.x, batch.y
-        inverse_lengthscale = self.log_lengthscale.neg().exp_()[0]  # [D] or [1]
-        outputscale = self.log_outputscale.exp()
         above_floor = self.log_noise.exp().item()
         noise = above_floor + self.noise_floor
         if not 0.0 < noise < math.inf:
             raise DivergenceError(f"the noise variance has become {noise}")
+        inverse_lengthscale = self.log_lengthscale.neg().exp_()[0]  # [D] or [1]
+        outputscale = self.log_outputscale.exp()
         w = (self.log_beta - math.log(noise)).exp_()  # [M]
         precision = y.new_full(y.shape, num_data / (len(y) * noise))  # [B]
         log_normaliser = -0.5 * num_data * math.log(2.0 * math.pi * noise)
 
         kernel = StationaryKernel(self.family, inverse_lengthscale, outputscale, shape=outputscale)
-        among, across = covariance(kernel, self.X_c), covariance(kernel, self.X_c, x)
+        placed = place(kernel, self.X_c, torch.float64)
+        among, across = covariance_at(placed, None), covariance_at(placed.to(x.dtype), x)
         k_xx = outputscale.to(x.dtype).expand(len(x))
         fit_minus_kl, d = bounds.elbo_with_gradient(
             among.K, across.K, k_xx, y[:, None], self.y_c[:, None], w, precision
         )
-        d_among, d_across = pull_back(kernel, among, d.K_cc), pull_back(kernel, across, d.K_cx)
+        d_X_c, d_log_lengthscale = pull_back_both(kernel, among, d.K_cc, across, d.K_cx)
+        if len(inverse_lengthscale) == 1:
+            d_log_lengthscale = d_log_lengthscale.sum()
 
-        d_scale = d_among.inverse_lengthscale + d_across.inverse_lengthscale  # [D]
-        if inverse_lengthscale.shape != d_scale.shape:
-            d_scale = d_scale.sum(0, keepdim=True)
-        d_outputscale = d_among.outputscale + d_across.outputscale + d.k_xx.sum(dtype=torch.float64)
-        d_log_w = d.w * w
+        d_all_weights = d.log_w.sum().item()
         # The noise s stands in the precisions N / (B s), in -N/2 log s and in w = beta / s.
-        d_log_noise = -(d.precision @ precision).item() - 0.5 * num_data - d_log_w.sum().item()
+        d_log_noise = 0.5 * (precision @ d.misfit).item() - 0.5 * num_data - d_all_weights
+        # An outputscale c times as large with weights a c-th leaves the mean alone: it multiplies the variances of f by
+        # c, and divides the squared norm of the mean by c.
+        d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm.item() - (precision @ d.f_var).item())
         for parameter, gradient in (
-            (self.log_lengthscale, d_scale.mul_(inverse_lengthscale).mul_(-factor)),
-            (self.log_outputscale, d_outputscale.mul_(outputscale).mul_(factor)),
-            (self.log_noise, torch.full_like(self.log_noise, factor * d_log_noise * above_floor / noise)),
-            (self.X_c, (d_among.X_c + d_across.X_c).mul_(factor)),
-            (self.y_c, d.y_c[:, 0].mul_(factor)),
-            (self.log_beta, d_log_w.mul_(factor)),
+            (self.log_lengthscale, d_log_lengthscale),
+            (self.log_outputscale, d_log_outputscale),
+            (self.log_noise, d_log_noise * above_floor / noise),
+            (self.X_c, d_X_c),
+            (self.y_c, d.y_c[:, 0]),
+            (self.log_beta, d.log_w),
         ):
             if parameter.requires_grad:
-                gradient = gradient.view_as(parameter)
-                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad.add_(gradient, alpha=factor)
         return factor * (fit_minus_kl.item() + log_normaliser)
 
 

@@ -43,42 +43,42 @@ class _ChunkGraph:
         self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
         self.k_xx = diagonal(model.kernel, batch.x)  # [B]
         self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, T]
-        self.noise = model.total_noise(batch.noise_variance)
-        self.weighting = bounds.weigh(self.noise, self.k_xx, sample_weight=batch.sample_weight)
-        self.sample_weight = batch.sample_weight
+        self.weighting = bounds.weigh(
+            model.total_noise(batch.noise_variance), self.k_xx, sample_weight=batch.sample_weight
+        )
+        self._psi: Tensor | None = None
 
     @torch.no_grad()
     def gather(self, L_inv: Tensor) -> bounds.Statistics:
-        return bounds.gather(
-            L_inv, self.K_cx, self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
+        return bounds.gather_whitened(
+            self.whitened(L_inv), self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
         )
 
-    def backward(self, solution: bounds.FullSolution, K_cc: Tensor, L_inv: Tensor, *, tight: bool) -> Tensor:
-        """Add this chunk's part of the gradient to the parameters and to K_cc, a leaf that all chunks share.
+    def whitened(self, L_inv: Tensor) -> Tensor:
+        if self._psi is None:
+            self._psi = L_inv.to(self.K_cx.dtype) @ self.K_cx.detach()
+        return self._psi
 
-        Returns what the tight bound gains here.
+    def backward(self, solution: bounds.FullSolution, L_inv: Tensor, *, tight: bool) -> tuple[Tensor, Tensor | None]:
+        """Add this chunk's part of the gradient to the parameters.
+
+        Returns what the tight bound gains here, and the chunk's part of its derivative in K_cc.
         """
+        precision, gain, Psi = self.weighting.precision, torch.zeros_like(solution.value), None
         with torch.no_grad():
-            gradient = bounds.data_gradient(solution, self.K_cx, self.k_xx, self.residual, self.weighting.precision)
-        one = torch.ones((), dtype=torch.float64, device=self.k_xx.device)
-        outputs = [self.K_cx, self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser]
-        gradients = [*gradient, one * self.residual.shape[1]]
-        gain = torch.zeros_like(one)
-        if tight:
-            gain = bounds.tightening(
-                K_cc,
-                self.K_cx,
-                self.k_xx,
-                self.noise,
-                num_outputs=self.residual.shape[1],
-                sample_weight=self.sample_weight,
-                L_inv=L_inv,
-            )
-            outputs, gradients = [*outputs, gain], [*gradients, one]
+            if tight:
+                psi = self.whitened(L_inv)
+                gain, gradient, Psi = bounds.tight_data_gradient(
+                    solution, L_inv, psi, self.k_xx, self.residual, precision
+                )
+            else:
+                gradient = bounds.data_gradient(solution, self.K_cx, self.k_xx, self.residual, precision)
+        outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normaliser]
+        gradients = [*gradient, torch.full_like(gain, self.residual.shape[1])]
         live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
         if live:
             torch.autograd.backward([o for o, _ in live], [g for _, g in live])
-        return gain.detach()
+        return gain, Psi
 
 
 class CollapsedObjective:
@@ -110,7 +110,7 @@ class CollapsedObjective:
         self.tight = tight
         self.group = group
         self.parameters = collapsed_parameters(model)
-        self.keep = 3 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
+        self.keep = 4 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
 
     def value_and_backward(self) -> float:
         """The bound in nats; its gradient is left in the `grad` of the parameters."""
@@ -137,10 +137,15 @@ class CollapsedObjective:
             # What is not a sum over data is counted by one process.
             is_first = float(self.group.rank == 0)
             value, d_K_cc = is_first * solution.value, is_first * solution.d_K_cc
-            shared = K_cc.detach().requires_grad_()
+            total_Psi = torch.zeros_like(d_K_cc)
             for graph in kept if self.keep else self._graphs():
-                value = value + graph.backward(solution, shared, L_inv, tight=self.tight)
-            torch.autograd.backward(K_cc, d_K_cc if shared.grad is None else d_K_cc + shared.grad)
+                gain, Psi = graph.backward(solution, L_inv, tight=self.tight)
+                value = value + gain
+                if Psi is not None:
+                    total_Psi += Psi
+            if self.tight:
+                d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
+            torch.autograd.backward(K_cc, d_K_cc)
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
 
         value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])

@@ -30,6 +30,7 @@ __all__ = [
     "single_threaded_blas",
     "symmetric_product",
     "symmetrise",
+    "triangular_squares",
 ]
 
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
@@ -40,6 +41,10 @@ INVERSE_BY_LAPACK = 400
 
 SYMMETRIC_BY_BLOCKS = 500
 """Size from which a symmetric product in blocks is faster than a whole one."""
+
+
+TRIANGLE_BY_BLOCKS = 64
+"""Size from which it pays to leave out the upper blocks of a triangular matrix."""
 
 
 @cache
@@ -107,7 +112,7 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
     L: Tensor
     L, info = torch.linalg.cholesky_ex(A)
     # LAPACK takes the square root of an infinite diagonal without complaint; a sum shows it in one go.
-    if not info.any() and math.isfinite(L.diagonal(dim1=-2, dim2=-1).sum().item()):
+    if not (info.item() if info.ndim == 0 else info.any()) and math.isfinite(L.diagonal(dim1=-2, dim2=-1).sum().item()):
         return L
     if not torch.isfinite(A).all():
         raise FactorisationError(
@@ -151,7 +156,7 @@ def inverse_from_factor(L: Tensor) -> Tensor:
     long at 200, three quarters at 500, half at 1000).
     """
     if L.shape[-1] >= INVERSE_BY_LAPACK:
-        return torch.cholesky_inverse(L)
+        return torch.cholesky_inverse(L).mT  # which LAPACK stores by columns, and the rest of the algebra by rows
     L_inv = inverse_lower(L)
     return L_inv.mT @ L_inv
 
@@ -170,6 +175,18 @@ def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
         torch.mm(A[top:bottom], B[:bottom].mT, out=C[top:bottom, :bottom])
         C[:top, top:bottom] = C[top:bottom, :top].mT
     return C
+
+
+def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
+    """Column sums of (L K)^2 [..., B] for a lower triangular L [M, M] and K [..., M, B].
+
+    In four blocks of rows, each as wide as its part of L: three eighths of the product are zeros, and what is squared
+    is still in the cache.
+    """
+    M = L.shape[-1]
+    edges = [M * i // 4 for i in range(5)] if M >= TRIANGLE_BY_BLOCKS else [0, M]
+    parts = [(L[top:bottom, :bottom] @ K[..., :bottom, :]).square().sum(-2) for top, bottom in pairwise(edges)]
+    return torch.stack(parts).sum(0)
 
 
 def _size(A: Tensor) -> str:

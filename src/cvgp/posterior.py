@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.linalg import as_square, inverse_lower, safe_cholesky
+from cvgp.linalg import as_square, inverse_lower, safe_cholesky, triangular_squares
 
 __all__ = [
     "Factor",
@@ -70,8 +70,7 @@ def variance(factor: Factor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
     The difference of k_ii and one sum of squares keeps its digits where the variance is small;
     k_ii - k_i^T (A k_i) does not.
     """
-    V = factor.T.to(K_cx.dtype) @ K_cx  # [..., M, B]
-    return (k_xx - V.square().sum(-2)).clamp_min(0.0)
+    return (k_xx - triangular_squares(factor.T.to(K_cx.dtype), K_cx)).clamp_min(0.0)
 
 
 def covariance(factor: Factor, K_cx: Tensor, K_xx: Tensor) -> Tensor:

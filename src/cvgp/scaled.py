@@ -13,6 +13,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.errors import InvalidInputError
 from cvgp.kernels import stationary_form
+from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.process import CoresetProcess
 
@@ -54,14 +55,14 @@ class ScaledGP:
 
     def mean(self, x: Array) -> Array:
         """Posterior mean [n, T]."""
-        with torch.no_grad():
+        with torch.no_grad(), reused_memory():
             parts = [_columns(self.process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
         """Posterior mean [n, T] and variance of f [n, T]."""
         means, variances = [], []
-        with torch.no_grad():
+        with torch.no_grad(), reused_memory():
             for chunk in self._chunks(x):
                 prediction = self.process(chunk)
                 means.append(_columns(prediction.mean))

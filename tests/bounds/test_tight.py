@@ -12,6 +12,7 @@ from tests import reference as ref
 from tests.bounds.problems import (
     FULL_DATA,
     MINIBATCH,
+    SAMPLE_WEIGHT,
     Problem,
     data_side,
     elbo,
@@ -105,3 +106,31 @@ def test_mixed_devices_are_refused(position: int) -> None:
 def test_matrices_that_do_not_fit_are_refused(changes: dict[str, np.ndarray]) -> None:
     with pytest.raises(InvalidInputError, match=r"must be \[M, M\]"):
         tightening(make_problem(**changes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_second_pass_has_the_gradient_of_both_parts(outputs: int, dtype: torch.dtype) -> None:
+    p = make_problem(outputs=outputs, sample_weight=SAMPLE_WEIGHT)
+    K_cc, weight = tensor(p.K_cc), tensor(p.sample_weight)
+    K_cx, k_xx, y = (t.requires_grad_() for t in data_side(p))
+    L_inv = bounds.whitener(K_cc)
+    weighting = bounds.weigh(tensor(p.noise), k_xx.detach(), sample_weight=weight)
+    precision = weighting.precision.clone().requires_grad_()
+    stats = bounds.gather(L_inv, K_cx.detach(), k_xx.detach(), y.detach(), precision.detach(), weighting.log_normaliser)
+    solution = bounds.solve_full(stats, L_inv)
+
+    psi = L_inv @ K_cx
+    residual, explained = y - psi.mT @ solution.white_alpha, psi.square().sum(0)
+    f_var = k_xx - explained + (psi * (solution.C_inv @ psi)).sum(0)
+    fit = -0.5 * (precision * (residual.square().sum(1) + outputs * f_var)).sum()  # at the best sites, held fixed
+    u = (k_xx - explained) * precision
+    gain = 0.5 * outputs * (u - u.log1p()).sum()
+    expected = torch.autograd.grad(fit + gain, [K_cx, k_xx, y, precision])
+
+    inputs = (t.detach().to(dtype) for t in (psi, k_xx, y, precision))
+    part = bounds.tight_data_gradient(solution, L_inv, *inputs)
+    rtol = 1e-10 if dtype == torch.float64 else 1e-3
+    assert part.gain.item() == pytest.approx(gain.item(), rel=rtol)
+    for found, g in zip(part.gradient, expected, strict=True):
+        torch.testing.assert_close(found.to(torch.float64), g, rtol=rtol, atol=rtol * g.abs().max().item())

@@ -30,6 +30,7 @@ __all__ = [
     "collapsed_bound",
     "data_gradient",
     "gather",
+    "gather_whitened",
     "solve",
     "solve_full",
     "whitener",
@@ -73,7 +74,11 @@ def gather(
     check_batch(L_inv, K_cx, k_xx, y)
     if y.ndim != 2:
         raise InvalidInputError(f"y must be [B, T]; got {tuple(y.shape)}. Use y[:, None] for one output.")
-    psi = L_inv.to(K_cx.dtype) @ K_cx  # [M, B]
+    return gather_whitened(L_inv.to(K_cx.dtype) @ K_cx, k_xx, y, precision, log_normaliser)
+
+
+def gather_whitened(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log_normaliser: Tensor) -> Statistics:
+    """The same from the whitened features psi = L^-1 K_cx `[M, B]`."""
     psi_weighted = psi * precision
     return Statistics(
         Phi=symmetric_product(psi_weighted, psi).to(torch.float64),
@@ -147,6 +152,8 @@ class FullSolution(NamedTuple):
     value: Tensor  # []
     alpha: Tensor  # [M, T]
     A: Tensor  # [M, M]
+    white_alpha: Tensor  # [M, T], alpha and A as the whitened features see them: alpha = L^-T white_alpha
+    C_inv: Tensor  # [M, M], A = L^-T (I - C^-1) L^-1
     d_K_cc: Tensor  # [M, M]
 
 
@@ -173,7 +180,7 @@ def solve_full(statistics: Statistics, L_inv: Tensor) -> FullSolution:
     # A S A with S = K + Phi, in whitened coordinates (I - C^-1) C (I - C^-1).
     A_S_A = L_inv.mT @ (C - 2.0 * identity + C_inv) @ L_inv
     d_K_cc = -0.5 * (alpha @ alpha.mT + num_outputs * A_S_A)
-    return FullSolution(value, alpha, L_inv.mT @ (identity - C_inv) @ L_inv, d_K_cc)
+    return FullSolution(value, alpha, L_inv.mT @ (identity - C_inv) @ L_inv, white_alpha, C_inv, d_K_cc)
 
 
 class DataGradient(NamedTuple):

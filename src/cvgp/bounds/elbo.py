@@ -73,15 +73,17 @@ def elbo(
 
 
 class ElboGradient(NamedTuple):
-    """Derivatives with respect to the arguments of :func:`elbo_with_gradient`, in their order."""
+    """Derivatives of :func:`elbo_with_gradient`, and what those of the data side are read from."""
 
     K_cc: Tensor  # [M, M], symmetric
     K_cx: Tensor  # [M, B]
-    k_xx: Tensor  # [B]
-    y: Tensor  # [B, T]
     y_c: Tensor  # [M, T]
-    w: Tensor  # [M]
-    precision: Tensor  # [B]
+    log_w: Tensor  # [M], not a number where w is zero
+    f_var: Tensor  # [B]
+    misfit: Tensor  # [B], squared residuals plus variances: minus twice the derivative in the precision
+    pull: Tensor  # [B, T], weighted residuals: minus the derivative in y
+    V: Tensor  # [M, B], A K_cx
+    squared_norm: Tensor  # [], alpha^T K_cc alpha, that of the posterior mean in the kernel's space
 
 
 def elbo_with_gradient(
@@ -90,8 +92,8 @@ def elbo_with_gradient(
     r"""The data fit :math:`-\frac12 \sum_i \rho_i ((y_i - m_i)^2 + v_i)` minus the KL, and its gradient.
 
     `K_cc` is symmetric. The M x M side (`K_cc`, `y_c`, `w`) is float64, the M x B side keeps the precision of `K_cx`.
-    Cost: two products of 2 M^2 B flops (U and U U^T; a third where float32 needs it), one factorisation, one inverse
-    and P P. No weight is divided by unless it is positive.
+    Cost: two products of 2 M^2 B flops (V and V V^T; a third where float32 needs it), one factorisation, one inverse
+    and P P.
     """
     num_outputs, dtype = y.shape[1], K_cx.dtype
     root_w = w.sqrt()
@@ -99,87 +101,77 @@ def elbo_with_gradient(
     RKR = (K_cc * root_w).mul_(column)  # [M, M]
     L_B = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
     P = inverse_from_factor(L_B)  # [M, M], B^-1
-    a = P @ (column * y_c)  # [M, T], so that alpha = R a
-    P_a = P @ a
-    alpha = (column * a).to(dtype)
+    RP = P * column
+    A = RP * root_w  # [M, M], (K_cc + 1/w)^-1
+    R_y = column * y_c
+    a = P @ R_y  # [M, T]
+    alpha = column * a  # A y_c
 
     precise = dtype == torch.float64 or (w * K_cc.diagonal()).max().item() <= SHORTCUT_LIMIT
-    U, f_var = _project(None if precise else L_B, P, root_w, K_cx, k_xx)  # [M, B], [B]
-    residual = y - K_cx.mT @ alpha  # [B, T]
+    V, f_var = _project(None if precise else L_B, A, root_w, K_cx, k_xx)  # [M, B], [B]
+    residual = y - K_cx.mT @ alpha.to(dtype)  # [B, T]
     misfit = torch.add(residual.square().sum(1), f_var, alpha=num_outputs)  # [B]
     pull = precision[:, None] * residual  # [B, T]
-    U_weighted = U * precision  # [M, B]
-    U_U = symmetric_product(U_weighted, U)  # [M, M]
-    t = (U @ pull).to(torch.float64)  # [M, T]
+    V_weighted = V * precision  # [M, B]
+    V_V = symmetric_product(V_weighted, V)  # [M, M]
 
     one_minus_P = (RKR * P).sum(1)  # [M], 1 - diag(P) without cancellation
     log_det_B = 2.0 * L_B.diagonal().log().sum()
-    kl = 0.5 * (num_outputs * (log_det_B - one_minus_P.sum()) + (a * (RKR @ a)).sum())
+    squared_norm = (a * (R_y - a)).sum()  # a^T R K R a, since B a = R y_c
+    kl = 0.5 * (num_outputs * (log_det_B - one_minus_P.sum()) + squared_norm)
     value = -0.5 * (precision * misfit).sum(dtype=torch.float64) - kl
 
-    site_pull = t + P_a - a  # [M, T]
-    z = torch.add(site_pull, a, alpha=0.5)
+    d_y_c = (V @ pull).to(torch.float64).add_(RP @ a).sub_(alpha)  # [M, T]
     # 1 - 2 P_mm + sum_n P_mn^2, written as the sum of squares that it is: exact digits for small weights.
-    squares = one_minus_P.square() + P.square().fill_diagonal_(0.0).sum(1)
-    d_log_w = torch.add((a * site_pull).sum(1), U_U.diagonal() - squares, alpha=0.5 * num_outputs)
-    d_w = _weight_gradient(K_cc, w, y_c, d_log_w, K_cx, U, residual, precision)
-    P_P = symmetric_product(P, P)
-    inner = torch.sub(P, P_P, out=P_P).add_(U_U)
-    if num_outputs > 1:
-        inner.mul_(num_outputs)
-    inner.addmm_(torch.cat([a, z], 1), torch.cat([z, a], 1).mT)
+    P.diagonal().copy_(one_minus_P)
+    squares = P.square().sum(1)
+    pulled = torch.add((alpha * d_y_c).sum(1), V_V.diagonal(), alpha=0.5 * num_outputs)  # [M]
+    z = torch.add(d_y_c, alpha, alpha=0.5)
+    inner = A.sub_(symmetric_product(RP, RP)).add_(V_V)
+    sides = torch.cat([alpha, z], 1), torch.cat([z, alpha], 1)
     gradient = ElboGradient(
-        K_cc=inner.mul_(-0.5 * column).mul_(root_w),
-        K_cx=U_weighted.mul_((num_outputs * column).to(dtype)).addmm_(alpha, pull.mT),
-        k_xx=-0.5 * num_outputs * precision,
-        y=-pull,
-        y_c=column * site_pull,
-        w=d_w,
-        precision=-0.5 * misfit,
+        K_cc=inner.addmm_(sides[0], sides[1].mT, beta=-0.5 * num_outputs, alpha=-0.5),
+        K_cx=(V_weighted if num_outputs == 1 else V_weighted.mul_(num_outputs)).addmm_(alpha.to(dtype), pull.mT),
+        y_c=d_y_c,
+        log_w=(pulled / w).sub_(squares, alpha=0.5 * num_outputs),
+        f_var=f_var,
+        misfit=misfit,
+        pull=pull,
+        V=V,
+        squared_norm=squared_norm,
     )
     return value, gradient
 
 
-def _project(L_B: Tensor | None, P: Tensor, root_w: Tensor, K_cx: Tensor, k_xx: Tensor) -> tuple[Tensor, Tensor]:
-    """U = P R K_cx [M, B] and the variance of f [B]; without L_B by one product.
+def _project(L_B: Tensor | None, A: Tensor, root_w: Tensor, K_cx: Tensor, k_xx: Tensor) -> tuple[Tensor, Tensor]:
+    """V = A K_cx [M, B] and the variance of f [B]; without L_B by one product.
 
-    With A k = R U at hand, k_ii - k_i^T (A k_i) costs no product of its own, but it cancels where w k is large: in
-    float32 it was wrong by .027 at a variance of 6e-5 and w of 4e4, where k_ii - |T k_i|^2 was right to 2e-6.
+    With A k at hand, k_ii - k_i^T (A k_i) costs no product of its own, but it cancels where w k is large: in float32
+    it was wrong by .027 at a variance of 6e-5 and w of 4e4, where k_ii - |T k_i|^2 was right to 2e-6.
     """
     dtype = K_cx.dtype
     if L_B is None:
-        U = (P * root_w).to(dtype) @ K_cx
-        return U, k_xx - (root_w.to(dtype) @ (K_cx * U))
-    L_B_inv = inverse_lower(L_B)
-    V = (L_B_inv * root_w).to(dtype) @ K_cx
-    return L_B_inv.mT.to(dtype) @ V, k_xx - V.square().sum(0)
+        V = A.to(dtype) @ K_cx
+        return V, k_xx - (K_cx * V).sum(0)
+    T = inverse_lower(L_B) * root_w  # [M, M]
+    T_K = T.to(dtype) @ K_cx
+    return T.mT.to(dtype) @ T_K, k_xx - T_K.square().sum(0)
 
 
-def _weight_gradient(
-    K_cc: Tensor,
-    w: Tensor,
-    y_c: Tensor,
-    d_log_w: Tensor,
-    K_cx: Tensor,
-    U: Tensor,
-    residual: Tensor,
-    precision: Tensor,
-) -> Tensor:
+def _weight_gradient(K_cc: Tensor, w: Tensor, y_c: Tensor, K_cx: Tensor, precision: Tensor, d: ElboGradient) -> Tensor:
     """d/dw as (d/dlog w) / w; at w = 0, where that is 0 / 0, from rows of Q = I - K_cc A."""
-    if w.min().item() > 0.0:
-        return d_log_w / w
+    gradient = d.log_w / w
     absent = w == 0
+    if not absent.any():
+        return gradient
     factor = factorise(K_cc, w, y_c)
-    gradient = d_log_w / torch.where(absent, 1.0, w)
-    num_outputs = residual.shape[1]
+    num_outputs = y_c.shape[1]
     K_m = K_cc[absent]  # [m, M]
     K_A = (K_m @ factor.T.mT) @ factor.T  # [m, M]
-    A_K_cx = w.sqrt().to(U.dtype)[:, None] * U  # [M, B]
-    F = (K_cx[absent] - K_m.to(U.dtype) @ A_K_cx).to(torch.float64)  # [m, B], Q K_cx
+    F = (K_cx[absent] - K_m.to(K_cx.dtype) @ d.V).to(torch.float64)  # [m, B], Q K_cx
     q = y_c[absent] - K_m @ factor.alpha  # [m, T], Q y_c
     Q_K = K_m - K_A @ K_cc  # [m, M]
-    rho = precision.to(torch.float64)
-    fit = 0.5 * num_outputs * (F.square() @ rho) + ((F @ (rho[:, None] * residual)) * q).sum(1)
+    fit = 0.5 * num_outputs * (F.square() @ precision.to(torch.float64)) + ((F @ d.pull.to(torch.float64)) * q).sum(1)
     # diag(Q K) - diag(Q K Q^T) = rowsum(Q K * K A), since Q = I - K A.
     kl = 0.5 * num_outputs * (Q_K * K_A).sum(1) + ((Q_K @ factor.alpha) * q).sum(1)
     gradient[absent] = fit - kl
@@ -193,10 +185,11 @@ class _FitMinusKL(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         K_cc, K_cx, k_xx, y, y_c, w, precision = arguments
         check_sites(K_cc, w, y_c)
-        value, gradient = elbo_with_gradient(
-            as_square(K_cc), K_cx, k_xx, y, y_c.to(torch.float64), w.to(torch.float64), precision
-        )
-        ctx.save_for_backward(*gradient)
+        square, y_c, w = as_square(K_cc), y_c.to(torch.float64), w.to(torch.float64)
+        value, d = elbo_with_gradient(square, K_cx, k_xx, y, y_c, w, precision)
+        d_w = _weight_gradient(square, w, y_c, K_cx, precision, d)
+        d_k_xx = -0.5 * y.shape[1] * precision
+        ctx.save_for_backward(d.K_cc, d.K_cx, d_k_xx, -d.pull, d.y_c, d_w, -0.5 * d.misfit)
         ctx.dtypes = [argument.dtype for argument in arguments]
         return value
 

@@ -30,7 +30,6 @@ from cvgp.estimators.inputs import (
 )
 from cvgp.estimators.sources import array_sources, table_sources
 from cvgp.estimators.tables import load_arrays, open_table
-from cvgp.full_data import statistics
 from cvgp.initialise import InitName
 from cvgp.linalg import safe_cholesky
 from cvgp.model import CVGP
@@ -38,7 +37,7 @@ from cvgp.prune import prune_model
 from cvgp.scaled import ScaledGP
 from cvgp.training.begin import begin_model, starting_kernel, starting_mean
 from cvgp.training.distributed import current_group
-from cvgp.training.fit import FitReport, fit_model
+from cvgp.training.fit import FitReport, fit_model, make_plan
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import site_noise_offset
 from cvgp.training.watch import Callback, Watch, print_line
@@ -58,7 +57,8 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_coreset : int or "auto"
         Number of pseudo-points M. ``auto`` grows it until the prior variance that the points leave unexplained is
-        small against the noise, up to what `max_time` (or the default budget) affords.
+        small against the noise, up to what `max_time` (or the default budget) affords. Up to 2000 rows it learns
+        kernel and noise as an exact GP, and keeps all rows as points if half of them do not suffice.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
         which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
@@ -255,8 +255,18 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             size=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
             init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
+            exact_if_few=make_plan(settings, source.num_rows, 1).solver == "lbfgs",
         )
-        report = fit_model(model, source, settings, watch, checkpoint_dir=folder, validation=held_out)
+        report = fit_model(
+            model,
+            source,
+            settings,
+            watch,
+            checkpoint_dir=folder,
+            validation=held_out,
+            summary_rng=rng if self.n_coreset == "auto" else None,
+        )
+        model = report.model
         model.set_site_noise_offset(site_noise_offset(model.noise.item(), source))
         self._set_results(model, scaling, source, report, watch.history)
         return self
@@ -435,7 +445,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
-        self.statistics_ = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+        self.statistics_ = report.statistics
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
         self.history_ = pd.DataFrame(history)

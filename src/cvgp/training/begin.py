@@ -16,7 +16,7 @@ from cvgp.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.model import CVGP
-from cvgp.training.size import choose_size
+from cvgp.training.size import choose_size, may_be_exact
 from cvgp.training.start import raise_noise, search_start, site_noise_offset, typical_lengthscale
 from cvgp.training.watch import Watch
 
@@ -57,17 +57,21 @@ def begin_model(
     size: int | None,
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
+    exact_if_few: bool = False,
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
-    A coreset that is given as `init` is in the units of the source. In a group every process makes the same start, and
-    takes the first one's numbers in the end, should theirs differ in the last digits.
+    A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
+    that of the data where they are few enough. In a group every process makes the same start, and takes the first one's
+    numbers in the end, should theirs differ in the last digits.
     """
     start = search_start(kernel, mean, source, rng, watch)
     if isinstance(init, Coreset):
         coreset = init
     else:
-        if size is None:
+        if size is None and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time):
+            size = source.num_rows
+        elif size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
         coreset = _first_coreset(source.group, _place_coreset(init, source, size, start.kernel, rng))
     likelihood = gaussian_likelihood(start.noise)
@@ -100,6 +104,8 @@ def _place_coreset(
     rows = source.sample(size if method == "random" else rows_to_see(size), rng)
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    if method == "kmeans" and size >= source.num_rows:
+        return Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarise
     return initial_coreset(
         method, x, y, size, rng, sample_weight=weight, total_weight=source.total_weight, kernel=kernel
     )

@@ -28,12 +28,14 @@ from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
 from cvgp.training.watch import Watch, check_history
 
-__all__ = ["Checkpoint", "Extra", "fingerprint"]
+__all__ = ["Checkpoint", "Extra", "Journal", "fingerprint"]
 
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
+Journal = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
+"""Wraps an evaluation at a point: records it, or gives what was recorded."""
 VECTORS = ("vector", "mean", "square")
 STATE_FILE, JOURNAL_FILE = "state.safetensors", "journal.bin"
 SECONDS_BETWEEN = 1.0
@@ -138,7 +140,7 @@ class Checkpoint:
         write_tensors(self.folder / STATE_FILE, {k: v.cpu().numpy() for k, v in tensors.items()}, metadata)
         self._last = time.perf_counter()
 
-    def journal(self, size: int) -> Callable[[Vector, Callable[[], Evaluation]], Evaluation]:
+    def journal(self, size: int) -> Journal:
         """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
         if self.folder is None:
             return lambda point, evaluate: evaluate()

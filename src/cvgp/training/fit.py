@@ -1,14 +1,20 @@
 """One fit from a starting model to a finished one: plan, solve, close."""
 
+import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from cvgp.bounds import Statistics
 from cvgp.data.source import DataSource
-from cvgp.full_data import full_bound, solve_coreset
+from cvgp.full_data import full_bound, statistics
+from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
+from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
+from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
@@ -20,10 +26,9 @@ LBFGS_ROWS = 3000
 """Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
 
 LBFGS_EVALUATIONS = 200
-ADAM_STEPS = 3000
 POLISH_EVALUATIONS = 150
-POLISH_WORK = 1.2e11
-"""The most that L-BFGS may take after Adam, in rows times squared size times evaluations: about half a minute."""
+POLISH_SECONDS = 30.0
+"""The most that L-BFGS may take after Adam, on the machine of the cost model."""
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
@@ -33,10 +38,14 @@ PAPER_EPOCHS = 100_000
 class FitReport(NamedTuple):
     """What a fit did."""
 
+    model: CVGP
+    """The one that was given, or a smaller one that says the same."""
     solver: str
     bound: float
     """Total nats in the model's units."""
     result: Result
+    statistics: Statistics
+    """Of all rows, at the model's kernel and pseudo-inputs."""
 
 
 def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
@@ -76,18 +85,11 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
 
 def polish_evaluations(num_rows: int, size: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
-    affordable = int(POLISH_WORK / (num_rows * size**2))
+    affordable = int(POLISH_SECONDS / evaluation_seconds(num_rows, size))
     return min(affordable, POLISH_EVALUATIONS) if affordable >= LEAST_POLISH else 0
 
 
-def default_batch(size: int) -> int:
-    """The smallest power of two from 512 on that is at least twice the coreset."""
-    batch = 512
-    while batch < 2 * size:
-        batch *= 2
-    return batch
-
-
+@reused_memory()
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,
@@ -97,19 +99,34 @@ def fit_model(
     *,
     checkpoint_dir: str | None = None,
     validation: DataSource | None = None,
+    summary_rng: np.random.Generator | None = None,
 ) -> FitReport:
-    """Train the model in place on a float64 source; early stopping needs validation data."""
+    """Train the model in place on a float64 source; early stopping needs validation data.
+
+    A coreset that is the data itself is made smaller after the fit if `summary_rng` is given.
+    """
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     identity = ""
     if checkpoint_dir is not None:
         identity = fingerprint(model.parameters(), source.identity(), plan, settings)
     with mirrored(checkpoint_dir, source.group) as folder:
-        name, result = _solve(model, source, plan, settings, watch, Checkpoint(folder, identity, watch), validation)
-    if plan.solve_at_end:
-        solve_coreset(model, source.chunks(CHUNK_ROWS), source.group)
+        checkpoint = Checkpoint(folder, identity, watch)
+        watch.meet()
+        exact = plan.solver == "lbfgs" and holds_the_data(model, source)
+        if exact:
+            name = "lbfgs"
+            result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
+        else:
+            name, result = _solve(model, source, plan, settings, watch, checkpoint, validation)
+    if exact and summary_rng is not None:
+        model = summarise(model, source, summary_rng)
+    found = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+    is_solved = plan.solve_at_end and not exact
+    bound = model.adopt_optimum(found).item() if is_solved else math.nan
     tight = plan.tight or plan.polish_tight
-    bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
-    return FitReport(name, bound, result)
+    if tight or not is_solved:  # a pass over all rows, which large data are better spared
+        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+    return FitReport(model, name, bound, result, found)
 
 
 def _solve(
@@ -122,7 +139,6 @@ def _solve(
     validation: DataSource | None,
 ) -> tuple[str, Result]:
     """The names of the solvers that were used, and how the last of them ended."""
-    watch.meet()
     if plan.solver == "lbfgs":
         return "lbfgs", fit_lbfgs(
             model, source, watch, checkpoint, max_evaluations=plan.max_iter, tight=plan.tight, tol=settings.tol

@@ -2,17 +2,24 @@
 
 import numpy as np
 from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 
 from cvgp.data.source import DataSource
 from cvgp.initialise import greedy_order
+from cvgp.training.cost import exact_seconds, fit_seconds
 
-__all__ = ["choose_size"]
+__all__ = ["choose_size", "may_be_exact", "needed_points"]
 
 UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
 
 LARGEST_BY_DEFAULT = 400
 """Trains in well under a minute on two cores."""
+
+EXACT_ROWS = 2000
+"""Up to this many rows kernel and noise are learned exactly, with each row a point: better, and done in seconds."""
+
+EXACT_EVALUATIONS = 60
 
 SMALLEST = 16
 CANDIDATES = 2000
@@ -24,22 +31,28 @@ def choose_size(
     """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
     x = source.sample(CANDIDATES, rng).x.cpu().numpy()
     limit = min(LARGEST_BY_DEFAULT if max_time is None else affordable(max_time), len(x))
+    return needed_points(kernel, noise, x, limit) or limit
+
+
+def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: int) -> int | None:
+    """How many greedy points explain x but for a share of the noise; None if `limit` of them do not."""
     chosen, left = greedy_order(kernel, x, limit)
     enough = np.flatnonzero(left <= UNEXPLAINED_SHARE * noise)
-    needed = int(enough[0]) + 1 if len(enough) else limit
+    if not len(enough) and len(chosen) == limit:
+        return None
+    needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # where the kernel has no further direction
     return min(max(needed, SMALLEST), limit, max(len(chosen), 1))
 
 
-def affordable(seconds: float) -> int:
-    """The largest multiple of 50 whose default fit takes at most `seconds`, by a cost model of this kind of machine.
+def may_be_exact(num_rows: int, max_time: float | None) -> bool:
+    """Whether each row may be a point while kernel and noise are learned."""
+    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
+    return num_rows <= EXACT_ROWS and (max_time is None or seconds <= max_time)
 
-    A step costs about a millisecond, plus three products of 2 M^2 B flops with B = max(512, 2 M) at 40 Gflop/s.
-    """
+
+def affordable(seconds: float) -> int:
+    """The largest multiple of 50 whose default fit takes at most `seconds`, by the cost model."""
     size = 50
-    while size < 2000 and _fit_seconds(size + 50) <= seconds:
+    while size < 2000 and fit_seconds(size + 50) <= seconds:
         size += 50
     return size
-
-
-def _fit_seconds(size: int) -> float:
-    return 3000 * (1e-3 + 6.0 * size**2 * max(512, 2 * size) / 40e9)

@@ -1,7 +1,7 @@
 """The two ways to maximise a bound over a data source: collapsed L-BFGS on all rows, Adam on minibatches."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,18 +11,18 @@ from cvgp.data.source import Batch, DataSource
 from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
-from cvgp.group import check_same, sum_of
+from cvgp.group import Group, check_same, sum_of
 from cvgp.kernels import diagonal
 from cvgp.model import CVGP
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Result, Status
 from cvgp.optim.stopping import NoImprovement
-from cvgp.training.checkpoint import Checkpoint, Extra
+from cvgp.training.checkpoint import Checkpoint, Extra, Journal
 from cvgp.training.settings import Settings
 from cvgp.training.watch import Watch
 
-__all__ = ["CHUNK_ROWS", "Plan", "fit_adam", "fit_lbfgs"]
+__all__ = ["CHUNK_ROWS", "Plan", "fit_adam", "fit_lbfgs", "maximise_by_lbfgs"]
 
 CHUNK_ROWS = 2048
 """Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
@@ -77,15 +77,38 @@ def fit_lbfgs(
 ) -> Result:
     """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
     parameters = collapsed_parameters(model)
-    group = source.group
     objective = CollapsedObjective(
-        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=group
+        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=source.group
     )
-    scale = -1.0 / source.total_weight
+    return maximise_by_lbfgs(
+        parameters,
+        objective.value_and_backward,
+        source.total_weight,
+        source.group,
+        watch,
+        checkpoint.journal(sum(p.numel() for p in parameters)),
+        max_evaluations=max_evaluations,
+        tol=tol,
+    )
+
+
+def maximise_by_lbfgs(
+    parameters: Sequence[Tensor],
+    value_and_backward: Callable[[], float],
+    total_weight: float,
+    group: Group,
+    watch: Watch,
+    journal: Journal,
+    *,
+    max_evaluations: int,
+    tol: float,
+) -> Result:
+    """Maximise a bound on all rows, which leaves its gradient in the parameters; `tol` is in nats a row."""
+    scale = -1.0 / total_weight
 
     def negative_bound_per_row() -> float:
         check_same(group, torch.cat([p.detach().reshape(-1) for p in parameters]), "The points that L-BFGS tries")
-        value = objective.value_and_backward()
+        value = value_and_backward()
         for p in parameters:
             if p.grad is not None:
                 p.grad.mul_(scale)
@@ -98,7 +121,7 @@ def fit_lbfgs(
         max_evaluations=max_evaluations,
         tol=tol,
         monitor=watch.monitor,
-        memo=checkpoint.journal(sum(p.numel() for p in parameters)),
+        memo=journal,
     )
 
 
