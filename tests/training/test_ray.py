@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import cvgp
 from cvgp import CVGPRegressor
 from cvgp.data.tensorfile import read_tensors
 from cvgp.errors import InvalidInputError, MissingDependencyError
@@ -133,3 +134,28 @@ def test_a_dataset_of_ray_is_fitted(tmp_path: Path) -> None:
     model = on_ray.fit(dataset, "price", storage=tmp_path / "storage", max_iter=100, **SETTINGS)
     assert model.n_rows_ == 500
     assert list(model.feature_names_in_) == ["size", "weight", "colour=blue", "colour=red"]
+
+
+def test_no_shards_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no shard to fit"):
+        on_ray.fit_and_merge([], "price")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_shards_are_fitted_in_tasks_and_merged(folder: Path) -> None:
+    shards = sorted(folder.glob("*.parquet"))
+    found = on_ray.fit_and_merge(shards, "price", **SETTINGS, max_iter=300)
+    here = cvgp.merge([CVGPRegressor(**SETTINGS, max_iter=300).fit(shard, "price") for shard in shards])
+    assert len(found.coreset_) == len(here.coreset_) == 60
+    np.testing.assert_allclose(found.coreset_.y, here.coreset_.y, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_bad_shard_is_an_error_of_its_own(folder: Path) -> None:
+    spoilt = make_table(100, 7)
+    spoilt.iloc[3, 0] = np.nan
+    spoilt.to_parquet(folder / "spoilt.parquet")
+    with pytest.raises(InvalidInputError, match="missing or NaN"):
+        on_ray.fit_and_merge([folder / "part-0.parquet", folder / "spoilt.parquet"], "price", **SETTINGS, max_iter=20)
