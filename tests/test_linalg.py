@@ -158,3 +158,15 @@ def test_squares_of_a_triangular_product_are_those_of_the_whole(size: int) -> No
     L = torch.randn(size, size, generator=generator, dtype=torch.float64).tril()
     K = torch.randn(2, size, 7, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(triangular_squares(L, K), (L @ K).square().sum(-2))
+
+
+@pytest.mark.parametrize(("products", "threads"), [(1e6, 1), (1e9, 2)])
+def test_small_steps_have_one_thread(products: float, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with threads_for(products):
+            inside = torch.get_num_threads()
+        assert (inside, torch.get_num_threads()) == (threads, 2)
+    finally:
+        torch.set_num_threads(before)
