@@ -13,6 +13,7 @@ from cvgp.linalg import (
     inverse_lower,
     safe_cholesky,
     symmetrise,
+    threads_for,
     triangular_squares,
 )
 
