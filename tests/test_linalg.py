@@ -13,7 +13,6 @@ from cvgp.linalg import (
     inverse_lower,
     safe_cholesky,
     symmetrise,
-    threads_for,
     triangular_squares,
 )
 
@@ -159,15 +158,3 @@ def test_squares_of_a_triangular_product_are_those_of_the_whole(size: int, colum
     L = torch.randn(size, size, generator=generator, dtype=torch.float64).tril()
     K = torch.randn(2, size, columns, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(triangular_squares(L, K), (L @ K).square().sum(-2))
-
-
-@pytest.mark.parametrize(("products", "threads"), [(1e6, 1), (1e9, 2)])
-def test_small_steps_have_one_thread(products: float, threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with threads_for(products):
-            inside = torch.get_num_threads()
-        assert (inside, torch.get_num_threads()) == (threads, 2)
-    finally:
-        torch.set_num_threads(before)

@@ -30,7 +30,6 @@ __all__ = [
     "single_threaded_blas",
     "symmetric_product",
     "symmetrise",
-    "threads_for",
     "triangular_squares",
 ]
 
@@ -43,9 +42,6 @@ INVERSE_BY_LAPACK = 400
 SYMMETRIC_BY_BLOCKS = 500
 """Size from which a symmetric product in blocks is faster than a whole one."""
 
-
-ONE_THREAD = 4e7
-"""With 50 points and a batch of 512 a step took .9 ms on one thread and 1.5 on two; with 200 points 3.0 and 3.9."""
 
 TRIANGLE_BY_BLOCKS = 64
 """Size of both sides from which it pays to leave out the upper blocks of a triangular matrix."""
@@ -64,17 +60,6 @@ def single_threaded_blas() -> Iterator[None]:
     """
     with _blas_controller().limit(limits=1):
         yield
-
-
-@contextmanager
-def threads_for(products: float) -> Iterator[None]:
-    """One thread for steps of at most :data:`ONE_THREAD` multiplications, which it takes longer to share than to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if products <= ONE_THREAD else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 P = ParamSpec("P")

@@ -13,7 +13,6 @@ from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.full_data import CollapsedObjective, collapsed_parameters
 from cvgp.group import Group, check_same, sum_of
 from cvgp.kernels import diagonal
-from cvgp.linalg import threads_for
 from cvgp.model import CVGP
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
@@ -193,15 +192,14 @@ def fit_adam(
     if keeper is not None and keeper.patience.exhausted:
         result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
     else:
-        with threads_for(len(model.X_c) ** 2 * plan.batch_size):
-            result = minimise_adam(
-                state,
-                loss_and_backward,
-                max_steps=plan.max_iter,
-                schedule=constant if plan.schedule_is_constant else one_cycle,
-                time_used=_time_of_adam(plan, source, state, watch),
-                monitor=monitor,
-            )
+        result = minimise_adam(
+            state,
+            loss_and_backward,
+            max_steps=plan.max_iter,
+            schedule=constant if plan.schedule_is_constant else one_cycle,
+            time_used=_time_of_adam(plan, source, state, watch),
+            monitor=monitor,
+        )
     checkpoint.save_adam(state, extra(), now=True)
     if keeper is not None:
         keeper.check()  # a run may end between two epochs, or before the first one does
