@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 KERNEL = "matern32"
 BATCH_SIZE = 512
-BUDGETS = (1.0, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 30.0, 60.0)
+BUDGETS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 EXACT_ROWS = 1000
 """With so many an exact GP takes about as long as the budget."""
 
