@@ -8,10 +8,10 @@ __all__ = ["ADAM_STEPS", "default_batch", "evaluation_seconds", "exact_seconds",
 
 ADAM_STEPS = 3000
 
-STEP = (1e-3, 2.5e-11, 4.5e-11)
+STEP = (1.8e-3, 3e-11, 2e-11)
 """Seconds of a step: a constant, for each M^2 B and for each M^3."""
 
-EVALUATION = (2.4e-8, 6e-11)
+EVALUATION = (2.5e-8, 6.4e-11)
 """Seconds of an evaluation of the tighter collapsed bound with its gradient: for each N M and for each N M^2."""
 
 EXACT = 4e-11
