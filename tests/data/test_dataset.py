@@ -99,3 +99,12 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> Non
 def test_what_is_no_place_is_refused(value: object) -> None:
     with pytest.raises(InvalidTypeError, match="a path, a glob"):
         open_dataset(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [None, "id"])
+def test_row_labels_of_pandas_are_no_column(tmp_path: Path, name: str | None) -> None:
+    table = frame(9).sample(frac=1.0, random_state=0)
+    table.rename_axis(name).to_parquet(tmp_path / "table.parquet")
+    opened = open_dataset(tmp_path)
+    assert opened.schema.names == list(table.columns)
+    assert rows_of(opened) == table["a"].tolist()

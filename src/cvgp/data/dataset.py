@@ -54,9 +54,16 @@ def open_dataset(location: Location) -> ds.Dataset:
         )
     ending = endings.pop()
     try:
-        return ds.dataset(files, format=_format(ending), filesystem=filesystem, partitioning="hive")
+        return _without_index(ds.dataset(files, format=_format(ending), filesystem=filesystem, partitioning="hive"))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FileFormatError(f"{files[0]} could not be read as a {ending} table ({error}); write it again.") from error
+
+
+def _without_index(dataset: ds.Dataset) -> ds.Dataset:
+    """The dataset without the row labels that pandas stores beside the columns: they number rows, and tell nothing."""
+    labels = (dataset.schema.pandas_metadata or {}).get("index_columns", [])
+    kept = [field for field in dataset.schema if field.name not in labels]
+    return dataset if len(kept) == len(dataset.schema) else dataset.replace_schema(pa.schema(kept))
 
 
 def _find_all(given: list[str]) -> tuple[pafs.FileSystem, list[str]]:
