@@ -43,6 +43,9 @@ SpeedStore = Annotated[
     Path | None, typer.Option("--store", help="Results; tasks that are in it are not run again. [default: speed.jsonl]")
 ]
 Minutes = Annotated[float, typer.Option(min=0.01, help="How long.")]
+ScalingStore = Annotated[
+    Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
+]
 Write = Annotated[Path | None, typer.Option(help="With --table: also put it into its place in this page.")]
 
 
@@ -140,16 +143,14 @@ def large(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, 
 def streaming(
     quick: Quick = False,
     threads: Threads = 2,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
-    ] = None,
+    store: ScalingStore = None,
     table: TableOnly = False,
     renew: Renew = False,
     write: Write = None,
 ) -> None:
     """Measure fits to ten million rows in files, beside the same rows in memory."""
     plan = streaming_benchmark.quick(threads) if quick else streaming_benchmark.full(threads)
-    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    results = _scaling_store(quick, store)
     if not table:
         run_tasks(streaming_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
     _show(streaming_benchmark.report(plan, results), "scaling-streaming", write)
@@ -158,16 +159,14 @@ def streaming(
 @app.command()
 def cluster(
     quick: Quick = False,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
-    ] = None,
+    store: ScalingStore = None,
     table: TableOnly = False,
     renew: Renew = False,
     write: Write = None,
 ) -> None:
     """Measure one worker and two, and say from that what a thousand would do."""
     plan = cluster_benchmark.quick() if quick else cluster_benchmark.full()
-    results = Store(store or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+    results = _scaling_store(quick, store)
     if not table:
         run_tasks(cluster_benchmark.tasks(plan), results, 1, renew=renew, warm_up=False)
     _show(cluster_table.report(plan, results), "scaling-cluster", write)
@@ -282,6 +281,10 @@ def _plans(quick: bool, threads: int) -> speed.Plans:
 
 def _speed_store(quick: bool, path: Path | None) -> Store:
     return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "speed.jsonl"))
+
+
+def _scaling_store(quick: bool, path: Path | None) -> Store:
+    return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
 
 
 def _measure_speed(

@@ -15,14 +15,13 @@ import torch
 from cvgp import CVGP, Coreset
 from cvgp.data.memory import MemorySource
 from cvgp.data.shared import shared
-from cvgp.full_data import CollapsedObjective
+from cvgp.full_data import CHUNK_ROWS, CollapsedObjective
 from cvgp.group import Group
 from cvgp.kernels import make_kernel
 from cvgp.likelihoods import gaussian_likelihood
 from cvgp.training.distributed import process_group
 from cvgp.training.fit import fit_model
 from cvgp.training.settings import Settings
-from cvgp.training.solvers import CHUNK_ROWS
 from cvgp.training.watch import Watch
 
 SUMS = (8, 8192, 65_536, 524_288, 2_097_152)

@@ -16,8 +16,7 @@ from cvgp.cli import app
 from cvgp.data import table as table_module
 from cvgp.data.memory import MemorySource
 from cvgp.data.source import DataSource
-from cvgp.full_data import statistics
-from cvgp.training.solvers import CHUNK_ROWS
+from cvgp.full_data import CHUNK_ROWS, statistics
 
 WARM_UP = 50
 """Steps that are not counted."""

@@ -22,6 +22,7 @@ from cvgp.model import CVGP
 from cvgp.process import prior_mean
 
 __all__ = [
+    "CHUNK_ROWS",
     "CollapsedObjective",
     "collapsed_parameters",
     "collapsed_value",
@@ -29,6 +30,9 @@ __all__ = [
     "solve_coreset",
     "statistics",
 ]
+
+CHUNK_ROWS = 2048
+"""Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
 
 KEEP_BYTES = 1_000_000_000
 """Kernel matrices up to this size stay in memory between the two passes, which saves computing them twice."""

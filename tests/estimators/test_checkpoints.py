@@ -18,7 +18,7 @@ from cvgp import CVGPRegressor
 from cvgp.data.tensorfile import read_tensors
 from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.full_data import CollapsedObjective
-from cvgp.training import solvers
+from cvgp.training import precision, solvers
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
 from cvgp.training.watch import FitEvent
 
@@ -175,7 +175,7 @@ def test_precision_that_had_grown_is_resumed(tmp_path: Path, monkeypatch: pytest
     def grow_at_the_second_look(self: object) -> bool:
         return next(answers, False)
 
-    monkeypatch.setattr(solvers._Precision, "_too_large", grow_at_the_second_look)
+    monkeypatch.setattr(precision.Precision, "_too_large", grow_at_the_second_look)
     answers = iter((False, True))
     whole = estimator("adam").fit(X, Y)
     answers = iter((False, True))

@@ -10,7 +10,7 @@ from cvgp.data.source import Batch
 from cvgp.direct import DirectElbo
 from cvgp.errors import CVGPWarning, DivergenceError
 from cvgp.optim.result import Result, Status
-from cvgp.training import solvers
+from cvgp.training import precision, solvers
 from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.fit import make_plan
 from cvgp.training.settings import Settings
@@ -99,12 +99,12 @@ def test_batches_have_the_precision_that_is_asked_for(
 
 
 def test_precision_grows_when_the_weights_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "FLOAT32_LIMIT", 1e-6)
+    monkeypatch.setattr(precision, "FLOAT32_LIMIT", 1e-6)
     assert seen_precisions(monkeypatch, "auto") == [torch.float64] * 60
 
 
 def test_precision_stays_low_while_the_weights_are_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "FLOAT32_LIMIT", 1e12)
+    monkeypatch.setattr(precision, "FLOAT32_LIMIT", 1e12)
     assert seen_precisions(monkeypatch, "auto") == [torch.float32] * 60
 
 

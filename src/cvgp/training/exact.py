@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cvgp import bounds
 from cvgp.data.source import Batch, DataSource
-from cvgp.full_data import solve_coreset
+from cvgp.full_data import CHUNK_ROWS, solve_coreset
 from cvgp.initialise import initial_coreset
 from cvgp.kernels import square_matrix
 from cvgp.model import CVGP
@@ -18,7 +18,7 @@ from cvgp.optim.result import Result
 from cvgp.process import prior_mean
 from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.size import needed_points
-from cvgp.training.solvers import CHUNK_ROWS, maximise_by_lbfgs
+from cvgp.training.solvers import maximise_by_lbfgs
 from cvgp.training.watch import Watch
 
 __all__ = ["fit_exact", "holds_the_data", "summarise"]

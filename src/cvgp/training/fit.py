@@ -8,7 +8,7 @@ import torch
 
 from cvgp.bounds import Statistics
 from cvgp.data.source import DataSource
-from cvgp.full_data import full_bound, statistics
+from cvgp.full_data import CHUNK_ROWS, full_bound, statistics
 from cvgp.memory import reused_memory
 from cvgp.model import CVGP
 from cvgp.optim.result import Result, Status
@@ -17,7 +17,7 @@ from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
 from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
-from cvgp.training.solvers import CHUNK_ROWS, LEAST_POLISH, Plan, fit_adam, fit_lbfgs
+from cvgp.training.solvers import LEAST_POLISH, Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
 
 __all__ = ["FitReport", "fit_model", "make_plan"]

@@ -10,30 +10,20 @@ from torch import Tensor
 from cvgp.data.source import Batch, DataSource
 from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.full_data import CollapsedObjective, collapsed_parameters
+from cvgp.full_data import CHUNK_ROWS, CollapsedObjective, collapsed_parameters
 from cvgp.group import Group, check_same, sum_of
-from cvgp.kernels import diagonal
 from cvgp.model import CVGP
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Result, Status
-from cvgp.optim.stopping import NoImprovement
 from cvgp.training.checkpoint import Checkpoint, Extra, Journal
+from cvgp.training.precision import Precision
 from cvgp.training.settings import Settings
+from cvgp.training.validation import BestByValidation
 from cvgp.training.watch import Watch
 
-__all__ = ["CHUNK_ROWS", "Plan", "fit_adam", "fit_lbfgs", "maximise_by_lbfgs"]
+__all__ = ["Plan", "fit_adam", "fit_lbfgs", "maximise_by_lbfgs"]
 
-CHUNK_ROWS = 2048
-"""Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
-
-FLOAT32_LIMIT = 1e4
-"""Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
-
-FLOAT32_LARGEST = 1e15
-"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
-
-PRECISION_CHECK_EVERY = 50
 SAME_CHECK_EVERY = 1000
 """Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
 
@@ -136,10 +126,10 @@ def fit_adam(
 ) -> Result:
     """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
     num_rows = source.num_rows
-    data = _Precision(model, source, plan.dtype)
+    data = Precision(model, source, plan.dtype)
     state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
     watch.begin("adam", plan.max_iter)
-    keeper = None if validation is None else _BestByValidation(model, validation, settings, state)
+    keeper = None if validation is None else BestByValidation(model, validation, settings, state)
 
     def extra() -> Extra:
         tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
@@ -243,81 +233,6 @@ def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Ba
         return loss.item()
 
     return by_autograd
-
-
-class _Precision:
-    """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
-
-    def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
-        self.model = model
-        self.full = source
-        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
-            if dtype == "float32":
-                raise InvalidInputError(
-                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
-                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
-                )
-            dtype = "float64"
-        self.may_grow = dtype == "auto"
-        self.current = source if dtype == "float64" else source.to(torch.float32)
-
-    def source(self, step: int) -> DataSource:
-        if self.may_grow and step % PRECISION_CHECK_EVERY == 0 and self._too_large():
-            self._grow()
-        return self.current
-
-    def dump(self) -> dict[str, float]:
-        return {"may_grow": float(self.may_grow)}
-
-    def load(self, stored: Extra) -> None:
-        if self.may_grow and not stored[1]["may_grow"]:
-            self._grow()
-
-    def _grow(self) -> None:
-        self.current, self.may_grow = self.full, False
-
-    @torch.no_grad()
-    def _too_large(self) -> bool:
-        scale = diagonal(self.model.kernel, self.model.X_c).max()
-        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT)
-
-
-class _BestByValidation:
-    """Early stopping: the parameters with the lowest RMSE on held-out rows."""
-
-    def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
-        self.model = model
-        self.validation = validation
-        self.patience = NoImprovement(settings.n_iter_no_change)
-        self.state = state
-        self.best = [p.detach().clone() for p in state.parameters]
-
-    @torch.no_grad()
-    def check(self) -> float:
-        process = self.model.process()
-        total = torch.zeros(2, dtype=torch.float64)
-        for batch in self.validation.chunks(CHUNK_ROWS):
-            error = process(batch.x).mean - batch.y
-            total += torch.tensor([error.square().sum().item(), error.numel()], dtype=torch.float64)
-        squares, count = self.validation.group.sum([total])[0].tolist()
-        score = math.sqrt(squares / count)
-        if self.patience.update(score):
-            self.best = [p.detach().clone() for p in self.state.parameters]
-        return score
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        for p, value in zip(self.state.parameters, self.best, strict=True):
-            p.copy_(value)
-
-    def dump(self) -> Extra:
-        counts = {"best": self.patience.best, "checks_since_best": float(self.patience.checks_since_best)}
-        return {str(i): value for i, value in enumerate(self.best)}, counts
-
-    def load(self, stored: Extra) -> None:
-        tensors, counts = stored
-        self.best = [tensors[str(i)] for i in range(len(self.best))]
-        self.patience.best, self.patience.checks_since_best = counts["best"], int(counts["checks_since_best"])
 
 
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
