@@ -42,6 +42,19 @@ class DirectElbo(NamedTuple):
 
         The rows carry neither sample weights nor noise of their own.
         """
+        value, gradients = self._value_and_gradients(batch, num_data)
+        for parameter, gradient in gradients:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad.add_(gradient, alpha=factor)
+        return factor * value
+
+    # Tensors that autograd need not know of cost less to make: a seventh of a step with 50 points.
+    @torch.inference_mode()
+    def _value_and_gradients(
+        self, batch: Batch, num_data: float
+    ) -> tuple[float, tuple[tuple[Tensor, Tensor | float], ...]]:
         x, y = batch.x, batch.y
         above_floor = self.log_noise.exp().item()
         noise = above_floor + self.noise_floor
@@ -69,20 +82,15 @@ class DirectElbo(NamedTuple):
         d_log_noise = 0.5 * (precision @ d.misfit).item() - 0.5 * num_data - d_all_weights
         # An outputscale c times as large with weights a c-th leaves the mean alone: it multiplies the variances of f by
         # c, and divides the squared norm of the mean by c.
-        d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm.item() - (precision @ d.f_var).item())
-        for parameter, gradient in (
+        d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm - (precision @ d.f_var).item())
+        return fit_minus_kl + log_normaliser, (
             (self.log_lengthscale, d_log_lengthscale),
             (self.log_outputscale, d_log_outputscale),
             (self.log_noise, d_log_noise * above_floor / noise),
             (self.X_c, d_X_c),
             (self.y_c, d.y_c[:, 0]),
             (self.log_beta, d.log_w),
-        ):
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.grad.add_(gradient, alpha=factor)
-        return factor * (fit_minus_kl.item() + log_normaliser)
+        )
 
 
 def direct_elbo(model: CVGP) -> DirectElbo | None:

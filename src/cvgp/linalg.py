@@ -149,15 +149,15 @@ def inverse_lower(L: Tensor) -> Tensor:
     return inverse
 
 
-def inverse_from_factor(L: Tensor) -> Tensor:
-    """(L L^T)^-1 from a lower triangular L.
+def inverse_from_factor(L: Tensor, L_inv: Tensor | None = None) -> Tensor:
+    """(L L^T)^-1 from a lower triangular L, and its inverse where that is there.
 
     LAPACK's own routine takes fewer operations, but not less time before its blocks are large (measured: twice as
     long at 200, three quarters at 500, half at 1000).
     """
-    if L.shape[-1] >= INVERSE_BY_LAPACK:
+    if L_inv is None and L.shape[-1] >= INVERSE_BY_LAPACK:
         return torch.cholesky_inverse(L).mT  # which LAPACK stores by columns, and the rest of the algebra by rows
-    L_inv = inverse_lower(L)
+    L_inv = inverse_lower(L) if L_inv is None else L_inv
     return L_inv.mT @ L_inv
 
 

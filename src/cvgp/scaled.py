@@ -55,16 +55,17 @@ class ScaledGP:
 
     def mean(self, x: Array) -> Array:
         """Posterior mean [n, T]."""
-        with torch.no_grad(), reused_memory():
-            parts = [_columns(self.process(chunk).mean) for chunk in self._chunks(x)]
+        process = self.process  # made outside: it may serve autograd later
+        with torch.inference_mode(), reused_memory():
+            parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
         """Posterior mean [n, T] and variance of f [n, T]."""
-        means, variances = [], []
-        with torch.no_grad(), reused_memory():
+        process, means, variances = self.process, [], []
+        with torch.inference_mode(), reused_memory():
             for chunk in self._chunks(x):
-                prediction = self.process(chunk)
+                prediction = process(chunk)
                 means.append(_columns(prediction.mean))
                 variances.append(_columns(prediction.variance))
         mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
@@ -75,7 +76,7 @@ class ScaledGP:
         with torch.no_grad():
             return self._checked(self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy())
 
-    @property
+    @cached_property
     def noise_variance(self) -> Array:
         """Learned noise variance [T]."""
         return self.model.noise.item() * self.scaling.y_scale**2

@@ -219,7 +219,7 @@ def _root(r2: Tensor) -> Tensor:
 
 
 def _rbf(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    K = torch.sub(log_scale, r2.clamp_min_(0.0), alpha=0.5).exp_()
+    K = torch.sub(log_scale, r2.clamp_min_(0.0), alpha=0.5, out=r2).exp_()
     return K, K
 
 

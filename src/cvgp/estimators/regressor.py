@@ -390,7 +390,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def noise_variance_(self) -> Any:
         """Learned noise variance in the units of y squared."""
         variance = self.gp_.noise_variance
-        return float(variance[0]) if self._single_output else variance
+        return float(variance[0]) if self._single_output else variance.copy()
 
     @property
     def lengthscales_(self) -> Array | None:
