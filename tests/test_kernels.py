@@ -24,6 +24,7 @@ from cvgp.kernels import (
     kernel_matrices,
     make_kernel,
     parameters_as,
+    scale_kernel,
     square_matrix,
     stationary_form,
 )
@@ -274,3 +275,13 @@ def test_a_constraint_with_bounds_works_in_another_precision() -> None:
     torch.testing.assert_close(
         cross_matrix(kernel, X_c, x), nn.Module.double(kernel)(X_c, x).to_dense(), rtol=1e-6, atol=1e-6
     )
+
+
+def test_a_scale_kernel_is_that_of_gpytorch() -> None:
+    ours, theirs = scale_kernel(RBFKernel(ard_num_dims=2)), ScaleKernel(RBFKernel(ard_num_dims=2))
+    assert type(ours) is ScaleKernel
+    assert vars(ours).keys() == vars(theirs).keys()
+    assert ours.batch_shape == theirs.batch_shape == torch.Size()
+    assert {n: p.shape for n, p in ours.named_parameters()} == {n: p.shape for n, p in theirs.named_parameters()}
+    x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ours(x).to_dense(), theirs(x).to_dense())

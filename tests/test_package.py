@@ -2,6 +2,7 @@ import importlib.metadata
 import importlib.resources
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,20 @@ def test_an_unknown_attribute_is_an_attribute_error() -> None:
 
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import sys, cvgp; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_fit_a_file_and_a_prediction_do_without_sympy(tmp_path: Path) -> None:
+    # torch loads it, for longer than a small fit takes, where it is asked to compare shapes
+    code = f"""
+import sys, numpy as np, cvgp
+x = np.random.default_rng(0).standard_normal((60, 2))
+for settings in ({{}}, {{"n_coreset": 10, "solver": "lbfgs"}}, {{"n_coreset": 10, "solver": "adam"}}):
+    model = cvgp.CVGPRegressor(max_iter=3, **settings).fit(x, x[:, 0])
+    model.save({str(tmp_path / "model.cvgp")!r})
+    cvgp.load({str(tmp_path / "model.cvgp")!r}).predict(x, return_std=True)
+sys.exit("sympy" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -18,6 +18,7 @@ from cvgp import bounds
 from cvgp.data.source import Batch
 from cvgp.group import ALONE, Group, sum_of
 from cvgp.kernels import cross_matrix, diagonal
+from cvgp.linalg import backward_from
 from cvgp.model import CVGP
 from cvgp.process import prior_mean
 
@@ -81,7 +82,7 @@ class _ChunkGraph:
         gradients = [*gradient, torch.full_like(gain, self.residual.shape[1])]
         live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
         if live:
-            torch.autograd.backward([o for o, _ in live], [g for _, g in live])
+            backward_from([o for o, _ in live], [g for _, g in live])
         return gain, Psi
 
 
@@ -149,7 +150,7 @@ class CollapsedObjective:
                     total_Psi += Psi
             if self.tight:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
-            torch.autograd.backward(K_cc, d_K_cc)
+            backward_from([K_cc], [d_K_cc])
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
 
         value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])

@@ -5,6 +5,7 @@ ScaleKernel) take the fused path of :mod:`cvgp.stationary`; the others are evalu
 """
 
 from functools import reduce
+from typing import Any
 
 import torch
 from gpytorch.constraints import Positive
@@ -35,6 +36,7 @@ __all__ = [
     "kernel_matrices",
     "make_kernel",
     "parameters_as",
+    "scale_kernel",
     "square_matrix",
     "stationary_form",
 ]
@@ -68,7 +70,22 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     else:
         smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]
         base = MaternKernel(nu=smoothness, lengthscale_constraint=log_positive(), **shared)
-    return ScaleKernel(base, outputscale_constraint=log_positive()).double()
+    return scale_kernel(base, outputscale_constraint=log_positive()).double()
+
+
+class _WithoutBatch(ScaleKernel):  # type: ignore[misc]
+    batch_shape = torch.Size()
+
+
+def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
+    """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
+
+    It is made without asking for its batch shape: the first call of `torch.broadcast_shapes` loads SymPy, which takes
+    as long as a fit of a few hundred rows.
+    """
+    kernel = _WithoutBatch(base, **arguments)
+    kernel.__class__ = ScaleKernel
+    return kernel
 
 
 def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
@@ -76,7 +93,7 @@ def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
     base, outputscale = kernel, None
     if type(kernel) is ScaleKernel and kernel.active_dims is None:
         base, outputscale = kernel.base_kernel, kernel.outputscale
-    if base.active_dims is not None or len(kernel.batch_shape) > 0:
+    if base.active_dims is not None or (outputscale is not None and outputscale.ndim > 0):
         return None
     if type(base) is RBFKernel:
         family = FAMILIES["rbf"]
@@ -86,7 +103,10 @@ def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
         family = FAMILIES["rq"]
     else:
         return None
-    lengthscale = base.lengthscale.reshape(-1)
+    lengthscale = base.lengthscale
+    if lengthscale.ndim > 2:
+        return None  # a batch of kernels
+    lengthscale = lengthscale.reshape(-1)
     if len(lengthscale) not in (1, num_dims):
         raise InvalidInputError(
             f"{type(base).__name__} has {len(lengthscale)} lengthscales for inputs of {num_dims} dimensions; "

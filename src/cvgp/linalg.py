@@ -6,11 +6,11 @@ a :class:`~cvgp.errors.JitterWarning`, and the end of the ladder is a :class:`~c
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from itertools import pairwise
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -22,6 +22,7 @@ __all__ = [
     "JITTER_LADDER",
     "add_jitter",
     "as_square",
+    "backward_from",
     "first_derivative_only",
     "inverse_from_factor",
     "inverse_lower",
@@ -79,6 +80,28 @@ def first_derivative_only(backward: Callable[P, R]) -> Callable[P, R]:
         return backward(*args, **kwargs)
 
     return wrapped
+
+
+class _WithGradients(torch.autograd.Function):
+    """Zero, as a function of some tensors that has the gradients that it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors[count:])
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.saved_tensors, *(None for _ in ctx.saved_tensors)
+
+
+def backward_from(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Add what tensors with known gradients hand on to the `grad` of the parameters that they depend on.
+
+    As `torch.autograd.backward` does; but that loads SymPy to compare the shapes, which takes longer than a small fit.
+    """
+    value: Tensor = _WithGradients.apply(len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value)
 
 
 def symmetrise(A: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from cvgp.data.untrusted import Arrays, Members
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.io.constraints import pack_constraint, unpack_constraint
+from cvgp.kernels import scale_kernel
 
 __all__ = ["pack_part", "unpack_part"]
 
@@ -140,7 +141,7 @@ def unpack_part(members: Members, arrays: Arrays, prefix: str, kind: Any, depth:
     if form.cls is LinearMean:
         arguments["input_size"] = 1  # until its weights take their place
     with torch.random.fork_rng(devices=()):  # some classes draw what is replaced below
-        part = form.cls(*kernels, **arguments)
+        part = (scale_kernel if form.cls is ScaleKernel else form.cls)(*kernels, **arguments)
     parameters = members.members("parameters")
     for name, shape in form.parameters.items():
         sizes = tuple((ard or 1) if size == "ard" else size for size in shape)
