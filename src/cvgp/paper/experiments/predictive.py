@@ -139,20 +139,32 @@ def _few_against_many(found: list[Cell]) -> str:
     return markdown_table(header, rows, num_text=1)
 
 
+SIDE_BY_SIDE = (
+    ("SVGP (KL per batch)", ("SVGP (KL per batch)", "SVGP")),
+    ("PPGPR", ("PPGPR",)),
+    ("CVGP", ("CVGP",)),
+    ("SparseGP", ("SparseGP",)),
+    ("ExactGP", ("ExactGP",)),
+)
+"""A system of the paper's figure, and those here that stand beside it."""
+
+
 def _against_paper(found: list[Cell]) -> str:
     shown = [d for d in PAPER_RMSE if any(cell.dataset == d for cell in found)]
     if not shown:
         return "None of these sets is in the paper's figure."
-    systems = dict.fromkeys(system for d in shown for system in PAPER_RMSE[d])
-    header = ["system", *(f"{d}: paper / here" for d in shown)]
+    header = ["set", "M"]
+    for theirs, ours in SIDE_BY_SIDE:
+        header += [f"{theirs.split(' (')[0]}: paper", *(f"{name}: here" for name in ours)]
     rows = []
-    for method, size in systems:
-        name = method if size is None else f"{method} ({size})"
-        pairs = [
-            f"{number(PAPER_RMSE[d].get((method, size)))} / {number(_mean_of(found, d, method, size, 'rmse'))}"
-            for d in shown
-        ]
-        rows.append([name, *pairs])
+    for dataset in shown:
+        for size in sorted({m for _, m in PAPER_RMSE[dataset] if m is not None}):
+            values = []
+            for theirs, ours in SIDE_BY_SIDE:
+                m = None if theirs == "ExactGP" else size
+                here = [_mean_of(found, dataset, name, m, "rmse") for name in ours]
+                values += [PAPER_RMSE[dataset].get((theirs, m)), *here]
+            rows.append([dataset, str(size), *(number(value) for value in values)])
     return markdown_table(header, rows, num_text=1)
 
 
