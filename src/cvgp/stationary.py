@@ -82,7 +82,7 @@ class Placed(NamedTuple):
     scale: Tensor  # [D]
     points: Tensor  # [M, D], centred
     scaled: Tensor  # [M, D]
-    norms: Tensor  # [M, 1], squared, of the scaled points
+    lifted: Tensor  # [M, D + 2], (-2 scaled, 1, squared norms): squared distances are products with (scaled, norms, 1)
     log_scale: Tensor  # []
     shape: Tensor  # []
 
@@ -101,21 +101,21 @@ def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)
     points = (X_c - shift).to(dtype)
     scaled = points * scale
-    norms = scaled.square().sum(1, keepdim=True)
+    lifted = torch.cat([-2.0 * scaled, scaled.new_ones(len(scaled), 1), scaled.square().sum(1, keepdim=True)], 1)
     log_scale, shape = kernel.outputscale.log(), kernel.shape.to(dtype)
-    return Placed(kernel.family, shift.to(dtype), scale, points, scaled, norms, log_scale, shape)
+    return Placed(kernel.family, shift.to(dtype), scale, points, scaled, lifted, log_scale, shape)
 
 
 def covariance_at(placed: Placed, x: Tensor | None) -> Covariance:
     """K_cx [M, B], with x in the precision of the placed points; or without x K_cc [M, M]."""
     if x is None:
-        data = None
-        r2 = (placed.norms + placed.norms.mT).addmm_(placed.scaled, placed.scaled.mT, alpha=-2.0)  # [M, M]
+        data, norms = None, placed.lifted[:, -1:]
+        r2 = (norms + norms.mT).addmm_(placed.scaled, placed.scaled.mT, alpha=-2.0)  # [M, M], symmetric to the bit
         r2.fill_diagonal_(0.0)
     else:
         data = x - placed.shift
         scaled = data * placed.scale
-        r2 = (placed.norms + scaled.square().sum(1)).addmm_(placed.scaled, scaled.mT, alpha=-2.0)  # [M, B]
+        r2 = placed.lifted @ torch.cat([scaled, scaled.square().sum(1, keepdim=True), x.new_ones(len(x), 1)], 1).mT
     kept = None if placed.family.shape_slope is None else r2.clamp_min(0.0)
     K, slope = placed.family.evaluate(r2, placed.log_scale, placed.shape)
     return Covariance(K, slope, placed.points, data, kept)
