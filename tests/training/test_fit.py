@@ -227,6 +227,15 @@ def test_stop_in_the_first_phase_ends_the_fit() -> None:
 
 
 @pytest.mark.usefixtures("short_phases")
+def test_passes_go_on_while_a_time_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "LONGEST_POLISH", 40)
+    source, settings = make_source(), Settings(bound="elbo", tol=0.0)
+    short, long = (fit_model(make_model(source), source, settings, Watch(limit)) for limit in (None, 600.0))
+    assert short.result.num_iter <= 60 + 25 < long.result.num_iter <= 60 + 40
+    assert long.bound > short.bound
+
+
+@pytest.mark.usefixtures("short_phases")
 def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "ADAM_STEPS", 20_000)
     source, watch = make_source(), Watch(max_time=1.0)

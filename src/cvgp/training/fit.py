@@ -29,6 +29,8 @@ LBFGS_EVALUATIONS = 200
 POLISH_EVALUATIONS = 150
 POLISH_SECONDS = 30.0
 """The most that L-BFGS may take after Adam, on the machine of the cost model."""
+LONGEST_POLISH = 1500
+"""Evaluations of L-BFGS after Adam where a time limit says when to stop."""
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
@@ -146,7 +148,9 @@ def _solve(
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
     if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
         return "adam", result
+    # Without a limit it stops where most of the gain is made; with one, where nothing more is gained or time is up.
+    evaluations = plan.polish if watch.max_time is None else LONGEST_POLISH
     polished = fit_lbfgs(
-        model, source, watch, checkpoint, max_evaluations=plan.polish, tight=plan.polish_tight, tol=settings.tol
+        model, source, watch, checkpoint, max_evaluations=evaluations, tight=plan.polish_tight, tol=settings.tol
     )
     return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)
