@@ -8,9 +8,9 @@ from cvgp.optim.result import Status
 from cvgp.training import fit
 from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
 from cvgp.training.fit import (
+    FEWEST_POLISH_EVALUATIONS,
     LBFGS_EVALUATIONS,
     LBFGS_ROWS,
-    LEAST_POLISH,
     PAPER_BATCH,
     PAPER_EPOCHS,
     POLISH_EVALUATIONS,
@@ -156,7 +156,7 @@ def test_lbfgs_follows_adam_while_its_passes_are_affordable() -> None:
 @pytest.mark.parametrize("rows", [10_000, 40_000, 120_000, 200_000])
 def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
     passes = polish_evaluations(rows, 200)
-    assert passes == 0 or LEAST_POLISH <= passes <= POLISH_EVALUATIONS
+    assert passes == 0 or FEWEST_POLISH_EVALUATIONS <= passes <= POLISH_EVALUATIONS
     assert passes * evaluation_seconds(rows, 200) <= POLISH_SECONDS
     assert polish_evaluations(2 * rows, 200) <= passes
 

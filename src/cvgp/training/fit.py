@@ -17,7 +17,7 @@ from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
 from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.mirror import mirrored
 from cvgp.training.settings import Settings
-from cvgp.training.solvers import LEAST_POLISH, Plan, fit_adam, fit_lbfgs
+from cvgp.training.solvers import Plan, fit_adam, fit_lbfgs
 from cvgp.training.watch import Watch
 
 __all__ = ["FitReport", "fit_model", "make_plan"]
@@ -26,7 +26,7 @@ LBFGS_ROWS = 3000
 """Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
 
 LBFGS_EVALUATIONS = 200
-POLISH_EVALUATIONS = 150
+FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 20, 150
 POLISH_SECONDS = 30.0
 """The most that L-BFGS may take after Adam, on the machine of the cost model."""
 LONGEST_POLISH = 1500
@@ -88,7 +88,7 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
 def polish_evaluations(num_rows: int, size: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
     affordable = int(POLISH_SECONDS / evaluation_seconds(num_rows, size))
-    return min(affordable, POLISH_EVALUATIONS) if affordable >= LEAST_POLISH else 0
+    return min(affordable, POLISH_EVALUATIONS) if affordable >= FEWEST_POLISH_EVALUATIONS else 0
 
 
 @reused_memory()

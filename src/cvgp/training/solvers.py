@@ -32,8 +32,8 @@ STEPS_BETWEEN_CHECKS = 50
 """Early stopping looks at the validation rows after each epoch of at least this many steps."""
 
 
-LEAST_POLISH = 20
-"""Fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
+LEAST_POLISH = 6
+"""With time for fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
 STEPS_TO_TIME = 20
 EPOCHS_OF_AN_EVALUATION = 2.0
 """What an evaluation on all rows, in float64 and with the tighter bound, takes: as long as two epochs of Adam."""
