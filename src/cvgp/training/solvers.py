@@ -32,7 +32,7 @@ STEPS_BETWEEN_CHECKS = 50
 """Early stopping looks at the validation rows after each epoch of at least this many steps."""
 
 
-LEAST_POLISH = 6
+LEAST_POLISH = 8
 """With time for fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
 STEPS_TO_TIME = 20
 EPOCHS_OF_AN_EVALUATION = 2.0
