@@ -19,8 +19,8 @@ from cvgp.posterior import Factor
 
 __all__ = ["BestCoreset", "FullOptimum", "best_coreset", "full_matrix_optimum"]
 
-WEIGHT_SPAN = 1e12
-"""How many times smaller or larger than the largest starting weight a weight may become."""
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-8, 1e12
+"""What a weight may become, in units of the largest starting weight."""
 
 
 class BestCoreset(NamedTuple):
@@ -38,14 +38,14 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor, *, max_i
     bound is flat at small weights, where L-BFGS stays although a larger weight would be worth nats; over this it is
     not, and a single weight enters the bound only through w c.
 
-    Weights stay within :data:`WEIGHT_SPAN` of the largest start: as w falls to zero its y_c* = (K + 1/w) alpha grows
-    without limit, while the bound no longer changes.
+    As w falls to zero its y_c* = (K + 1/w) alpha grows without limit, while the bound no longer changes. So a weight
+    has a floor: at 1e-12 of the largest, a y_c of 1e12 cost the bound its fourth digit when it was evaluated again.
     """
     K_cc, w_start = as_square(K_cc.detach()), w_start.detach().to(torch.float64)
     if not bool(((w_start >= 0) & torch.isfinite(w_start)).all()) or not bool((w_start > 0).any()):
         raise InvalidInputError("Starting weights must be finite and not negative, and one at least positive.")
     L_inv = whitener(K_cc)
-    lowest, highest = w_start.max() / WEIGHT_SPAN, w_start.max() * WEIGHT_SPAN
+    lowest, highest = w_start.max() * SMALLEST_WEIGHT, w_start.max() * LARGEST_WEIGHT
     w_start = w_start.clamp_min(lowest)
     c = _variance_given_other_sites(solve(K_cc, w_start, statistics, L_inv).factor)  # [M]
 
