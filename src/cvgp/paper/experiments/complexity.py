@@ -134,6 +134,9 @@ def _figures(results: Results) -> Mapping[str, Figure]:
                 ax.plot([r.task[varied] for r in found], values, label=method, **line_style(method))
             what = f"M, at N = {fixed_rows}" if varied == "size" else f"N, at M = {fixed_size}"
             ax.set(xscale="log", yscale="log", xlabel=what, ylabel=title)
+            places = sizes if varied == "size" else all_rows
+            ax.set_xticks(places, labels=[str(place) for place in places])
+            ax.set_xticks([], minor=True)
             ax.grid(alpha=0.3, which="both")
     shared_legend(figure, list(axes.flat))
     return {"complexity": figure}
