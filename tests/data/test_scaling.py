@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cvgp.data import scaling
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling, pool_scalings
 
 rng = np.random.default_rng(3)
@@ -91,3 +92,14 @@ def test_scalings_of_parts_pool_to_that_of_the_whole(size: float) -> None:
     pooled, whole = pool_scalings(scalings, np.array([12.0, 8.0, 10.0])), learn_scaling(size * X, size * Y)
     for found, expected in zip(pooled, whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_by_parts_are_those_of_the_whole(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x, y = 1e6 + rng.standard_normal((50, 3)), rng.standard_normal((50, 1))
+    weight = rng.uniform(0.0, 2.0, 50) if weighted else None
+    whole = learn_scaling(x, y, weight)
+    monkeypatch.setattr(scaling, "PART_ROWS", 7)
+    for mine, theirs in zip(learn_scaling(x, y, weight), whole, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)

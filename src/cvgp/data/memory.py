@@ -45,7 +45,8 @@ class MemorySource(Undivided):
     @property
     def largest_value(self) -> float:
         """The largest magnitude of any input or output."""
-        return max(values.abs().max().item() for values in (self.data.x, self.data.y))
+        ends = [end for values in (self.data.x, self.data.y) for end in values.aminmax()]
+        return max(abs(end.item()) for end in ends)
 
     def harmonic_noise(self, learned: float) -> float:
         """The harmonic mean of the learned noise variance plus each row's own."""

@@ -1,6 +1,6 @@
 """Standardisation of inputs and outputs, from the training data, once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 __all__ = ["Scaling", "learn_scaling", "no_scaling", "pool_scalings"]
 
 Array = NDArray[np.float64]
+
+PART_ROWS = 1 << 17
 
 
 class Scaling(NamedTuple):
@@ -21,7 +23,9 @@ class Scaling(NamedTuple):
 
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
-        return (x - self.x_mean) / self.x_scale
+        scaled = x - self.x_mean
+        scaled /= self.x_scale  # in place: x may be most of the memory that there is
+        return scaled
 
     def unscale_x(self, x: Array) -> Array:
         """Inputs in the user's units."""
@@ -63,11 +67,25 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
 
 def _moments(values: Array, weight: Array | None) -> tuple[Array, Array]:
     # Divided by the largest magnitude first, so that squares of 1e200 or 1e-200 neither overflow nor vanish.
-    magnitude = np.maximum(np.abs(values).max(axis=0), np.finfo(np.float64).tiny)
-    unit = values / magnitude
-    mean = np.average(unit, axis=0, weights=weight)
-    deviation = np.sqrt(np.average((unit - mean) ** 2, axis=0, weights=weight))
+    largest = np.max([np.abs(part).max(axis=0) for part, _ in _parts(values, weight)], axis=0)
+    magnitude = np.maximum(largest, np.finfo(np.float64).tiny)
+    total = len(values) if weight is None else weight.sum()
+    mean = sum(_sum(part / magnitude, w) for part, w in _parts(values, weight)) / total
+    square = sum(_sum((part / magnitude - mean) ** 2, w) for part, w in _parts(values, weight)) / total
+    deviation = np.sqrt(square)
     # A column whose spread is rounding noise of its size is constant; it stays as it is.
     constant = deviation <= 1e-12 * np.abs(mean)
     scale = np.where(constant | (deviation == 0.0), 1.0 / magnitude, deviation)
     return mean * magnitude, scale * magnitude
+
+
+def _parts(values: Array, weight: Array | None) -> Iterator[tuple[Array, Array | None]]:
+    """The rows a part at a time: what is computed of large data takes no memory of their size."""
+    for begin in range(0, len(values), PART_ROWS):
+        part = slice(begin, begin + PART_ROWS)
+        yield values[part], None if weight is None else weight[part]
+
+
+def _sum(rows: Array, weight: Array | None) -> Array:
+    total: Array = (rows if weight is None else rows * weight[:, None]).sum(axis=0)
+    return total
