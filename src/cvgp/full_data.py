@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from cvgp import bounds
+from cvgp.autograd import backward_from
 from cvgp.data.source import Batch
 from cvgp.group import ALONE, Group, sum_of
 from cvgp.kernels import cross_matrix, diagonal
-from cvgp.linalg import backward_from
 from cvgp.model import CVGP
 from cvgp.process import prior_mean
 

@@ -6,24 +6,21 @@ a :class:`~cvgp.errors.JitterWarning`, and the end of the ladder is a :class:`~c
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from itertools import pairwise
-from typing import Any, ParamSpec, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cvgp.errors import FactorisationError, InvalidInputError, JitterWarning
+from cvgp.errors import FactorisationError, JitterWarning
 
 __all__ = [
     "JITTER_LADDER",
     "add_jitter",
     "as_square",
-    "backward_from",
-    "first_derivative_only",
     "inverse_from_factor",
     "inverse_lower",
     "plus_identity",
@@ -61,47 +58,6 @@ def single_threaded_blas() -> Iterator[None]:
     """
     with _blas_controller().limit(limits=1):
         yield
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def first_derivative_only(backward: Callable[P, R]) -> Callable[P, R]:
-    """Make an analytic backward refuse to be differentiated itself; autograd would return a wrong Hessian silently."""
-
-    @wraps(backward)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.is_grad_enabled():
-            raise InvalidInputError(
-                "Bounds and fused kernels have first derivatives only: call backward without create_graph=True, "
-                "and take second derivatives by differences of gradients."
-            )
-        return backward(*args, **kwargs)
-
-    return wrapped
-
-
-class _WithGradients(torch.autograd.Function):
-    """Zero, as a function of some tensors that has the gradients that it is given."""
-
-    @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*tensors[count:])
-        return tensors[0].new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.saved_tensors, *(None for _ in ctx.saved_tensors)
-
-
-def backward_from(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Add what tensors with known gradients hand on to the `grad` of the parameters that they depend on.
-
-    As `torch.autograd.backward` does; but that loads SymPy to compare the shapes, which takes longer than a small fit.
-    """
-    value: Tensor = _WithGradients.apply(len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
-    torch.autograd.backward(value)
 
 
 def symmetrise(A: Tensor) -> Tensor:
@@ -172,15 +128,15 @@ def inverse_lower(L: Tensor) -> Tensor:
     return inverse
 
 
-def inverse_from_factor(L: Tensor, L_inv: Tensor | None = None) -> Tensor:
-    """(L L^T)^-1 from a lower triangular L, and its inverse where that is there.
+def inverse_from_factor(L: Tensor) -> Tensor:
+    """(L L^T)^-1 from a lower triangular L.
 
     LAPACK's own routine takes fewer operations, but not less time before its blocks are large (measured: twice as
     long at 200, three quarters at 500, half at 1000).
     """
-    if L_inv is None and L.shape[-1] >= INVERSE_BY_LAPACK:
+    if L.shape[-1] >= INVERSE_BY_LAPACK:
         return torch.cholesky_inverse(L).mT  # which LAPACK stores by columns, and the rest of the algebra by rows
-    L_inv = inverse_lower(L) if L_inv is None else L_inv
+    L_inv = inverse_lower(L)
     return L_inv.mT @ L_inv
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.linalg import first_derivative_only, symmetrise
+from cvgp.autograd import first_derivative_only
+from cvgp.linalg import symmetrise
 
 __all__ = [
     "FAMILIES",

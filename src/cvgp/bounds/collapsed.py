@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cvgp.autograd import first_derivative_only
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.weighting import site_precision, weigh
 from cvgp.errors import InvalidInputError
-from cvgp.linalg import as_square, first_derivative_only, inverse_lower, safe_cholesky, symmetric_product
+from cvgp.linalg import as_square, inverse_lower, safe_cholesky, symmetric_product
 from cvgp.posterior import Factor, factorise
 
 __all__ = [

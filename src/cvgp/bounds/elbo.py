@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cvgp.autograd import first_derivative_only
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.weighting import site_precision, weigh
 from cvgp.errors import InvalidInputError
 from cvgp.linalg import (
     as_square,
-    first_derivative_only,
     inverse_from_factor,
     inverse_lower,
     plus_identity,
@@ -102,7 +102,7 @@ def elbo_with_gradient(
     L_B = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
     precise = dtype == torch.float64 or (w * K_cc.diagonal()).max().item() <= SHORTCUT_LIMIT
     L_B_inv = None if precise else inverse_lower(L_B)
-    P = inverse_from_factor(L_B, L_B_inv)  # [M, M], B^-1
+    P = inverse_from_factor(L_B) if L_B_inv is None else L_B_inv.mT @ L_B_inv  # [M, M], B^-1
     RP = P * column
     A = RP * root_w  # [M, M], (K_cc + 1/w)^-1
     R_y = column * y_c

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cvgp.autograd import first_derivative_only
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.weighting import weigh
-from cvgp.linalg import as_square, first_derivative_only, inverse_from_factor, plus_identity, safe_cholesky
+from cvgp.linalg import as_square, inverse_from_factor, plus_identity, safe_cholesky
 
 __all__ = ["log_marginal"]
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cvgp.autograd import first_derivative_only
 from cvgp.bounds.checks import check_batch
 from cvgp.bounds.collapsed import DataGradient, FullSolution, whitener
 from cvgp.bounds.weighting import weigh
-from cvgp.linalg import first_derivative_only, symmetric_product
+from cvgp.linalg import symmetric_product
 
 __all__ = ["TightPart", "tight_data_gradient", "tightening"]
 
