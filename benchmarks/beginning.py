@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cvgp import CVGP
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling
 from cvgp.estimators.inputs import TrainingData, canonical
-from cvgp.initialise import InitName
-from cvgp.training.begin import begin_model, starting_kernel
-from cvgp.training.watch import Watch
+from cvgp.training.initialise import InitName
+from cvgp.training.monitor import Watch
+from cvgp.training.start import begin_model, starting_kernel
 
 __all__ = ["Beginning", "BetaTransform", "begin"]
 

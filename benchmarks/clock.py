@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-from cvgp.training import watch
+from cvgp.training import monitor as watch
 
 __all__ = ["processor_time"]
 

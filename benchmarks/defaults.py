@@ -13,10 +13,10 @@ from benchmarks.runner import Task
 from benchmarks.scores import Fit, Metrics, measure
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
-from cvgp.initialise import InitName
-from cvgp.training.begin import DEFAULT_KERNEL
 from cvgp.training.fit import make_plan
+from cvgp.training.initialise import InitName
 from cvgp.training.settings import Settings
+from cvgp.training.start import DEFAULT_KERNEL
 
 __all__ = ["FACTORS", "Choice", "Config", "Plan", "choices", "tasks"]
 

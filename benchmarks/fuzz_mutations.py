@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from cvgp.data.tensorfile import CHECKSUM, METADATA_KEY, _checksum
+from cvgp.files.tensors import CHECKSUM, METADATA_KEY, _checksum
 
 __all__ = ["damage", "forge_arrays", "forge_header", "forge_json", "forge_text", "tensor_file"]
 

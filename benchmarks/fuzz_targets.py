@@ -22,13 +22,13 @@ from cvgp.cli import app
 from cvgp.cli.baselines import Baselines
 from cvgp.cli.summary import as_text, summarise
 from cvgp.data.schema import Schema
-from cvgp.data.tables import read_table, write_table
-from cvgp.data.tensorfile import read_tensors
+from cvgp.data.tables.whole import read_table, write_table
 from cvgp.errors import CVGPError
+from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
 from cvgp.plots.columns import stored_schema
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint
-from cvgp.training.watch import Watch
+from cvgp.training.monitor import Watch
 
 __all__ = ["TARGETS", "Corpus"]
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from benchmarks.beginning import BetaTransform, begin
 from cvgp import CVGPRegressor
-from cvgp.initialise import InitName
-from cvgp.scaled import ScaledGP
+from cvgp.estimators.units import ScaledGP
 from cvgp.training.fit import fit_model
+from cvgp.training.initialise import InitName
+from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
-from cvgp.training.watch import Watch
 
 __all__ = ["FittedEstimator", "FittedGP", "estimator", "with_beta_transform"]
 

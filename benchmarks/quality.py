@@ -10,9 +10,9 @@ from benchmarks.peers.svgp import BATCH_SIZE, LEARNING_RATES, svgp
 from benchmarks.runner import Task
 from benchmarks.scores import Fit, Metrics, measure
 from benchmarks.store import Store, Value
-from cvgp.training.begin import DEFAULT_KERNEL
 from cvgp.training.fit import make_plan
 from cvgp.training.settings import Settings
+from cvgp.training.start import DEFAULT_KERNEL
 
 __all__ = ["PAPER_RMSE", "TARGET_COVERAGE", "TARGET_RMSE", "Method", "Plan", "task", "tasks", "tuned_peer"]
 

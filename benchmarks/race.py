@@ -18,7 +18,7 @@ from benchmarks.runner import Task
 from benchmarks.scores import Outcome
 from benchmarks.store import Value
 from benchmarks.workers import fit_in_worker
-from cvgp.training.watch import Watch
+from cvgp.training.monitor import Watch
 
 __all__ = ["BUDGETS", "Contestant", "Plan", "full", "peers", "quick", "task", "tasks"]
 

@@ -31,7 +31,7 @@ def cluster() -> Iterator[None]:
     """A Ray cluster on this machine."""
     import ray
 
-    from cvgp.training.ray import connect
+    from cvgp.adapters.ray import connect
 
     os.environ.setdefault("RAY_worker_niceness", "0")  # or the workers wait for whatever else the machine does
     connect("local")

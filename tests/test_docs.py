@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cvgp import CVGPRegressor, scaled
+from cvgp import CVGPRegressor
 from cvgp.data.columns import MAX_CATEGORIES
+from cvgp.estimators import units as scaled
 from cvgp.training import fit, size
-from cvgp.training.begin import DEFAULT_KERNEL
+from cvgp.training.start import DEFAULT_KERNEL
 
 DOCS = Path(__file__).parent.parent / "docs"
 REGRESSOR = (DOCS / "regressor.md").read_text(encoding="utf-8")

@@ -10,10 +10,13 @@ from typer.testing import CliRunner
 from benchmarks import streaming
 from benchmarks.environments import ROOT
 from cvgp.cli import app
-from cvgp.data import reservoir, rows, table, windows
-from cvgp.data.tables import read_table
+from cvgp.data.tables import blocks as rows
+from cvgp.data.tables import reservoir
+from cvgp.data.tables import shuffle as windows
+from cvgp.data.tables import training_table as table
+from cvgp.data.tables.whole import read_table
 from cvgp.paper.report import fill
-from tests.data.tables import frame, write_parts
+from tests.data.tables.tables import frame, write_parts
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Data beyond memory")[1].split("\n## ")[0]

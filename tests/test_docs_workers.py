@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 import cvgp
 from benchmarks.environments import ROOT
 from cvgp.cli import app
-from cvgp.data.tables import read_table
-from cvgp.training import distributed
-from tests.data.tables import frame, write_parts
-from tests.groups import RAY_WARNINGS, torchrun
+from cvgp.data.tables.whole import read_table
+from cvgp.parallel import process_group as distributed
+from tests.data.tables.tables import frame, write_parts
+from tests.parallel.groups import RAY_WARNINGS, torchrun
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 

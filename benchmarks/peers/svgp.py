@@ -18,10 +18,10 @@ from torch import Tensor
 
 from benchmarks.beginning import begin
 from benchmarks.peers.gpytorch_models import LEAST_START_NOISE, SVGP
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.adam import AdamState, minimise_adam, one_cycle
-from cvgp.training.watch import Watch
+from cvgp.training.monitor import Watch
 
 __all__ = ["LEARNING_RATES", "FittedSVGP", "svgp"]
 

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from cvgp import CVGP, Coreset
-from cvgp.data.memory import MemorySource
-from cvgp.data.shared import shared
-from cvgp.full_data import CHUNK_ROWS, CollapsedObjective
-from cvgp.group import Group
-from cvgp.kernels import make_kernel
-from cvgp.likelihoods import gaussian_likelihood
-from cvgp.training.distributed import process_group
+from cvgp.data.arrays import MemorySource
+from cvgp.data.split import shared
+from cvgp.gp.kernels import make_kernel
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.objectives.full_batch import CHUNK_ROWS, CollapsedObjective
+from cvgp.parallel.group import Group
+from cvgp.parallel.process_group import process_group
 from cvgp.training.fit import fit_model
+from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
-from cvgp.training.watch import Watch
 
 SUMS = (8, 8192, 65_536, 524_288, 2_097_152)
 """Bytes that are summed over the processes."""

@@ -13,10 +13,10 @@ import cvgp
 from benchmarks.peers.protocol import Job, resident_memory, run
 from cvgp import CVGPRegressor
 from cvgp.cli import app
-from cvgp.data import table as table_module
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.source import DataSource
-from cvgp.full_data import CHUNK_ROWS, statistics
+from cvgp.data.tables import training_table as table_module
+from cvgp.objectives.full_batch import CHUNK_ROWS, statistics
 
 WARM_UP = 50
 """Steps that are not counted."""

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
-    from cvgp.estimators.files import load
     from cvgp.estimators.merging import merge
     from cvgp.estimators.regressor import CVGPRegressor
-    from cvgp.model import CVGP
-    from cvgp.process import CoresetProcess
+    from cvgp.estimators.saving import load
+    from cvgp.gp.model import CVGP
+    from cvgp.gp.process import CoresetProcess
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "CVGP": "cvgp.model",
+    "CVGP": "cvgp.gp.model",
     "CVGPError": "cvgp.errors",
     "CVGPRegressor": "cvgp.estimators.regressor",
     "CVGPWarning": "cvgp.errors",
     "Coreset": "cvgp.coreset",
-    "CoresetProcess": "cvgp.process",
-    "load": "cvgp.estimators.files",
+    "CoresetProcess": "cvgp.gp.process",
+    "load": "cvgp.estimators.saving",
     "merge": "cvgp.estimators.merging",
 }
 

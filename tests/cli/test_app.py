@@ -7,8 +7,8 @@ import pytest
 import cvgp
 from cvgp.cli import options
 from cvgp.data.columns import Impute
-from cvgp.initialise import InitName
-from cvgp.kernels import KERNEL_NAMES
+from cvgp.gp.kernels import KERNEL_NAMES
+from cvgp.training.initialise import InitName
 from cvgp.training.settings import BoundName, SolverName
 from tests.cli.conftest import Run
 

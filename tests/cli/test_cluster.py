@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import Run, flat, make_table
-from tests.groups import RAY_WARNINGS
+from tests.parallel.groups import RAY_WARNINGS
 
 pytestmark = [pytest.mark.filterwarnings(ignored) for ignored in RAY_WARNINGS]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cvgp.data.tensorfile import read_tensors
+from cvgp.files.tensors import read_tensors
 from tests.cli.conftest import Run, flat, make_table
 
 # A shell without job control starts its background commands with SIGINT ignored, and children inherit that.

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cvgp.cli.files import load_model
-from cvgp.data import table as table_module
-from cvgp.data.tables import read_table
+from cvgp.cli.model_files import load_model
+from cvgp.data.tables import training_table as table_module
+from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, flat, make_table
-from tests.data.tables import damage, write, write_parts
+from tests.data.tables.tables import damage, write, write_parts
 
 QUICK = ("--coreset", 8, "--max-iter", 10, "--quiet")
 ROWS = 60

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 import cvgp
-from cvgp.cli.files import TABLE_ENDINGS, free_names
+from cvgp.cli.model_files import TABLE_ENDINGS, free_names
 from cvgp.data.schema import Schema
-from cvgp.data.tables import read_table
+from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, make_table
 
 COLUMNS = ["price_mean", "price_sd", "price_lower", "price_upper"]

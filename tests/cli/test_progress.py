@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from cvgp.cli.progress import Pace, ProgressLines, show_progress
-from cvgp.training.watch import FitEvent
+from cvgp.training.monitor import FitEvent
 
 
 def event(iteration: int, seconds: float, validation: float | None = None, phase: str = "adam") -> FitEvent:

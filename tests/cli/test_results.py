@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 import cvgp
-from cvgp.data.tables import read_table
+from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, make_table
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import cvgp
 from tests.cli.conftest import Run, make_table
-from tests.groups import torchrun, worker_pids
+from tests.parallel.groups import torchrun, worker_pids
 
 
 def finish(process: "subprocess.Popen[str]", seconds: float = 120.0) -> tuple[int, str, str]:

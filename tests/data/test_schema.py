@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cvgp.data.columns import Column
 from cvgp.data.schema import Schema
-from cvgp.data.tables import read_table, write_table
+from cvgp.data.tables.whole import read_table, write_table
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
 
 FRAME = pd.DataFrame(

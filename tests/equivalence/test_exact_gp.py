@@ -8,7 +8,7 @@ import torch
 
 from cvgp import CVGP, Coreset
 from tests import reference as ref
-from tests.bounds.problems import Problem, collapsed, elbo, make_problem, tight
+from tests.gp.bounds.problems import Problem, collapsed, elbo, make_problem, tight
 
 BOUNDS = {"elbo": elbo, "tight": tight, "collapsed": collapsed}
 

@@ -7,8 +7,9 @@ import torch
 from gpytorch.variational import CholeskyVariationalDistribution, UnwhitenedVariationalStrategy, VariationalStrategy
 from torch import Tensor
 
-from cvgp import CVGP, Coreset, posterior
-from cvgp.kernels import square_matrix
+from cvgp import CVGP, Coreset
+from cvgp.gp import posterior
+from cvgp.gp.kernels import square_matrix
 
 
 class SVGP(gpytorch.models.ApproximateGP):

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cvgp import bounds
-from cvgp.bounds.tight import _ExplainedVariance
-from tests.bounds.problems import (
+from cvgp.gp import bounds
+from cvgp.gp.bounds.tight import _ExplainedVariance
+from tests.equivalence import naive
+from tests.gp.bounds.problems import (
     POINT_NOISE,
     SAMPLE_WEIGHT,
     Problem,
@@ -20,7 +21,6 @@ from tests.bounds.problems import (
     make_problem,
     tensor,
 )
-from tests.equivalence import naive
 
 Bound = Callable[..., Tensor]
 

@@ -9,9 +9,9 @@ import torch
 from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, RBFKernel, RQKernel, ScaleKernel
 from torch import Tensor
 
-from cvgp import bounds
-from cvgp.kernels import kernel_matrices
-from cvgp.linalg import add_jitter
+from cvgp.gp import bounds
+from cvgp.gp.kernels import kernel_matrices
+from cvgp.gp.linalg import add_jitter
 from tests.equivalence import naive
 
 JITTER = 1e-5

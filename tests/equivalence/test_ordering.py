@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cvgp import bounds
+from cvgp.gp import sites
 from tests import reference as ref
-from tests.bounds.problems import Problem, collapsed, elbo, statistics, tensor, tight
+from tests.gp.bounds.problems import Problem, collapsed, elbo, statistics, tensor, tight
 
 KERNELS = [ref.rbf, ref.matern12, ref.matern32, ref.matern52, ref.rq]
 
@@ -56,11 +56,11 @@ def positive(p: Problem) -> Problem:
 
 
 def best_diagonal(p: Problem) -> float:
-    return bounds.best_coreset(tensor(p.K_cc), statistics(p), tensor(p.w)).value.item()
+    return sites.best_coreset(tensor(p.K_cc), statistics(p), tensor(p.w)).value.item()
 
 
 def full_matrix(p: Problem) -> float:
-    return bounds.full_matrix_optimum(tensor(p.K_cc), statistics(p)).value.item()
+    return sites.full_matrix_optimum(tensor(p.K_cc), statistics(p)).value.item()
 
 
 def assert_ordered(lower: float, upper: float) -> None:

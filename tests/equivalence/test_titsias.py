@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cvgp import bounds
+from cvgp.gp import sites
 from tests import reference as ref
-from tests.bounds.problems import LENGTHSCALE, POINT_NOISE, Problem, make_problem, statistics, tensor
+from tests.gp.bounds.problems import LENGTHSCALE, POINT_NOISE, Problem, make_problem, statistics, tensor
 
 PROBLEMS = {
     "one output": make_problem(),
@@ -14,8 +14,8 @@ PROBLEMS = {
 }
 
 
-def optimum(p: Problem) -> bounds.FullOptimum:
-    return bounds.full_matrix_optimum(tensor(p.K_cc), statistics(p))
+def optimum(p: Problem) -> sites.FullOptimum:
+    return sites.full_matrix_optimum(tensor(p.K_cc), statistics(p))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -84,5 +84,5 @@ def test_best_diagonal_is_the_full_matrix_where_that_is_diagonal() -> None:
     # Data at the pseudo-inputs, one noise for each: Sigma* is the diagonal of the noise.
     p = make_problem(N=4)
     same = Problem(p.K_cc, p.K_cc, p.K_cc, p.y, p.y, np.ones(4), p.noise)
-    diagonal = bounds.best_coreset(tensor(same.K_cc), statistics(same), tensor(np.array([0.1, 1.0, 10.0, 1.0])))
+    diagonal = sites.best_coreset(tensor(same.K_cc), statistics(same), tensor(np.array([0.1, 1.0, 10.0, 1.0])))
     np.testing.assert_allclose(1.0 / diagonal.w, np.diag(optimum(same).Sigma), rtol=1e-3)

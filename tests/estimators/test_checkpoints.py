@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from cvgp import CVGPRegressor
-from cvgp.data.tensorfile import read_tensors
 from cvgp.errors import CVGPError, InvalidInputError
-from cvgp.full_data import CollapsedObjective
+from cvgp.files.tensors import read_tensors
+from cvgp.objectives.full_batch import CollapsedObjective
 from cvgp.training import precision, solvers
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
-from cvgp.training.watch import FitEvent
+from cvgp.training.monitor import FitEvent
 
 rng = np.random.default_rng(6)
 X = rng.uniform(-3.0, 3.0, size=(40, 1))

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
-from cvgp.kernels import make_kernel
+from cvgp.gp.kernels import make_kernel
 from tests import reference
 
 rng = np.random.default_rng(3)

@@ -16,11 +16,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from cvgp import Coreset, CVGPRegressor, scaled
+from cvgp import Coreset, CVGPRegressor
 from cvgp.errors import InvalidInputError
-from cvgp.kernels import KERNEL_NAMES, evaluate
-from cvgp.training import size, watch
-from cvgp.training.watch import FitEvent
+from cvgp.estimators import units as scaled
+from cvgp.gp.kernels import KERNEL_NAMES, evaluate
+from cvgp.training import monitor as watch
+from cvgp.training import size
+from cvgp.training.monitor import FitEvent
 from tests import reference as ref
 
 N = 100

@@ -10,12 +10,12 @@ import pytest
 
 import cvgp
 from cvgp import CVGPRegressor
-from cvgp.data import table as table_module
-from cvgp.data import windows
+from cvgp.data.tables import shuffle as windows
+from cvgp.data.tables import training_table as table_module
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 from cvgp.training import checkpoint
-from cvgp.training.watch import FitEvent
-from tests.data.tables import damage, write, write_parts
+from cvgp.training.monitor import FitEvent
+from tests.data.tables.tables import damage, write, write_parts
 
 NUM_ROWS = 6000
 OPTIONS = {"n_coreset": 15, "random_state": 0, "max_iter": 150, "solver": "adam"}

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 from cvgp import CVGP
-from cvgp.data.memory import MemorySource
-from cvgp.initialise import initial_coreset
-from cvgp.kernels import make_kernel
-from cvgp.likelihoods import gaussian_likelihood
-from cvgp.training.watch import Callback, FitEvent
+from cvgp.data.arrays import MemorySource
+from cvgp.gp.kernels import make_kernel
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.training.initialise import initial_coreset
+from cvgp.training.monitor import Callback, FitEvent
 
 NUM_ROWS, SIZE = 100, 8
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from cvgp.data.tensorfile import read_tensors, write_tensors
 from cvgp.errors import FactorisationError, FileAccessError, FileFormatError, InvalidInputError
+from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint
-from cvgp.training.watch import FitEvent, Watch
+from cvgp.training.monitor import FitEvent, Watch
 
 SIZE = 3
 IDENTITY = fingerprint([torch.ones(2)], "a fit")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cvgp.full_data import full_bound
+from cvgp.objectives.full_batch import full_bound
 from cvgp.optim.result import Status
 from cvgp.training import fit
 from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
@@ -19,8 +19,8 @@ from cvgp.training.fit import (
     make_plan,
     polish_evaluations,
 )
+from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.settings import Settings
-from cvgp.training.watch import FitEvent, Watch
 from tests.training.problems import NUM_ROWS, SIZE, make_model, make_source, rmse
 
 MANY = 50 * LBFGS_ROWS

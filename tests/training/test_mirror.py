@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cvgp.errors import FileAccessError
-from cvgp.group import ALONE
+from cvgp.parallel.group import ALONE
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
 from cvgp.training.mirror import mirrored
-from tests.groups import ThreadGroup, run_in_threads
+from tests.parallel.groups import ThreadGroup, run_in_threads
 
 
 def test_the_first_process_has_the_folder_and_the_others_have_what_is_in_it(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel
 
-from cvgp.data.memory import MemorySource
-from cvgp.kernels import make_kernel
+from cvgp.data.arrays import MemorySource
+from cvgp.gp.kernels import make_kernel
 from cvgp.training import size as size_module
 from cvgp.training.size import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
 from tests import reference as ref

@@ -5,17 +5,17 @@ import pytest
 import torch
 
 from cvgp import CVGP
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.source import Batch
-from cvgp.direct import DirectElbo
 from cvgp.errors import CVGPWarning, DivergenceError
+from cvgp.objectives.minibatch import DirectElbo
 from cvgp.optim.result import Result, Status
 from cvgp.training import precision, solvers
 from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.fit import make_plan
+from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.settings import Settings
 from cvgp.training.solvers import fit_adam
-from cvgp.training.watch import FitEvent, Watch
 from tests.training.problems import NUM_ROWS, SIZE, collect, make_model, make_source, rmse
 
 

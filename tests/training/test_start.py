@@ -1,188 +1,122 @@
-from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import Kernel
-from gpytorch.means import ConstantMean, ZeroMean
+from gpytorch.kernels import LinearKernel, RBFKernel
+from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 
 from cvgp import CVGP, Coreset
-from cvgp.data.memory import MemorySource
-from cvgp.full_data import collapsed_value
-from cvgp.initialise import initial_coreset
-from cvgp.kernels import make_kernel
-from cvgp.likelihoods import gaussian_likelihood
-from cvgp.training import start as start_module
-from cvgp.training.fit import fit_model
-from cvgp.training.settings import Settings
-from cvgp.training.start import (
-    START_FACTORS,
-    Start,
-    raise_noise,
-    search_start,
-    site_noise_offset,
-    typical_lengthscale,
-)
-from cvgp.training.watch import Watch
-from tests.training.problems import make_model, make_source, rmse
+from cvgp.data.arrays import MemorySource
+from cvgp.data.split import SharedSource
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.training.monitor import Watch
+from cvgp.training.size import SMALLEST
+from cvgp.training.start import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean
+from cvgp.training.start_search import typical_lengthscale
+from tests.parallel.groups import ThreadGroup, run_in_threads
+from tests.training.problems import make_source
 
 
-def prior(dims: int, name: str = "rbf") -> Kernel:
-    kernel = make_kernel(name, dims)
-    kernel.base_kernel.lengthscale = typical_lengthscale(dims)
-    return kernel
+def begin(source: MemorySource, size: int | None = 7, seed: int = 0, **options: Any) -> CVGP:
+    kernel = starting_kernel("rbf", source.data.x.shape[1], ard=True)
+    return begin_model(source, kernel, ZeroMean(), np.random.default_rng(seed), Watch(), size=size, **options)
 
 
-def search(source: MemorySource, kernel: Kernel | None = None, watch: Watch | None = None, seed: int = 0) -> Start:
-    kernel = prior(source.data.x.shape[1]) if kernel is None else kernel
-    return search_start(kernel, ZeroMean(), source, np.random.default_rng(seed), watch or Watch())
+def test_kernel_by_name_begins_at_a_typical_lengthscale() -> None:
+    lengthscale = starting_kernel("rbf", 3, ard=True).base_kernel.lengthscale
+    torch.testing.assert_close(lengthscale.detach(), torch.full((1, 3), typical_lengthscale(3), dtype=torch.float64))
 
 
-def irrelevant_inputs(seed: int = 1) -> MemorySource:
-    """A wiggle in one of eight inputs: too long a lengthscale sees nothing of it, too short a one memorises."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(300, 8))
-    return MemorySource(torch.tensor(x), torch.tensor(np.sin(3.0 * x[:, 0]) + 0.05 * rng.normal(size=300)))
+def test_kernel_of_no_name_is_the_default() -> None:
+    named, unnamed = (starting_kernel(name, 2, ard=True) for name in (DEFAULT_KERNEL, None))
+    assert (type(named.base_kernel), named.base_kernel.nu) == (type(unnamed.base_kernel), unnamed.base_kernel.nu)
 
 
-@pytest.fixture(scope="module")
-def watched_search() -> tuple[Start, Watch]:
-    watch = Watch()
-    return search(irrelevant_inputs(), watch=watch), watch
+def test_isotropic_kernel_has_one_lengthscale() -> None:
+    assert starting_kernel("rbf", 3, ard=False).base_kernel.lengthscale.numel() == 1
 
 
-def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
-    phases = {row["phase"] for row in watched_search[1].history}
-    assert phases == {f"start x{factor:g}" for factor in START_FACTORS}
+def test_given_kernel_is_copied() -> None:
+    kernel = RBFKernel() + LinearKernel()
+    copy = starting_kernel(kernel, 2, ard=True)
+    assert copy is not kernel
+    assert {p.dtype for p in copy.parameters()} == {torch.float64}
+    assert {p.dtype for p in kernel.parameters()} == {torch.float32}
 
 
-def test_starts_end_apart_when_many_inputs_are_irrelevant(watched_search: tuple[Start, Watch]) -> None:
-    last = {row["phase"]: row["bound"] for row in watched_search[1].history}
-    assert max(last.values()) - min(last.values()) > 0.5
+def test_kernel_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="GPyTorch kernel"):
+        starting_kernel(3, 2, ard=True)  # type: ignore[arg-type]
 
 
-def test_best_start_by_the_bound_is_kept(watched_search: tuple[Start, Watch], monkeypatch: pytest.MonkeyPatch) -> None:
-    last = {row["phase"]: row["bound"] for row in watched_search[1].history}
-    best = max(last, key=lambda phase: last[phase])
-    monkeypatch.setattr(start_module, "START_FACTORS", (float(best.removeprefix("start x")),))
-    alone = search(irrelevant_inputs())
-    assert torch.equal(alone.kernel.base_kernel.lengthscale, watched_search[0].kernel.base_kernel.lengthscale)
+@pytest.mark.parametrize(("name", "kind"), [("zero", ZeroMean), ("constant", ConstantMean)])
+def test_mean_by_name(name: str, kind: type) -> None:
+    assert isinstance(starting_mean(name), kind)
 
 
-def test_relevant_input_has_the_shortest_lengthscale(watched_search: tuple[Start, Watch]) -> None:
-    assert watched_search[0].kernel.base_kernel.lengthscale.argmin().item() == 0
+def test_given_mean_is_copied() -> None:
+    mean = LinearMean(2)
+    assert starting_mean(mean) is not mean
 
 
-def test_search_learns_the_noise() -> None:
-    assert search(make_source()).noise == pytest.approx(0.01, rel=0.5)
+def test_unknown_mean_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="'zero', 'constant'"):
+        starting_mean("median")
 
 
-def test_arguments_stay_as_they_are() -> None:
-    kernel = prior(1)
-    before = deepcopy(kernel.state_dict())
-    search(make_source(), kernel)
-    assert all(torch.equal(value, before[name]) for name, value in kernel.state_dict().items())
+def test_model_begins_with_the_size_that_is_asked_for() -> None:
+    assert len(begin(make_source()).X_c) == 7
 
 
-def test_same_generator_gives_the_same_start() -> None:
-    first, second = (search(make_source()) for _ in range(2))
-    assert first.noise == second.noise
+def test_size_is_chosen_where_none_is_asked_for() -> None:
+    assert len(begin(make_source(frequency=6.0), None).X_c) >= SMALLEST
 
 
-def test_mean_is_learned_with_the_rest() -> None:
-    source = make_source()
-    source.data.y.add_(5.0)
-    found = search_start(prior(1), ConstantMean().double(), source, np.random.default_rng(0), Watch())
-    assert found.mean.constant.item() == pytest.approx(5.0, abs=1.0)
+def test_given_coreset_is_where_the_model_begins() -> None:
+    given = Coreset([[-1.0], [0.5]], [0.3, 0.4], [10.0, 20.0])
+    coreset = begin(make_source(), init=given).coreset
+    np.testing.assert_array_equal(coreset.X, given.X)
+    np.testing.assert_array_equal(coreset.y, given.y)
+    np.testing.assert_allclose(coreset.beta, given.beta)
 
 
-def test_kernel_without_lengthscale_is_tried_once() -> None:
-    watch = Watch()
-    search(make_source(), make_kernel("linear", 1), watch)
-    assert {row["phase"] for row in watch.history} == {"start x1"}
+def test_weights_of_the_first_coreset_add_up_to_the_rows() -> None:
+    assert begin(make_source()).beta.sum().item() == pytest.approx(100.0)
 
 
-def test_no_more_than_a_subset_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_module, "SUBSET_ROWS", 20)
-    sizes: list[int] = []
-
-    def recorded(method: str, x: np.ndarray, *args: object, **options: object) -> Coreset:
-        sizes.append(len(x))
-        return initial_coreset(method, x, *args, **options)
-
-    monkeypatch.setattr(start_module, "initial_coreset", recorded)
-    search(make_source())
-    assert sizes == [20]
+def test_noise_suits_a_coreset_that_is_too_small() -> None:
+    assert begin(make_source(frequency=6.0), 2).noise.item() >= 0.1
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_few_rows_are_enough(rows: int) -> None:
-    assert np.isfinite(search(make_source(rows)).noise)
+def test_sites_stand_for_the_harmonic_mean_of_the_total_noise() -> None:
+    data = make_source().data
+    known = torch.linspace(0.1, 1.0, 100, dtype=torch.float64)
+    model = begin(MemorySource(data.x, data.y, None, known))
+    expected = 1.0 / (1.0 / (model.noise + known)).mean()
+    assert model.site_noise.item() == pytest.approx(expected.item())
 
 
-def test_start_of_noiseless_data_can_still_learn_noise() -> None:
-    x = torch.linspace(-2.0, 2.0, 40, dtype=torch.float64)[:, None]
-    assert search(MemorySource(x, 0.0 * x[:, 0])).noise >= start_module.LEAST_START_NOISE
+@pytest.mark.parametrize("transform", ["log", "softplus"])
+def test_transform_of_the_weights_is_that_which_is_asked_for(transform: str) -> None:
+    assert begin(make_source(), beta_transform=transform).beta_transform == transform
 
 
-def test_fit_from_the_best_start_beats_the_worst_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, test = irrelevant_inputs(), irrelevant_inputs(seed=2)
-
-    def fitted(factors: tuple[float, ...]) -> float:
-        monkeypatch.setattr(start_module, "START_FACTORS", factors)
-        start = search(source)
-        x, y = source.data.x.numpy(), source.data.y.numpy()
-        coreset = initial_coreset("kmeans", x, y, 20, np.random.default_rng(0))
-        model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=gaussian_likelihood(start.noise))
-        raise_noise(model, source, np.random.default_rng(0))
-        fit_model(model, source, Settings(max_iter=40, bound="elbo"), Watch())
-        return rmse(model, test)
-
-    errors = [fitted((factor,)) for factor in START_FACTORS]
-    assert fitted(START_FACTORS) < 1.05 * min(errors) < 0.5 * max(errors)
+def test_same_generator_begins_the_same() -> None:
+    first, second = (begin(make_source()).state_dict() for _ in range(2))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-def test_noise_is_raised_to_what_the_coreset_leaves_unexplained() -> None:
-    source = make_source(frequency=6.0)
-    model = make_model(source, size=3, noise=1e-5)
-    raise_noise(model, source, np.random.default_rng(0))
-    assert model.noise.item() >= 0.1
+@pytest.mark.parametrize("init", ["kmeans", "random"])
+def test_processes_that_draw_other_numbers_begin_with_those_of_the_first(init: Any) -> None:
+    def start(group: ThreadGroup) -> list[list[float]]:
+        whole = make_source(60, dims=2)
+        source = SharedSource(whole.part(*((0, 50) if group.rank == 0 else (50, 60))), group)
+        kernel = starting_kernel("rbf", 2, ard=True)
+        watch = Watch(group=group)
+        rng = np.random.default_rng(group.rank)
+        model = begin_model(source, kernel, ZeroMean(), rng, watch, size=None if init == "kmeans" else 7, init=init)
+        return [p.detach().reshape(-1).tolist() for p in model.parameters()]
 
-
-def test_raised_noise_has_the_better_bound() -> None:
-    source = make_source(frequency=6.0)
-    model = make_model(source, size=3, noise=1e-5)
-    before = collapsed_value(model, source.chunks(100))
-    raise_noise(model, source, np.random.default_rng(0))
-    assert collapsed_value(model, source.chunks(100)) > before
-
-
-def test_noise_that_suits_the_coreset_stays() -> None:
-    source = make_source()
-    model = make_model(source, size=20, noise=0.011)
-    raise_noise(model, source, np.random.default_rng(0))
-    assert model.noise.item() == pytest.approx(0.011, rel=1e-12)
-
-
-def test_noise_is_never_lowered() -> None:
-    source = make_source()
-    model = make_model(source, size=20, noise=0.9)
-    raise_noise(model, source, np.random.default_rng(0))
-    assert model.noise.item() >= 0.9 - 1e-12
-
-
-def test_site_noise_is_the_harmonic_mean_of_the_total() -> None:
-    known = torch.tensor([0.1, 0.4, 1.0], dtype=torch.float64)
-    source = MemorySource(known[:, None], known, noise_variance=known)
-    assert 0.2 + site_noise_offset(0.2, source) == pytest.approx(3.0 / (1 / 0.3 + 1 / 0.6 + 1 / 1.2))
-
-
-def test_sites_have_no_other_noise_where_none_is_known() -> None:
-    assert site_noise_offset(0.2, make_source()) == 0.0
-
-
-def test_a_frozen_lengthscale_is_not_tried_at_other_values() -> None:
-    kernel = prior(8)
-    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
-    found = search(irrelevant_inputs(), kernel)
-    assert found.kernel.base_kernel.lengthscale.tolist() == kernel.base_kernel.lengthscale.tolist()
+    first, second = run_in_threads(2, start)
+    assert first == second

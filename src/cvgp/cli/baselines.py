@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.untrusted import Members
 from cvgp.errors import FileFormatError
+from cvgp.files.untrusted import Members
 
 __all__ = ["Baselines"]
 

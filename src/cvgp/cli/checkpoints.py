@@ -8,9 +8,9 @@ from pathlib import Path
 
 import typer
 
-from cvgp.cli.files import check_can_write
+from cvgp.cli.model_files import check_can_write
 from cvgp.errors import FileAccessError
-from cvgp.launcher import launched
+from cvgp.parallel.launcher import launched
 
 __all__ = ["check_folder", "how_to_go_on"]
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cvgp import errors
-from cvgp.cli.files import load_model, model_schema
+from cvgp.cli.model_files import load_model, model_schema
 from cvgp.cli.options import Impute, OnBadRows
 from cvgp.cli.predict import check_some, predicted_tables, prediction_names
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
 
 if TYPE_CHECKING:
-    from cvgp.data.table import TrainingTable
+    from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["check_storage", "fit_on_ray", "predict_on_ray"]
@@ -54,7 +54,7 @@ def fit_on_ray(
     parameters: dict[str, Any],
 ) -> tuple[CVGPRegressor, float]:
     """The fitted model, and the seconds that it took."""
-    from cvgp.training import ray
+    from cvgp.adapters import ray
 
     storage = Path(parameters["checkpoint_dir"])
     start = time.perf_counter()
@@ -87,9 +87,9 @@ def predict_on_ray(
     address: str, workers: int, predictor: Predictor, model_file: Path, data: str, out: Path
 ) -> list[str]:
     """Predict the parts of a table as tasks of Ray Data, into a folder that takes its place when it is whole."""
-    from cvgp.data.dataset import open_dataset
-    from cvgp.data.parts import list_parts
-    from cvgp.training.ray import connect
+    from cvgp.adapters.ray import connect
+    from cvgp.data.tables.dataset import open_dataset
+    from cvgp.data.tables.parts import list_parts
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileAccessError(f"Cannot write the folder {out}, which is there already; choose another name.")
@@ -135,8 +135,8 @@ class _PartPredictor:
     """Predicts parts of a table, each into a file of its own, and tells how many rows they had."""
 
     def __init__(self, model: bytes, data: str, folder: str, on_bad_rows: str) -> None:
-        from cvgp.data.dataset import open_dataset
-        from cvgp.data.parts import list_parts
+        from cvgp.data.tables.dataset import open_dataset
+        from cvgp.data.tables.parts import list_parts
 
         with tempfile.TemporaryDirectory() as local:
             path = Path(local) / "model.cvgp"
@@ -166,7 +166,7 @@ class _PartPredictor:
         return counts
 
     def _predict(self, predictor: Predictor, number: int) -> None:
-        from cvgp.data.table_writer import table_writer
+        from cvgp.data.tables.writer import table_writer
 
         tables = predicted_tables(predictor, self.dataset, [self.parts[number]])
         first = next(tables, None)

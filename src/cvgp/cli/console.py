@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cvgp.launcher import launched
+from cvgp.parallel.launcher import launched
 
 __all__ = ["note", "print_facts", "print_json", "print_table"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cvgp.cli.console import print_json
-from cvgp.cli.files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model
+from cvgp.cli.model_files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 __all__ = ["coreset"]
@@ -30,7 +30,7 @@ def coreset(
     import numpy as np
     import pandas as pd
 
-    from cvgp.data.tables import write_table
+    from cvgp.data.tables.whole import write_table
     from cvgp.plots.columns import feature_names, target_name
 
     points = model.coreset_

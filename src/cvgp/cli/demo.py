@@ -48,7 +48,7 @@ def _write_tables(train: Path, test: Path) -> None:
     import numpy as np
     import pandas as pd
 
-    from cvgp.data.tables import write_table
+    from cvgp.data.tables.whole import write_table
 
     rng = np.random.default_rng(0)
     rows = TRAINING_ROWS + TEST_ROWS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cvgp.cli.console import print_json, print_table
-from cvgp.cli.files import features, load_model, model_schema
+from cvgp.cli.model_files import features, load_model, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def evaluate(
     schema = model_schema(model, model_file)
 
     from cvgp.cli.baselines import Baselines
-    from cvgp.data.tables import read_table
+    from cvgp.data.tables.whole import read_table
 
     x, y = schema.encode_both(read_table(data))
     predictions = {"cvgp": model.predict(features(schema, x), return_std=True)}

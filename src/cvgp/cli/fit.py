@@ -10,7 +10,7 @@ import typer
 
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
-from cvgp.cli.files import check_can_write
+from cvgp.cli.model_files import check_can_write
 from cvgp.cli.options import (
     AsJson,
     Bound,
@@ -30,7 +30,7 @@ from cvgp.cli.signals import terminate_between_iterations
 from cvgp.cli.training_data import TrainingData, read_training_data
 from cvgp.cli.workers import join_workers
 from cvgp.errors import FileAccessError, WorkerError
-from cvgp.launcher import launched
+from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from cvgp.cli.signals import Terminated, terminate_at_once
 from cvgp.errors import CVGPError, MissingFileError
-from cvgp.launcher import launched
+from cvgp.parallel.launcher import launched
 
 __all__ = ["FAILURE", "INTERRUPTED", "TERMINATED", "WRONG_USE", "GuardedGroup"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cvgp.cli.console import print_facts, print_json
-from cvgp.cli.files import load_model
+from cvgp.cli.model_files import load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cvgp.cli.console import print_json
-from cvgp.cli.files import check_can_write, check_ending, features, load_model, model_schema
+from cvgp.cli.model_files import check_can_write, check_ending, features, load_model, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def plot(
     model = load_model(model_file)
     table = None
     if data is not None:
-        from cvgp.data.tables import read_table
+        from cvgp.data.tables.whole import read_table
 
         schema = model_schema(model, model_file)
         x, y = schema.encode_both(read_table(data))
         table = features(schema, x), y
     figure, names = _draw(model, table)
 
-    from cvgp.data.atomic import atomic_write
+    from cvgp.files.atomic import atomic_write
 
     with atomic_write(out) as temporary:
         figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=110)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cvgp.cli.console import note, print_json
-from cvgp.cli.files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model, model_schema
+from cvgp.cli.model_files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model, model_schema
 from cvgp.cli.options import AsJson, ModelFile, OnBadRows, Ray, Workers
 from cvgp.errors import FileFormatError, InvalidInputError
 
@@ -45,7 +45,7 @@ def predict(
 
     from cvgp.cli.predictor import Predictor
     from cvgp.data.schema import warn_unknown
-    from cvgp.data.table import is_small_file
+    from cvgp.data.tables.training_table import is_small_file
 
     done = Predictor(model, schema, on_bad_rows)
     if ray is not None:
@@ -65,7 +65,7 @@ def predict(
 
 
 def _predict_file(predictor: Predictor, data: str, out: Path) -> list[str]:
-    from cvgp.data.tables import read_table, write_table
+    from cvgp.data.tables.whole import read_table, write_table
 
     frame = read_table(Path(data))
     names = prediction_names(predictor, list(frame.columns))
@@ -78,9 +78,9 @@ def _predict_file(predictor: Predictor, data: str, out: Path) -> list[str]:
 
 
 def _predict_parts(predictor: Predictor, data: str, out: Path) -> list[str]:
-    from cvgp.data.dataset import open_dataset
-    from cvgp.data.parts import list_parts
-    from cvgp.data.table_writer import table_writer
+    from cvgp.data.tables.dataset import open_dataset
+    from cvgp.data.tables.parts import list_parts
+    from cvgp.data.tables.writer import table_writer
 
     dataset = open_dataset(data)
     with table_writer(out) as write:
@@ -94,7 +94,7 @@ def predicted_tables(predictor: Predictor, dataset: Any, parts: Sequence[Any]) -
     """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
     import pyarrow as pa
 
-    from cvgp.data.prefetch import prefetch
+    from cvgp.data.tables.prefetch import prefetch
 
     names = prediction_names(predictor, dataset.schema.names)
     schema: Any = None
@@ -116,7 +116,7 @@ def predicted_tables(predictor: Predictor, dataset: Any, parts: Sequence[Any]) -
 
 def _batches(predictor: Predictor, dataset: Any, parts: Sequence[Any]) -> Iterator[tuple[str, int, Any]]:
     """Pieces of the files, with the names of these and the number of rows that came before."""
-    from cvgp.data.parts import column_kinds, read_batches
+    from cvgp.data.tables.parts import column_kinds, read_batches
 
     names = dataset.schema.names
     kinds = dict.fromkeys(names, "")  # columns that the model does not know stay as they are

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.cli.files import features
+from cvgp.cli.model_files import features
 from cvgp.cli.options import OnBadRows
-from cvgp.data.bad_rows import bad_cells
+from cvgp.data.tables.bad_rows import bad_cells
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.metrics import interval
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cvgp.cli.console import note
 
 if TYPE_CHECKING:
-    from cvgp.training.watch import FitEvent
+    from cvgp.training.monitor import FitEvent
 
 __all__ = ["Pace", "ProgressLines", "show_progress"]
 

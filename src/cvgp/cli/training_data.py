@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from cvgp.cli.files import features
+from cvgp.cli.model_files import features
 from cvgp.cli.options import Impute, OnBadRows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
@@ -36,7 +36,7 @@ class TrainingData(NamedTuple):
 
 def read_training_data(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingData:
     """One small file is loaded as a whole; anything else is looked through first, and loaded if it is small."""
-    from cvgp.data.table import is_small_file
+    from cvgp.data.tables.training_table import is_small_file
 
     rule = None if impute is None else impute.value
     if is_small_file(data):
@@ -45,9 +45,9 @@ def read_training_data(data: str, target: str, impute: Impute | None, on_bad_row
 
 
 def _load_file(data: str, target: str, impute: Any, on_bad_rows: OnBadRows) -> TrainingData:
-    from cvgp.data.bad_rows import bad_cells
     from cvgp.data.schema import Schema
-    from cvgp.data.tables import read_table
+    from cvgp.data.tables.bad_rows import bad_cells
+    from cvgp.data.tables.whole import read_table
 
     frame = read_table(Path(data))
     _check_target(target, list(frame.columns), data)
@@ -79,9 +79,9 @@ def _load_file(data: str, target: str, impute: Any, on_bad_rows: OnBadRows) -> T
 
 
 def _look_through(data: str, target: str, impute: Any, on_bad_rows: OnBadRows) -> TrainingData:
-    from cvgp.data.dataset import open_dataset
-    from cvgp.data.table import TrainingTable
-    from cvgp.training.distributed import current_group
+    from cvgp.data.tables.dataset import open_dataset
+    from cvgp.data.tables.training_table import TrainingTable
+    from cvgp.parallel.process_group import current_group
 
     dataset = open_dataset(data)
     _check_target(target, dataset.schema.names, data)

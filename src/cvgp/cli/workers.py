@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from cvgp.launcher import launched
+from cvgp.parallel.launcher import launched
 
 __all__ = ["join_workers"]
 
@@ -12,6 +12,6 @@ def join_workers() -> AbstractContextManager[Any]:
     """Meet the processes that torchrun started beside this one, if it did."""
     if launched().world == 1:
         return nullcontext()
-    from cvgp.training.distributed import process_group
+    from cvgp.parallel.process_group import process_group
 
     return process_group()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.group import ALONE, Group
+from cvgp.parallel.group import ALONE, Group
 
 __all__ = ["Batch", "DataSource", "Undivided"]
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.group import Group
+from cvgp.parallel.group import Group
 
 __all__ = [
     "TrainingData",

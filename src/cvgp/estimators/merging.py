@@ -21,12 +21,12 @@ from cvgp.data.source import Batch
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.kernels import square_matrix
+from cvgp.estimators.units import ScaledGP
+from cvgp.gp.kernels import square_matrix
+from cvgp.gp.process import prior_mean
 from cvgp.optim.result import Result
-from cvgp.process import prior_mean
-from cvgp.scaled import ScaledGP
-from cvgp.training.combine import Noise, combine, log_evidence, refit_prior, sites_of
-from cvgp.training.watch import Watch
+from cvgp.training.merge import Noise, combine, log_evidence, refit_prior, sites_of
+from cvgp.training.monitor import Watch
 
 __all__ = ["merge"]
 

@@ -9,38 +9,35 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _check_y, check_is_fitted
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
-from cvgp.bounds import Statistics
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import (
     check_callbacks,
     check_folder,
-    check_noise,
-    check_prediction,
     check_seed,
     check_size,
     check_training,
     first_seed,
 )
+from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.sources import array_sources, table_sources
 from cvgp.estimators.tables import load_arrays, open_table
-from cvgp.initialise import InitName
-from cvgp.linalg import safe_cholesky
-from cvgp.model import CVGP
-from cvgp.prune import prune_model
-from cvgp.scaled import ScaledGP
-from cvgp.training.begin import begin_model, starting_kernel, starting_mean
-from cvgp.training.distributed import current_group
+from cvgp.estimators.units import ScaledGP
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.model import CVGP
+from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_model, make_plan
+from cvgp.training.initialise import InitName
+from cvgp.training.monitor import Callback, Watch, print_line
+from cvgp.training.prune import prune_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
-from cvgp.training.start import site_noise_offset
-from cvgp.training.watch import Callback, Watch, print_line
+from cvgp.training.start import begin_model, starting_kernel, starting_mean
+from cvgp.training.start_search import site_noise_offset
 
 __all__ = ["CVGPRegressor"]
 
@@ -48,7 +45,7 @@ Array = NDArray[np.float64]
 CHUNK_ROWS = 2048
 
 
-class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
@@ -102,7 +99,7 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Where to store progress; a fit that finds its own unfinished run there goes on with it. Its own is one of the
         same data and parameters, so `random_state` must be a number.
     callbacks : sequence of callables or None
-        Called with a :class:`~cvgp.training.watch.FitEvent` after each iteration; True ends the fit.
+        Called with a :class:`~cvgp.training.monitor.FitEvent` after each iteration; True ends the fit.
 
     Attributes
     ----------
@@ -271,86 +268,6 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._set_results(model, scaling, source, report, watch.history)
         return self
 
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = False,
-        return_cov: bool = False,
-        include_noise: bool = True,
-        noise_variance: ArrayLike | None = None,
-    ) -> Any:
-        """Predictive mean, and standard deviation or covariance on request.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        return_std, return_cov : bool
-            Also return the standard deviation, or the joint covariance.
-        include_noise : bool
-            Predict y rather than the function: the learned noise is added, and `noise_variance` where it is given.
-        noise_variance : array-like of shape (n_samples,), optional
-            Known noise variances of the points to predict.
-
-        Returns
-        -------
-        mean, or (mean, std) or (mean, cov)
-            Of shape (n_samples,) or (n_samples, n_outputs); cov is (n_samples, n_samples), with outputs last.
-        """
-        check_is_fitted(self)
-        x = check_prediction(self, X)
-        if return_std and return_cov:
-            raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        if not (return_std or return_cov):
-            return self._shape(self.gp_.mean(x))
-        noise = np.zeros((len(x), 1))
-        if include_noise:
-            noise = noise + self.gp_.noise_variance
-            if noise_variance is not None:
-                noise = noise + check_noise(noise_variance, len(x))[:, None]
-        if return_std:
-            mean, f_var = self.gp_.mean_and_variance(x)
-            return self._shape(mean), self._shape(np.sqrt(f_var + noise))
-        scale = self.gp_.scaling.y_scale**2
-        cov = self.gp_.covariance(x)[:, :, None] * scale
-        cov[np.arange(len(x)), np.arange(len(x))] += noise
-        return self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov
-
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
-        """Quantiles of y, (n_samples, n_quantiles) (with outputs in the middle if there are several)."""
-        try:
-            levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"q must be one or more numbers between 0 and 1; got {q!r}.") from error
-        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-            raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
-        mean, sd = self.predict(X, return_std=True)
-        return np.asarray(mean[..., None] + sd[..., None] * ndtri(levels))
-
-    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Joint draws of y, (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)."""
-        check_is_fitted(self)
-        x = check_prediction(self, X)
-        n_samples = check_size("n_samples", n_samples)
-        rng = check_seed(random_state)
-        cov = torch.as_tensor(self.gp_.covariance(x)) + self.model_.noise.item() * torch.eye(len(x))
-        L = safe_cholesky(cov, "predictive covariance").numpy()
-        mean = self.gp_.mean(x)
-        draws = np.einsum("nm,mts->nts", L, rng.standard_normal((*mean.shape, n_samples)))
-        samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
-        return np.asarray(samples[:, 0] if self._single_output else samples)
-
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """The density log p(y_i | x_i) of each row in nats, noise included, for y in its own units."""
-        mean, sd = self.predict(X, return_std=True)
-        try:
-            values = np.asarray(_check_y(y, multi_output=not self._single_output, y_numeric=True), dtype=np.float64)
-        except ValueError as error:
-            raise InvalidInputError(str(error)) from error
-        if values.shape != mean.shape:
-            raise InvalidInputError(f"y must have the shape of the predictions, {mean.shape}; got {values.shape}.")
-        density = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((values - mean) / sd) ** 2
-        return np.asarray(density.reshape(len(density), -1).sum(axis=1))
-
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points while the bound falls by less than `tolerance` nats a row; returns how many went.
 
@@ -370,11 +287,11 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         The file holds arrays and JSON, nothing that could be executed, and takes its place whole or not at all.
         Kernel and mean must be built of the classes that a file can hold; what is left out of the parameters is said
-        in :mod:`cvgp.estimators.files`.
+        in :mod:`cvgp.estimators.saving`.
         """
-        from cvgp.estimators import files  # which knows this class
+        from cvgp.estimators import saving  # which knows this class
 
-        files.save(self, path)
+        saving.save(self, path)
 
     @property
     def model_(self) -> CVGP:
@@ -463,6 +380,3 @@ class CVGPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         y = scaling.scale_y(given.y.reshape(len(given), -1))
         return Coreset(scaling.scale_x(given.X), self._shape(y), given.beta)
-
-    def _shape(self, values: Array) -> Array:
-        return values[:, 0] if self._single_output else values

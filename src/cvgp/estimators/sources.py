@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
-from cvgp.data.shared import shared, split
 from cvgp.data.source import DataSource
+from cvgp.data.split import shared, split
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import TrainingData, canonical
-from cvgp.group import Group
+from cvgp.parallel.group import Group
 from cvgp.training.settings import Settings
 
 if TYPE_CHECKING:
-    from cvgp.data.table import TrainingTable
+    from cvgp.data.tables.training_table import TrainingTable
 
 __all__ = ["Sources", "array_sources", "table_sources"]
 

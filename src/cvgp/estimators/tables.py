@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cvgp.data.location import is_location
+from cvgp.data.tables.location import is_location
 from cvgp.errors import InvalidInputError
-from cvgp.group import Group
+from cvgp.parallel.group import Group
 
 if TYPE_CHECKING:
-    from cvgp.data.table import TrainingTable
+    from cvgp.data.tables.training_table import TrainingTable
 
 __all__ = ["load_arrays", "open_table"]
 
@@ -24,7 +24,7 @@ def open_table(
                 "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
             )
         return None
-    from cvgp.data.table import TrainingTable  # which imports what reads files
+    from cvgp.data.tables.training_table import TrainingTable  # which imports what reads files
 
     if isinstance(x, TrainingTable):
         return x
@@ -47,4 +47,4 @@ def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
 
 
 def _is_open(x: Any) -> bool:
-    return type(x).__name__ == "TrainingTable" and type(x).__module__ == "cvgp.data.table"
+    return type(x).__name__ == "TrainingTable" and type(x).__module__ == "cvgp.data.tables.training_table"

@@ -10,7 +10,7 @@ from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from cvgp.errors import DivergenceError, FactorisationError, JitterWarning
-from cvgp.linalg import single_threaded_blas
+from cvgp.gp.linalg import single_threaded_blas
 from cvgp.optim.result import Monitor, Progress, Result, Status
 from cvgp.optim.stopping import Plateau
 from cvgp.optim.vector import read_gradient, read_vector, write_vector

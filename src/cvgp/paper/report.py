@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from cvgp.data.atomic import atomic_write
 from cvgp.errors import FileFormatError, MissingFileError
+from cvgp.files.atomic import atomic_write
 from cvgp.paper.experiments.base import Results
 from cvgp.paper.store import Record
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.atomic import atomic_write
 from cvgp.errors import FileFormatError, MissingFileError
+from cvgp.files.atomic import atomic_write
 
 __all__ = ["Arrays", "Key", "Metrics", "Outcome", "Record", "Store", "key_name"]
 

@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.tensorfile import read_tensors, write_tensors
-from cvgp.data.untrusted import Arrays, Members
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
+from cvgp.files.tensors import read_tensors, write_tensors
+from cvgp.files.untrusted import Arrays, Members
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
-from cvgp.training.watch import Watch, check_history
+from cvgp.training.monitor import Watch, check_history
 
 __all__ = ["Checkpoint", "Extra", "Journal", "fingerprint"]
 

@@ -6,19 +6,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cvgp.bounds import Statistics
 from cvgp.data.source import DataSource
-from cvgp.full_data import CHUNK_ROWS, full_bound, statistics
-from cvgp.memory import reused_memory
-from cvgp.model import CVGP
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.model import CVGP
+from cvgp.host import reused_memory
+from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics
 from cvgp.optim.result import Result, Status
 from cvgp.training.checkpoint import Checkpoint, fingerprint
 from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
-from cvgp.training.exact import fit_exact, holds_the_data, summarise
 from cvgp.training.mirror import mirrored
+from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
+from cvgp.training.small_data import fit_exact, holds_the_data, summarise
 from cvgp.training.solvers import Plan, fit_adam, fit_lbfgs
-from cvgp.training.watch import Watch
 
 __all__ = ["FitReport", "fit_model", "make_plan"]
 

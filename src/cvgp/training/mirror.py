@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cvgp.errors import FileAccessError
-from cvgp.group import Group
+from cvgp.parallel.group import Group
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
 
 __all__ = ["mirrored"]

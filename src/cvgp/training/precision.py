@@ -4,8 +4,8 @@ import torch
 
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.kernels import diagonal
-from cvgp.model import CVGP
+from cvgp.gp.kernels import diagonal
+from cvgp.gp.model import CVGP
 from cvgp.training.checkpoint import Extra
 
 __all__ = ["Precision"]

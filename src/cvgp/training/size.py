@@ -5,8 +5,8 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
 from cvgp.data.source import DataSource
-from cvgp.initialise import greedy_order
 from cvgp.training.cost import exact_seconds, fit_seconds
+from cvgp.training.initialise import greedy_order
 
 __all__ = ["choose_size", "may_be_exact", "needed_points"]
 

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from cvgp.data.source import Batch, DataSource
-from cvgp.direct import direct_elbo
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.full_data import CHUNK_ROWS, CollapsedObjective, collapsed_parameters
-from cvgp.group import Group, check_same, sum_of
-from cvgp.model import CVGP
+from cvgp.gp.model import CVGP
+from cvgp.objectives.full_batch import CHUNK_ROWS, CollapsedObjective, collapsed_parameters
+from cvgp.objectives.minibatch import direct_elbo
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Result, Status
+from cvgp.parallel.group import Group, check_same, sum_of
 from cvgp.training.checkpoint import Checkpoint, Extra, Journal
+from cvgp.training.monitor import Watch
 from cvgp.training.precision import Precision
 from cvgp.training.settings import Settings
 from cvgp.training.validation import BestByValidation
-from cvgp.training.watch import Watch
 
 __all__ = ["Plan", "fit_adam", "fit_lbfgs", "maximise_by_lbfgs"]
 

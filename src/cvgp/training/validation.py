@@ -5,8 +5,8 @@ import math
 import torch
 
 from cvgp.data.source import DataSource
-from cvgp.full_data import CHUNK_ROWS
-from cvgp.model import CVGP
+from cvgp.gp.model import CVGP
+from cvgp.objectives.full_batch import CHUNK_ROWS
 from cvgp.optim.adam import AdamState
 from cvgp.optim.stopping import NoImprovement
 from cvgp.training.checkpoint import Extra

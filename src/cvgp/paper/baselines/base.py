@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.paper.baselines.recipe import Recipe
 from cvgp.paper.baselines.start import Start, common_start

@@ -6,12 +6,12 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 import cvgp
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.source import Batch
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.full_data import full_bound
-from cvgp.kernels import diagonal
-from cvgp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import diagonal
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.objectives.full_batch import full_bound
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch import MinibatchBaseline
 from cvgp.paper.baselines.start import Start, random_start

@@ -7,15 +7,15 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.errors import InvalidInputError
-from cvgp.kernels import cross_matrix, diagonal, evaluate, square_matrix
-from cvgp.likelihoods import gaussian_likelihood
-from cvgp.linalg import safe_cholesky
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.linalg import safe_cholesky
+from cvgp.gp.posterior import factorise, kl_divergence
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
 from cvgp.paper.baselines.start import Start
 from cvgp.paper.baselines.training import train_full
-from cvgp.posterior import factorise, kl_divergence
 
 __all__ = ["EXACT_ROWS", "ExactGP"]
 

@@ -5,7 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.source import Batch
 from cvgp.errors import DivergenceError
 from cvgp.paper.baselines.base import Baseline

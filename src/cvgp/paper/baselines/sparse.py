@@ -6,12 +6,12 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 import cvgp
-from cvgp import bounds
-from cvgp.data.memory import MemorySource
-from cvgp.full_data import CollapsedObjective, collapsed_parameters, statistics
-from cvgp.kernels import cross_matrix, diagonal, evaluate
-from cvgp.likelihoods import gaussian_likelihood
+from cvgp.data.arrays import MemorySource
+from cvgp.gp import bounds
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate
+from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.metrics import kl_gaussian
+from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, statistics
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
 from cvgp.paper.baselines.start import Start
 from cvgp.paper.baselines.training import train_full

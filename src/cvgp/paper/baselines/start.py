@@ -10,10 +10,10 @@ from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
 
 from cvgp.coreset import Coreset
-from cvgp.data.memory import MemorySource
-from cvgp.initialise import initial_coreset
-from cvgp.training.begin import begin_model, starting_kernel
-from cvgp.training.watch import Watch
+from cvgp.data.arrays import MemorySource
+from cvgp.training.initialise import initial_coreset
+from cvgp.training.monitor import Watch
+from cvgp.training.start import begin_model, starting_kernel
 
 __all__ = ["Start", "common_start", "plain_start", "random_start"]
 

@@ -20,10 +20,10 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
-from cvgp.data.memory import MemorySource
+from cvgp.data.arrays import MemorySource
 from cvgp.data.source import Batch
 from cvgp.errors import FactorisationError
-from cvgp.likelihoods import gaussian_likelihood
+from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch import MinibatchBaseline
 from cvgp.paper.baselines.start import Start

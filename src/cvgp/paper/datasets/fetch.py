@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.request import Request, urlopen
 
-from cvgp.data.atomic import atomic_write
 from cvgp.errors import FileAccessError, FileFormatError
+from cvgp.files.atomic import atomic_write
 
 __all__ = ["DownloadError", "check_recorded", "checksum_path", "fetch"]
 

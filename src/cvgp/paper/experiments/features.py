@@ -10,7 +10,8 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel, ScaleKernel
 from numpy.typing import NDArray
 
-from cvgp.kernels import make_kernel
+from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, weight_posterior
+from cvgp.gp.kernels import make_kernel
 from cvgp.paper.baselines import CVGP
 from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key, recipe_of, rows_of
 from cvgp.paper.figures import STYLES, grid
@@ -18,7 +19,6 @@ from cvgp.paper.protocol import Preset, fold
 from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.scores import score
 from cvgp.paper.store import Key, Outcome, Store
-from cvgp.weight_space import FeatureMap, WeightPosterior, feature_map, weight_posterior
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

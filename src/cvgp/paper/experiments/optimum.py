@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 
 import cvgp
-from cvgp import bounds
-from cvgp.full_data import full_bound, statistics
-from cvgp.kernels import cross_matrix, diagonal
-from cvgp.likelihoods import gaussian_likelihood
-from cvgp.linalg import inverse_lower, safe_cholesky
+from cvgp.gp import bounds, sites
+from cvgp.gp.kernels import cross_matrix, diagonal
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.linalg import inverse_lower, safe_cholesky
+from cvgp.objectives.full_batch import full_bound, statistics
 from cvgp.paper.baselines import ExactGP, SparseGP, Start
 from cvgp.paper.baselines.base import CHUNK_ROWS
 from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
@@ -84,7 +84,7 @@ def _full_matrix_bound(sparse: SparseGP) -> float:
     K = model.jittered_covariance()
     L = safe_cholesky(K, "K_cc")
     L_inv = inverse_lower(L)
-    best = bounds.full_matrix_optimum(K, statistics(model, data.chunks(CHUNK_ROWS)))
+    best = sites.full_matrix_optimum(K, statistics(model, data.chunks(CHUNK_ROWS)))
     mean, S = L_inv @ best.f_mean[:, 0], L_inv @ best.f_covariance @ L_inv.mT  # of the whitened values
     noise, expected = sparse.noise, 0.0
     for batch in data.chunks(CHUNK_ROWS):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.kernels import evaluate, make_kernel
+from cvgp.gp.kernels import evaluate, make_kernel
 from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key
 from cvgp.paper.figures import grid
 from cvgp.paper.protocol import Preset

@@ -1,0 +1,1 @@
+"""cvgp inside other programs: one module per host, imported late."""

@@ -1,0 +1,53 @@
+"""The cluster itself: how a program joins it, and what a place is called there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from cvgp.errors import MissingDependencyError, WorkerError
+
+__all__ = ["absolute", "absolute_all", "connect", "import_ray"]
+
+
+def connect(address: str = "local") -> None:
+    """Join the cluster at an address, or start one on this machine for "local"; a program that has one keeps it."""
+    ray = import_ray()
+    if ray.is_initialized():
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise WorkerError(
+            f"Could not join a Ray cluster at {address!r} ({reason}). Give the address that `ray start --head` "
+            "printed, 'auto' for the cluster of this machine, or 'local' to start one."
+        ) from error
+
+
+def import_ray() -> Any:
+    """Ray with the parts that are used here, or an error that says how to get them."""
+    try:
+        import ray
+        import ray.data
+        import ray.train
+        import ray.train.torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"A Ray cluster needs packages that are not here ({error}); install them with: pip install 'cvgp[ray]'"
+        ) from error
+    return ray
+
+
+def absolute_all(place: Any) -> Any:
+    """One place, or several."""
+    return [absolute(p) for p in place] if isinstance(place, list | tuple) else absolute(place)
+
+
+def absolute(place: Any) -> Any:
+    """A path as a worker finds it too, which runs in another folder; an address as it is."""
+    if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
+        return os.path.abspath(place)
+    return place

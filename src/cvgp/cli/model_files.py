@@ -1,0 +1,78 @@
+"""Files that commands read and write: models with the schema of their table, and results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cvgp.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from cvgp.data.schema import Schema
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["TABLE_ENDINGS", "check_can_write", "check_ending", "features", "free_names", "load_model", "model_schema"]
+
+TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".feather", ".arrow")
+
+
+class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
+    pass
+
+
+def check_can_write(path: Path) -> None:
+    """Find out before the work whether its result can be stored: by the steps that will store it."""
+    from cvgp.files.atomic import atomic_write
+
+    with suppress(_OnlyATrial), atomic_write(path):
+        raise _OnlyATrial
+
+
+def check_ending(path: Path, endings: Sequence[str]) -> None:
+    """Refuse a name whose ending does not say in which of the known formats to write."""
+    if not path.name.lower().endswith(tuple(endings)):
+        raise typer.BadParameter(
+            f"{path} has no ending that names a format; use one of {', '.join(endings)}.", param_hint="'--out'"
+        )
+
+
+def load_model(path: Path) -> CVGPRegressor:
+    """The model in a file."""
+    import cvgp
+
+    model: CVGPRegressor = cvgp.load(path)
+    return model
+
+
+def model_schema(model: CVGPRegressor, path: Path) -> Schema:
+    """What turns a table into the model's features."""
+    from cvgp.plots.columns import stored_schema
+
+    schema = stored_schema(model)
+    if schema is None:
+        raise InvalidInputError(
+            f"The model in {path} was saved from Python and knows no table, so it cannot read one; predict with "
+            "cvgp.load in Python, or fit with `cvgp fit`."
+        )
+    return schema
+
+
+def features(schema: Schema, encoded: Any) -> Any:
+    """Encoded columns under their names, which the estimator checks and keeps."""
+    import pandas as pd
+
+    return pd.DataFrame(encoded, columns=list(schema.feature_names))
+
+
+def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:
+    """The names, all with the same number appended if any of them is taken already."""
+    used = set(taken)
+    names, number = list(wanted), 1
+    while used.intersection(names):
+        number += 1
+        names = [f"{name}_{number}" for name in wanted]
+    return names

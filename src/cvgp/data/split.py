@@ -1,0 +1,165 @@
+"""Training data that are spread over the processes of a group."""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgp.data.arrays import MemorySource
+from cvgp.data.source import Batch, DataSource
+from cvgp.errors import InvalidInputError
+from cvgp.parallel.group import Group, gather_text
+
+__all__ = ["SharedSource", "SplitSource", "shared", "split"]
+
+
+def split(whole: MemorySource, group: Group) -> DataSource:
+    """Spread rows that every process holds over the group, after a look whether they are the same."""
+    if group.world == 1:
+        return whole
+    if len(set(gather_text(group, whole.identity()))) > 1:
+        raise InvalidInputError(
+            f"The {group.world} workers of this fit were given different rows. Give each of them the same data: every "
+            "one of them works on its own part."
+        )
+    return SplitSource(whole, group)
+
+
+def shared(local: DataSource, group: Group) -> DataSource:
+    """Put the rows of this process together with those of the others."""
+    return local if group.world == 1 else SharedSource(local, group)
+
+
+class SplitSource:
+    """Rows that every process holds, and of which each works on its part.
+
+    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same.
+    """
+
+    def __init__(self, whole: MemorySource, group: Group) -> None:
+        self.group = group
+        self._whole = whole
+        self._part = whole.part(*_cut(whole.num_rows, group))
+        self.num_rows = whole.num_rows
+        self.local_rows = self._part.num_rows
+        self.total_weight = whole.total_weight
+        self.device = whole.device
+        self.has_known_noise = whole.has_known_noise
+        self.largest_value = whole.largest_value
+
+    def harmonic_noise(self, learned: float) -> float:
+        """That of all rows."""
+        return self._whole.harmonic_noise(learned)
+
+    def identity(self) -> str:
+        """That of all rows: a run can be resumed by another number of processes."""
+        return self._whole.identity()
+
+    def to(self, dtype: torch.dtype) -> "SplitSource":
+        """The same rows in another precision."""
+        return SplitSource(self._whole.to(dtype), self.group)
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """Part of the rows."""
+        return self._part.chunks(size)
+
+    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+        """Part of the batch of a single process."""
+        batch = self._whole.minibatch(step, size, seed)
+        return MemorySource(*batch).part(*_cut(len(batch.x), self.group)).data
+
+    def share(self, size: int) -> float:
+        """By the number of rows."""
+        rows = min(size, self.num_rows)
+        start, stop = _cut(rows, self.group)
+        return (stop - start) / rows
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """The sample of a single process."""
+        return self._whole.sample(count, rng)
+
+
+class SharedSource:
+    """Rows of which every process holds some; some hold many, and some may hold none.
+
+    A batch takes from each process in proportion to the weight of its rows, but at least one row, and counts them for
+    what they stand for: the estimate is that of a sample from each process's rows as a stratum.
+    """
+
+    def __init__(self, local: DataSource, group: Group) -> None:
+        self.group = group
+        self._local = local
+        self._weight = local.total_weight if local.num_rows else 0.0
+        held = torch.zeros(group.world, 4, dtype=torch.float64)
+        largest = local.largest_value if local.num_rows else 0.0
+        held[group.rank] = torch.tensor(
+            [local.num_rows, self._weight, float(local.has_known_noise), largest], dtype=torch.float64
+        )
+        (held,) = group.sum([held])
+        self._rows = held[:, 0].to(torch.int64).numpy()  # [world]
+        self.num_rows = int(self._rows.sum())
+        self.local_rows = local.num_rows
+        self.total_weight = held[:, 1].sum().item()
+        self.device = local.device
+        self.has_known_noise = bool(held[:, 2].any())
+        self.largest_value = held[:, 3].max().item()
+
+    def harmonic_noise(self, learned: float) -> float:
+        """That of the rows of all processes."""
+        inverse = self.local_rows / self._local.harmonic_noise(learned) if self.local_rows else 0.0
+        (total,) = self.group.sum([torch.tensor(inverse, dtype=torch.float64)])
+        return self.num_rows / total.item()
+
+    def identity(self) -> str:
+        """A digest of what each process holds, in their order."""
+        return hashlib.sha256("\n".join(gather_text(self.group, self._local.identity())).encode()).hexdigest()
+
+    def to(self, dtype: torch.dtype) -> "SharedSource":
+        """The same rows in another precision."""
+        return SharedSource(self._local.to(dtype), self.group)
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """The rows of this process."""
+        return self._local.chunks(size)
+
+    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+        """Rows of this process, as many as its part of a batch of `size`; one that has none must not ask."""
+        return self._local.minibatch(step, max(round(size * self.share(size)), 1), seed)
+
+    def share(self, size: int) -> float:
+        """By the weight of the rows."""
+        return self._weight / self.total_weight
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """Rows of all processes, each as likely as any other; the same ones everywhere."""
+        count, seed = self._first_integers(count, int(rng.integers(2**31)))
+        common = np.random.default_rng(seed)
+        counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
+        own = np.random.default_rng([seed, self.group.rank])
+        return _gather(self.group, self._local.sample(int(counts[self.group.rank]), own))
+
+    def _first_integers(self, *numbers: int) -> list[int]:
+        (agreed,) = self.group.first([torch.tensor(numbers, dtype=torch.float64)])
+        return [int(number) for number in agreed]
+
+
+def _cut(rows: int, group: Group) -> tuple[int, int]:
+    """Where the part of this process begins and ends."""
+    return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
+
+
+def _gather(group: Group, batch: Batch) -> Batch:
+    """The rows of all processes, side by side in one message."""
+    present = [t if t.ndim == 2 else t[:, None] for t in batch if t is not None]
+    gathered = torch.cat(group.gather(torch.cat(present, dim=1)))
+    columns = iter(gathered.split([t.shape[1] for t in present], dim=1))
+
+    def take(like: Tensor | None) -> Tensor | None:
+        return None if like is None else next(columns).reshape(-1, *like.shape[1:])
+
+    x, y, *others = (take(t) for t in batch)
+    assert x is not None
+    assert y is not None
+    return Batch(x, y, *others)

@@ -1,0 +1,1 @@
+"""One reader for every table in files, small or large."""

@@ -1,0 +1,120 @@
+"""Rows that cannot be learned from: named by file and row, or left out and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from cvgp.data.cells import is_missing
+from cvgp.data.tables.blocks import Encoder, Rows
+from cvgp.data.tables.parts import Part
+from cvgp.errors import InvalidInputError
+from cvgp.parallel.group import Group, gather_text
+
+__all__ = ["BadRows", "OnBadRows", "bad_cells"]
+
+Mask = NDArray[np.bool_]
+OnBadRows = Literal["error", "skip"]
+
+
+def bad_cells(frame: pd.DataFrame, names: Sequence[str], *, missing_is_bad: bool) -> tuple[Mask, str]:
+    """Mark the rows [n] of a table in memory with a bad cell in these columns, and name the first one's column."""
+    marks = []
+    for name in names:
+        column = frame[name]
+        bad = is_missing(column) if missing_is_bad else np.zeros(len(frame), dtype=np.bool_)
+        if column.dtype.kind == "f":
+            bad = bad | np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        marks.append(bad)
+    table = np.column_stack(marks)  # [n, columns]
+    rows: Mask = np.logical_or.reduce(table, axis=1)
+    return rows, names[int(table[rows.argmax()].argmax())] if rows.any() else ""
+
+
+class BadRows:
+    """Finds them in a pass.
+
+    A value that is infinite is bad, and so are a missing one (NaN is one) where no rule says what to do about it, and
+    a weight or a noise variance that is negative.
+    """
+
+    def __init__(self, encoder: Encoder, impute: str | None, on_bad_rows: OnBadRows) -> None:
+        if on_bad_rows not in ("error", "skip"):
+            raise InvalidInputError(f"on_bad_rows must be 'error' or 'skip'; got {on_bad_rows!r}.")
+        self.encoder = encoder
+        self.impute = impute
+        self.on_bad_rows = on_bad_rows
+        self.skipped = 0
+        """Bad rows that were left out."""
+        self.dropped = 0
+        """Rows that the rule for missing values left out."""
+        self.first = ""
+        """What is wrong with the first bad row."""
+
+    def find(self, rows: Rows, part: Part, start: int) -> Mask:
+        """Mark the rows [n] that count; `start` rows of the part came before them."""
+        extra = [column[:, None] for column in (rows.weight, rows.noise) if column is not None]
+        columns = [rows.x, rows.y, *extra]
+        kept = np.ones(len(rows.x), dtype=np.bool_)
+        if not (all(np.isfinite(c).all() for c in columns) and all((c >= 0.0).all() for c in extra)):
+            kept = self._look_closer(np.hstack(columns), rows, part, start)
+        # A row of no weight is not bad; it does not count.
+        return kept if rows.weight is None else kept & (rows.weight > 0.0)
+
+    def count_all(self, group: Group, good: int) -> int:
+        """Add up what was left out of the parts of all processes; returns how many good rows all have."""
+        (counts,) = group.sum([torch.tensor([good, self.skipped, self.dropped], dtype=torch.float64)])
+        total, self.skipped, self.dropped = (int(count) for count in counts)
+        self.first = next((text for text in gather_text(group, self.first) if text), "")
+        return total
+
+    def summary(self) -> str:
+        """What was left out, in words; empty if nothing was."""
+        parts = []
+        if self.skipped:
+            parts.append(f"{self.skipped} bad rows were left out, the first of them: {self.first}")
+        if self.dropped:
+            parts.append(f"{self.dropped} rows with missing values were left out")
+        return "; ".join(parts)
+
+    def _look_closer(self, values: NDArray[np.float64], rows: Rows, part: Part, start: int) -> Mask:
+        num_features = rows.x.shape[1]
+        num_values = num_features + rows.y.shape[1]
+        missing = np.isnan(values)
+        wrong = np.isinf(values)
+        wrong[:, num_values:] |= missing[:, num_values:] | (values[:, num_values:] < 0.0)
+        incomplete = missing[:, :num_values]
+        if self.impute == "mean":
+            incomplete[:, :num_features] = False
+        if self.impute != "drop":
+            wrong[:, :num_values] |= incomplete
+        bad: Mask = np.logical_or.reduce(wrong, axis=1)
+        dropped: Mask = np.logical_or.reduce(incomplete, axis=1) & ~bad
+        if bad.any() and not self.first:
+            self._note_first(values, wrong, part, start)
+        self.skipped += int(bad.sum())
+        self.dropped += int(dropped.sum())
+        return ~(bad | dropped)
+
+    def _note_first(self, values: NDArray[np.float64], wrong: Mask, part: Part, start: int) -> None:
+        row, position = (int(index[0]) for index in np.nonzero(wrong))
+        encoder = self.encoder
+        names = [
+            *(column.name for column in encoder.columns for _ in column.feature_names),
+            *encoder.targets,
+            *(name for name in (encoder.weight, encoder.noise) if name is not None),
+        ]
+        value = values[row, position]
+        found = "is missing or NaN" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
+        where = f"{part.file}, data row {part.first_row + start + row + 1}"
+        self.first = f"{where}: column {names[position]!r} {found}"
+        if self.on_bad_rows == "error":
+            raise InvalidInputError(
+                f"{self.first}. Correct it, choose a rule for missing values (impute, --impute), or leave such rows "
+                "out and have them counted (on_bad_rows='skip', --on-bad-rows skip)."
+            )

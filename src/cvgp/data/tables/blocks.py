@@ -1,0 +1,141 @@
+"""Rows of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cvgp.data.columns import Column
+from cvgp.data.tables.arrow_columns import column_numbers, encode_columns
+from cvgp.data.tables.parts import Part, read_batches
+
+__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "Rows", "read_blocks"]
+
+Array = NDArray[np.float64]
+
+BLOCK_ROWS = 8192
+"""Rows of a part that are passed on together; the unit in which parts are mixed."""
+
+
+class Rows(NamedTuple):
+    """Some rows, in the user's units; NaN where a value is missing."""
+
+    x: Array  # [n, D]
+    y: Array  # [n, T]
+    weight: Array | None  # [n]
+    noise: Array | None  # [n]
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Rows:
+        """Some of them."""
+        return Rows(*(None if a is None else a[rows] for a in self))  # type: ignore[arg-type]
+
+    @staticmethod
+    def join(pieces: Sequence[Rows]) -> Rows:
+        """All of them, one after another."""
+        if len(pieces) == 1:
+            return pieces[0]
+        columns = zip(*pieces, strict=True)
+        return Rows(*(None if parts[0] is None else np.concatenate(parts) for parts in columns))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """From the columns of a table to rows."""
+
+    columns: tuple[Column, ...]
+    targets: tuple[str, ...]
+    weight: str | None
+    noise: str | None
+    kinds: dict[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that have to be read."""
+        others = [name for name in (self.weight, self.noise) if name is not None]
+        return list(dict.fromkeys([*(column.name for column in self.columns), *self.targets, *others]))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the columns of x."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    def no_rows(self) -> Rows:
+        """The form of the rows, without any."""
+        none = np.empty(0)
+        return Rows(
+            np.empty((0, len(self.feature_names))),
+            np.empty((0, len(self.targets))),
+            None if self.weight is None else none,
+            None if self.noise is None else none,
+        )
+
+    def encode(self, batch: pa.RecordBatch) -> Rows:
+        """The rows of a batch."""
+        return Rows(
+            encode_columns(batch, self.columns),
+            np.stack([column_numbers(batch.column(name)) for name in self.targets], axis=1),
+            None if self.weight is None else column_numbers(batch.column(self.weight)),
+            None if self.noise is None else column_numbers(batch.column(self.noise)),
+        )
+
+
+@dataclass(frozen=True)
+class KnownPart:
+    """A part after the first pass."""
+
+    part: Part
+    num_rows: int
+    """Good and bad ones."""
+    excluded: NDArray[np.int64]
+    """The rows that do not count, in order."""
+    block_weight: Array | None
+    """The summed sample weight of the rows that count, by block; None without weights."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks, of which the last may be short."""
+        return -(-self.num_rows // BLOCK_ROWS)
+
+    def block_sizes(self) -> NDArray[np.int64]:
+        """How many rows of each block count."""
+        edges = np.arange(self.num_blocks + 1) * BLOCK_ROWS
+        edges[-1] = self.num_rows
+        return np.diff(edges) - np.diff(np.searchsorted(self.excluded, edges))
+
+
+def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Iterator[Rows]:
+    """The rows of a part that count, from a block on, one block at a time."""
+    blocks = _regular(read_batches(known.part, encoder.names, encoder.kinds), encoder, first_block)
+    for block, rows in enumerate(blocks, first_block):
+        begin = block * BLOCK_ROWS
+        inside = slice(*np.searchsorted(known.excluded, (begin, begin + BLOCK_ROWS)))
+        bad = known.excluded[inside] - begin
+        yield rows.take(np.delete(np.arange(len(rows.x)), bad)) if len(bad) else rows
+
+
+def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: int) -> Iterator[Rows]:
+    """Rows in blocks of their size, but for the last, however the file is cut."""
+    skip = first_block * BLOCK_ROWS
+    pending: list[Rows] = []
+    count = 0
+    for batch in batches:
+        skipped = min(skip, len(batch))
+        skip -= skipped
+        if skipped == len(batch):
+            continue
+        rows = encoder.encode(batch.slice(skipped))
+        pending.append(rows)
+        count += len(rows.x)
+        if count >= BLOCK_ROWS:
+            whole = Rows.join(pending)
+            for begin in range(0, count - BLOCK_ROWS + 1, BLOCK_ROWS):
+                yield whole.take(slice(begin, begin + BLOCK_ROWS))
+            count %= BLOCK_ROWS
+            pending = [whole.take(slice(len(whole.x) - count, None))] if count else []
+    if count:
+        yield Rows.join(pending)

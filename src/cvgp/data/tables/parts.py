@@ -1,0 +1,212 @@
+"""The pieces in which files are read: row groups of Parquet, and whole files of other formats, block by block.
+
+Every piece knows its file, where in it it begins and what the file looked like when it was first seen, so that a
+damaged, missing or changed file is an error that says so, and a bad row has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from cvgp.data.tables.arrow_columns import kind_of_type
+from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+
+__all__ = ["Part", "column_kinds", "list_parts", "read_batches"]
+
+BUFFER_BYTES = 1 << 18
+"""Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
+BATCH_ROWS = 1 << 14
+"""Rows that are decoded at a time: each open part holds so many."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a table that is read from its beginning."""
+
+    file: str
+    fragment: ds.Fragment
+    row_group: int | None
+    """Of a Parquet file."""
+    first_row: int
+    """Rows of the file that come before."""
+    num_rows: int | None
+    """As the file says; None where only reading can tell."""
+    num_bytes: int
+    """Uncompressed, where the file says it, and otherwise its size."""
+    stamp: tuple[int | None, int | None] | None
+    """Size and time of modification of the file when it was listed; None for a table in memory."""
+
+
+def list_parts(dataset: ds.Dataset) -> list[Part]:
+    """All pieces, in the order of the files and of the rows in them."""
+    parts: list[Part] = []
+    for fragment in dataset.get_fragments():
+        file = getattr(fragment, "path", "") or "the table in memory"
+        with _blaming(file):
+            stamp = _stamp(fragment)
+            if isinstance(fragment, ds.ParquetFileFragment):
+                first = 0
+                for group in fragment.row_groups:
+                    rows, size = group.num_rows, group.total_byte_size
+                    parts.append(Part(file, fragment, group.id, first, rows, size, stamp))
+                    first += rows
+            else:
+                size = 0 if stamp is None else stamp[0] or 0
+                parts.append(Part(file, fragment, None, 0, None, size, stamp))
+    if not parts:
+        raise InvalidInputError("The table holds no rows; it must have at least one.")
+    return parts
+
+
+def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
+    """The kind of each column, the same in every file; `null` where no file says one."""
+    kinds: dict[str, tuple[str, Any, str]] = {}
+    for fragment in dataset.get_fragments():
+        file = getattr(fragment, "path", "") or "the table in memory"
+        with _blaming(file):
+            schema = fragment.physical_schema
+            constants = ds.get_partition_keys(fragment.partition_expression)
+        for name in names:
+            if name in constants:
+                continue
+            positions = schema.get_all_field_indices(name)
+            if len(positions) != 1:
+                found = "twice" if positions else "not at all"
+                raise InvalidInputError(
+                    f"{file} has the column {name!r} {found}; every file of a table has each column once. It has "
+                    f"{schema.names}."
+                )
+            arrow_type = schema.field(positions[0]).type
+            kind = kind_of_type(name, arrow_type)
+            known = kinds.get(name, ("null", None, ""))
+            if "null" in (kind, known[0]):
+                kinds[name] = known if kind == "null" else (kind, arrow_type, file)
+            elif kind != known[0]:
+                raise InvalidTypeError(
+                    f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {arrow_type} in {file}. "
+                    "Write one of the files again with the other's type, or leave it out."
+                )
+    partitioned = {name: kind_of_type(name, dataset.schema.field(name).type) for name in names if name not in kinds}
+    return partitioned | {name: kind for name, (kind, _, _) in kinds.items()}
+
+
+def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a part with the columns of these names, in order.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged, or is not what it was when it was listed.
+    MissingFileError
+        If it is not there any more.
+    """
+    with _blaming(part.file):
+        _check_unchanged(part)
+        count = 0
+        batches = _read_plain(part, names, kinds) if part.row_group is None else _read_row_group(part, names)
+        for batch in batches:
+            batch.validate(full=True)  # a damaged file could otherwise crash the interpreter
+            count += len(batch)
+            yield batch
+        _check_unchanged(part)
+        if part.num_rows not in (None, count):
+            raise _changed(part, f"a piece of it has {count} rows where {part.num_rows} were found before")
+
+
+def _read_row_group(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    fragment = part.fragment
+    constants = ds.get_partition_keys(fragment.partition_expression)
+    stored = [name for name in names if name not in constants]
+    with fragment.filesystem.open_input_file(part.file) as stream:
+        file = pq.ParquetFile(
+            stream,
+            metadata=fragment.metadata,
+            pre_buffer=False,
+            buffer_size=BUFFER_BYTES,
+            page_checksum_verification=True,  # where the writer stored checksums
+        )
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=[part.row_group], columns=stored, use_threads=False):
+            columns = [
+                pa.repeat(pa.scalar(constants[name]), len(batch)) if name in constants else batch.column(name)
+                for name in names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, list(names))
+
+
+def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    physical = part.fragment.physical_schema
+    constants = ds.get_partition_keys(part.fragment.partition_expression)
+    is_text = isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat)
+    fields = []
+    for name in names:
+        if name in constants:
+            fields.append(pa.field(name, pa.scalar(constants[name]).type))
+        elif is_text and kinds[name] == "numeric":
+            fields.append(pa.field(name, pa.string()))  # a cell that is no number must not end the reading
+        else:
+            fields.append(physical.field(name))
+    scanner = part.fragment.scanner(
+        schema=pa.schema(fields), columns=list(names), batch_size=BATCH_ROWS, use_threads=False, batch_readahead=1
+    )
+    for batch in scanner.to_reader():
+        for position, name in enumerate(names):
+            if is_text and kinds[name] == "numeric" and name not in constants:
+                batch = batch.set_column(position, name, _numbers_in_text(batch.column(position)))
+        yield batch
+
+
+def _numbers_in_text(column: pa.Array) -> pa.Array:
+    """Text as numbers; NaN for what spells none, so that its row is a bad one."""
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64))
+
+
+def _stamp(fragment: ds.Fragment) -> tuple[int | None, int | None] | None:
+    if not isinstance(fragment, ds.FileFragment) or fragment.buffer is not None:
+        return None
+    info = fragment.filesystem.get_file_info(fragment.path)
+    if info.type == pafs.FileType.NotFound:
+        raise MissingFileError(f"{fragment.path} is not there (any more); restore it, or start again without it.")
+    return info.size, info.mtime_ns
+
+
+def _check_unchanged(part: Part) -> None:
+    if part.stamp is not None and (now := _stamp(part.fragment)) != part.stamp:
+        words = (
+            f"it had {part.stamp[0]} bytes and has {now[0]} now" if now and now[0] != part.stamp[0] else "by its time"
+        )
+        raise _changed(part, words)
+
+
+def _changed(part: Part, how: str) -> FileFormatError:
+    return FileFormatError(
+        f"{part.file} has changed while it was being read ({how}); start again, once nothing writes to it any more."
+    )
+
+
+@contextmanager
+def _blaming(file: str) -> Iterator[None]:
+    """Name the file in whatever Arrow has against it."""
+    try:
+        yield
+    except (CVGPError, MemoryError):
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{file} is not there (any more); restore it, or start again without it.") from error
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = f"{type(error).__name__}: {str(error).strip()}"
+        raise FileFormatError(
+            f"{file} could not be read ({reason}); it is damaged, or not what its name says: write it again."
+        ) from error

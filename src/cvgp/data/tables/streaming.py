@@ -1,0 +1,260 @@
+"""Training data in files: read in order or as shuffled minibatches, with a window of rows in memory at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.data.arrays import MemorySource
+from cvgp.data.scaling import Scaling
+from cvgp.data.source import Batch, Undivided
+from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, Rows, read_blocks
+from cvgp.data.tables.first_pass import Survey
+from cvgp.data.tables.prefetch import prefetch
+from cvgp.data.tables.shuffle import Epoch, Mixing, Window
+
+__all__ = ["ArrowSource"]
+
+PASS_ROWS = 8 * BLOCK_ROWS
+"""Rows that are handed over together in a pass in order."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """In which units, shape and precision rows are given out, and where."""
+
+    scaling: Scaling
+    single_output: bool
+    dtype: torch.dtype
+    device: torch.device
+
+    def batch(self, rows: Rows) -> Batch:
+        y = self.scaling.scale_y(rows.y)
+        return Batch(
+            self._tensor(self.scaling.scale_x(rows.x)),
+            self._tensor(y[:, 0] if self.single_output else y),
+            None if rows.weight is None else self._tensor(rows.weight),
+            None if rows.noise is None else self._tensor(rows.noise / self.scaling.y_scale[0] ** 2),
+        )
+
+    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.dtype)
+
+
+class ArrowSource(Undivided):
+    """A table in files as a :class:`~cvgp.data.source.DataSource`.
+
+    Parameters
+    ----------
+    survey
+        What the first pass found.
+    scaling
+        From the units of the table to those that are given out.
+    single_output
+        Whether y has no second axis.
+    dtype, device
+        Of the tensors.
+    """
+
+    def __init__(
+        self,
+        survey: Survey,
+        scaling: Scaling,
+        *,
+        single_output: bool = True,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.survey = survey
+        self._form = _Form(scaling, single_output, dtype, torch.device(device))
+        self._stream = _Stream(survey)
+
+    @property
+    def num_rows(self) -> int:
+        """N, without rows that do not count."""
+        return self._stream.num_rows
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the sample weights; N where there are none."""
+        weights = [known.block_weight.sum() for known in self.survey.parts if known.block_weight is not None]
+        return float(sum(weights)) if weights else float(self.num_rows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are put."""
+        return self._form.device
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether the rows carry noise variances of their own."""
+        return self.survey.encoder.noise is not None
+
+    @property
+    def largest_value(self) -> float:
+        """At least the largest magnitude of any input or output, in the units that are given out."""
+        scaling, magnitude = self._form.scaling, self.survey.moments.magnitude
+        mean, scale = np.append(scaling.x_mean, scaling.y_mean), np.append(scaling.x_scale, scaling.y_scale)
+        return float((magnitude / scale + np.abs(mean) / scale).max())
+
+    def harmonic_noise(self, learned: float) -> float:
+        """The harmonic mean of the learned noise variance plus each row's own: a pass, if they have any."""
+        if not self.has_known_noise:
+            return learned
+        known = (chunk.noise_variance for chunk in self.chunks(BLOCK_ROWS) if chunk.noise_variance is not None)
+        return self.num_rows / sum((learned + noise.to(torch.float64)).reciprocal().sum().item() for noise in known)
+
+    def identity(self) -> str:
+        """A digest of the columns, the files with their sizes and rows, and the moments of all values."""
+        survey = self.survey
+        files = [
+            (known.part.file.rpartition("/")[2], known.part.num_bytes, known.num_rows, len(known.excluded))
+            for known in survey.parts
+        ]
+        order = [BLOCK_ROWS, asdict(self._stream.mixing)]
+        digest = hashlib.sha256(json.dumps([survey.encoder.names, survey.encoder.feature_names, files, order]).encode())
+        for array in (*survey.moments, *self._form.scaling):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def to(self, dtype: torch.dtype) -> ArrowSource:
+        """The same rows in another precision; the two go through the files together."""
+        other = object.__new__(ArrowSource)
+        other.survey, other._stream, other._form = self.survey, self._stream, replace(self._form, dtype=dtype)
+        return other
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """Every row once, in order, while the next ones are being read."""
+        self._stream.rest()  # a pass and minibatches do not take turns, and need not both be in memory
+        parts, encoder, form = self.survey.parts, self.survey.encoder, self._form
+        for batch in prefetch(lambda: map(form.batch, _in_order(parts, encoder, size))):
+            for start in range(0, len(batch.x), size):
+                yield Batch(*(None if t is None else t[start : start + size] for t in batch))  # type: ignore[arg-type]
+
+    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+        """Rows of one step, from the window that is in memory or from the next one, which is read meanwhile.
+
+        As in memory, a remainder that fills no batch sits the epoch out, and rows with weights are drawn in proportion
+        to them.
+        """
+        size = min(size, self.num_rows)
+        epoch, position = divmod(step, self.num_rows // size)
+        return self._form.batch(self._stream.rows(seed, epoch, position * size, size)._replace(weight=None))
+
+    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+        """Different rows, drawn uniformly from those that the first pass kept; all of these if there are no more."""
+        rows = self.survey.reservoir.rows
+        if len(rows.x) > count:
+            rows = rows.take(np.sort(rng.choice(len(rows.x), count, replace=False)))
+        return self._form.batch(rows)
+
+    def hold_out(self, count: int, rng: np.random.Generator) -> tuple[ArrowSource, MemorySource]:
+        """A source without some random rows, at most half of the kept sample, and these rows in memory."""
+        reservoir = self.survey.reservoir
+        total = len(reservoir.rows.x)
+        held = np.zeros(total, dtype=np.bool_)
+        held[rng.choice(total, min(count, total // 2), replace=False)] = True
+        apart = reservoir.part_of(held)
+        parts = [
+            _without(known, apart.where[apart.where[:, 0] == i, 1], apart.rows.take(apart.where[:, 0] == i).weight)
+            for i, known in enumerate(self.survey.parts)
+        ]
+        rest = ArrowSource(
+            replace(self.survey, parts=tuple(parts), reservoir=reservoir.part_of(~held)), **vars(self._form)
+        )
+        return rest, MemorySource(*self._form.batch(apart.rows))
+
+
+class _Stream:
+    """An endless run through the epochs, of which the present window is kept."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.num_rows = survey.num_rows
+        columns = len(survey.encoder.feature_names) + len(survey.encoder.targets)
+        self.mixing = Mixing.plan(survey.parts, columns)
+        self._seed: int | None = None
+        self._windows: Iterator[Window] = iter(())
+        self._current: Window | None = None
+
+    def rows(self, seed: int, epoch: int, first: int, count: int) -> Rows:
+        """Consecutive rows of an epoch."""
+        if not (self._seed == seed and self._leads_to(epoch, first, count)):
+            self._restart(seed, epoch, first)
+        pieces = []
+        while count:
+            window = self._reach(epoch, first)
+            start = first - window.first
+            piece = window.rows.take(slice(start, start + count))
+            pieces.append(piece)
+            first, count = first + len(piece.x), count - len(piece.x)
+        return Rows.join(pieces)
+
+    def rest(self) -> None:
+        """Let go of what was read ahead."""
+        self._seed, self._current, self._windows = None, None, iter(())
+
+    def _leads_to(self, epoch: int, first: int, count: int) -> bool:
+        """Whether the rows are in the present window, or come as the next in the run."""
+        window = self._current
+        if window is None:
+            return False
+        end = window.first + len(window.rows.x)
+        ends_epoch = self.num_rows - end < count
+        return (window.epoch == epoch and window.first <= first <= end) or (
+            window.epoch + 1 == epoch and first == 0 and ends_epoch
+        )
+
+    def _reach(self, epoch: int, row: int) -> Window:
+        while True:
+            window = self._current
+            if window is not None and window.epoch == epoch and row < window.first + len(window.rows.x):
+                return window
+            self._current = window = None  # not held while the next one is waited for
+            self._current = next(self._windows)
+
+    def _restart(self, seed: int, epoch: int, row: int) -> None:
+        # The thread that reads ahead must not hold this object, whose end is what ends it.
+        survey, mixing = self.survey, self.mixing
+        self._seed, self._current = seed, None
+        self._windows = prefetch(lambda: _endless(survey, mixing, seed, epoch, row))
+
+
+def _endless(survey: Survey, mixing: Mixing, seed: int, epoch: int, row: int) -> Iterator[Window]:
+    while True:
+        way = Epoch(survey.parts, mixing, seed, epoch)
+        yield from way.windows(survey.encoder, way.window_of(row))
+        epoch, row = epoch + 1, 0
+
+
+def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows]:
+    """Pieces of a multiple of `size` rows, but for the last."""
+    pending: list[Rows] = []
+    count = 0
+    for known in parts:
+        for rows in read_blocks(known, encoder):
+            pending.append(rows)
+            count += len(rows.x)
+            if count >= max(PASS_ROWS, size):
+                joined = Rows.join(pending)
+                rest = count % size
+                yield joined.take(slice(0, count - rest))
+                pending, count = [joined.take(slice(count - rest, None))], rest
+    if count:
+        yield Rows.join(pending)
+
+
+def _without(known: KnownPart, numbers: NDArray[np.int64], weight: NDArray[np.float64] | None) -> KnownPart:
+    left = replace(known, excluded=np.union1d(known.excluded, numbers))
+    if known.block_weight is None:
+        return left
+    taken = np.bincount(numbers // BLOCK_ROWS, weights=weight, minlength=known.num_blocks)
+    # A block without rows has no weight, whatever rounding leaves of it.
+    return replace(left, block_weight=np.where(left.block_sizes() > 0, known.block_weight - taken, 0.0))

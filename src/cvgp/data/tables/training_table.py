@@ -1,0 +1,165 @@
+"""A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import torch
+
+from cvgp.data.columns import Impute
+from cvgp.data.scaling import Scaling
+from cvgp.data.schema import Schema
+from cvgp.data.tables.bad_rows import OnBadRows
+from cvgp.data.tables.blocks import Rows, read_blocks
+from cvgp.data.tables.dataset import Location, open_dataset
+from cvgp.data.tables.first_pass import TableColumns, survey_table
+from cvgp.data.tables.parts import list_parts
+from cvgp.data.tables.streaming import ArrowSource
+from cvgp.errors import InvalidTypeError
+from cvgp.parallel.group import ALONE, Group
+
+__all__ = ["IN_MEMORY_BYTES", "TrainingTable", "is_small_file"]
+
+IN_MEMORY_BYTES = 128_000_000
+"""Tables up to this size, as features and targets in float64, are loaded; larger ones are read again in parts."""
+
+
+class TrainingTable:
+    """Rows in files, with everything that one pass over them tells.
+
+    Parameters
+    ----------
+    location
+        A path, a glob, a folder, a list of these, or a pyarrow dataset; see
+        :func:`~cvgp.data.tables.dataset.open_dataset`.
+    target
+        The column to predict, or several; all others are features.
+    sample_weight, noise_variance
+        Columns that are none, but hold weights or known noise variances.
+    impute, on_bad_rows
+        See :func:`~cvgp.data.tables.first_pass.survey_table`.
+    group
+        The processes that the table is for. A table that all of them can load is looked through by each; of a larger
+        one, each looks at its own parts and reads no others.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        target: str | Sequence[str],
+        *,
+        sample_weight: str | None = None,
+        noise_variance: str | None = None,
+        impute: Impute | None = None,
+        on_bad_rows: OnBadRows = "error",
+        group: Group = ALONE,
+    ) -> None:
+        targets = (target,) if isinstance(target, str) else tuple(target) if isinstance(target, (list, tuple)) else ()
+        for name in (*(targets or (target,)), sample_weight, noise_variance):
+            if name is not None and not isinstance(name, str):
+                raise InvalidTypeError(
+                    "With a table in files, the target, sample_weight and noise_variance are names of its columns; got "
+                    f"{type(name).__name__}."
+                )
+        self.single_output = isinstance(target, str)
+        self.impute = impute
+        dataset = open_dataset(location)
+        look = partial(
+            survey_table,
+            dataset,
+            TableColumns(targets, sample_weight, noise_variance),
+            impute=impute,
+            on_bad_rows=on_bad_rows,
+        )
+        self.group = ALONE if group.world == 1 or _looks_small(dataset) else group
+        self.survey = look(group=self.group)
+        if self.group is not group and not self.fits_in_memory:
+            self.group = group
+            self.survey = look(group=group)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that count, of all processes."""
+        return self.survey.total_rows
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the columns of x."""
+        return self.survey.encoder.feature_names
+
+    @property
+    def num_bytes(self) -> int:
+        """What features and targets take in float64."""
+        return 8 * self.num_rows * (len(self.feature_names) + len(self.survey.encoder.targets))
+
+    @property
+    def fits_in_memory(self) -> bool:
+        """Whether the table is loaded rather than read in parts."""
+        return self.group is ALONE and self.num_bytes <= IN_MEMORY_BYTES
+
+    @property
+    def scaling(self) -> Scaling:
+        """The weighted means and standard deviations of all columns."""
+        D, moments = len(self.feature_names), self.survey.moments
+        means, scales = moments.means, moments.scales
+        return Scaling(means[:D], scales[:D], means[D:], scales[D:])
+
+    @property
+    def schema(self) -> Schema | None:
+        """What turns another table into features, as the command line keeps it; None for several targets."""
+        encoder = self.survey.encoder
+        if not self.single_output:
+            return None
+        return Schema(encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped)
+
+    def load(self) -> Rows:
+        """All rows, in the user's units."""
+        return Rows.join([rows for known in self.survey.parts for rows in read_blocks(known, self.survey.encoder)])
+
+    def source(self, scaling: Scaling, device: torch.device | str = "cpu") -> ArrowSource:
+        """The rows of this process in parts, scaled."""
+        return ArrowSource(self.survey, scaling, single_output=self.single_output, device=device)
+
+    def sample(self) -> Rows:
+        """A uniform sample of the rows, or all of them."""
+        return self.survey.reservoir.rows
+
+    def describe(self) -> str:
+        """Size and way of reading, in a line."""
+        files = self.survey.total_files
+        columns, features = len(self.survey.encoder.columns), len(self.feature_names)
+        size, limit = f"{self.num_bytes / 1e6:.0f} MB", f"{IN_MEMORY_BYTES / 1e6:.0f} MB"
+        how = f"loaded, {size}" if self.fits_in_memory else f"read in parts: {size} is more than {limit}"
+        return f"{files} files, {self.num_rows} rows, {columns} columns as {features} features ({how})"
+
+
+def is_small_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names one file that is certainly small enough to be loaded as a whole, or nothing at all."""
+    text = os.fspath(path)
+    if "://" in text or not (os.path.isfile(text) or not _names_several(text)):
+        return False
+    try:
+        if text.lower().endswith(".parquet"):
+            metadata = pq.read_metadata(text)
+            return bool(8 * metadata.num_rows * metadata.num_columns <= IN_MEMORY_BYTES)
+        expected = 5 if text.lower().endswith(".gz") else 1
+        return Path(text).stat().st_size * expected <= IN_MEMORY_BYTES
+    except (OSError, pa.ArrowException):
+        return True  # whoever reads it will say what is wrong with it
+
+
+def _looks_small(dataset: ds.Dataset) -> bool:
+    """Whether the files say that the table can be loaded; numbers take at most so much, and text may take more."""
+    parts = list_parts(dataset)
+    width = 8 * len(dataset.schema.names)
+    return sum(part.num_bytes if part.num_rows is None else width * part.num_rows for part in parts) <= IN_MEMORY_BYTES
+
+
+def _names_several(text: str) -> bool:
+    return os.path.isdir(text) or any(character in text for character in "*?[")

@@ -1,0 +1,296 @@
+"""Fitted estimators as files: arrays and JSON in one safetensors file, without the training data.
+
+Nothing in a file is executed, so a file from anybody may be opened; a damaged or hostile one is a
+:class:`~cvgp.errors.FileFormatError`. What a fit learned comes back to the bit, on the CPU. So do the parameters,
+except those that are no plain values: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of
+the training data) and a `random_state` that is a generator have their defaults again.
+"""
+
+import json
+import math
+import os
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+import gpytorch
+import numpy as np
+import pandas as pd
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from cvgp import __version__
+from cvgp.coreset import Coreset
+from cvgp.data.scaling import Scaling
+from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.units import ScaledGP
+from cvgp.files import pack_model, pack_part, unpack_model, unpack_part
+from cvgp.files.tensors import read_tensors, write_tensors
+from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.bounds import Statistics
+from cvgp.training.monitor import FitEvent
+
+__all__ = ["load", "save"]
+
+ArrayDict = dict[str, NDArray[Any]]
+
+FORMAT = "cvgp estimator"
+VERSION = 1
+"""Raised whenever a file of the new kind would mislead or break an older cvgp."""
+
+CLASSES = {"CVGPRegressor": CVGPRegressor}
+ATTACHED = ("schema", "baselines", "merged")
+"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged of."""
+NOT_STORED = ("callbacks", "checkpoint_dir")
+PARTS = {"kernel": Kernel, "mean": Mean}
+"""Parameters that may be GPyTorch objects."""
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+MODEL = "model."
+
+
+def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a file, which is replaced whole or not at all; see :func:`load`.
+
+    The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
+
+    Raises
+    ------
+    InvalidTypeError
+        For an estimator, kernel, mean or parameter that a file cannot hold.
+    FileAccessError
+        If the folder or the disk refuses the file.
+    """
+    name = type(estimator).__name__
+    if CLASSES.get(name) is not type(estimator):
+        raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {name}.")
+    check_is_fitted(estimator)
+    arrays, metadata = _pack(estimator)
+    try:
+        _unpack(dict(arrays), metadata)
+    except FileFormatError as error:
+        raise InvalidInputError(f"This estimator could not be loaded again if it were stored: {error}") from error
+    write_tensors(path, arrays, metadata)
+
+
+def load(path: str | os.PathLike[str]) -> CVGPRegressor:
+    """The estimator that was saved, of its own class; its predictions are those of before, to the bit.
+
+    It is safe to load a file that you do not trust.
+
+    Raises
+    ------
+    MissingFileError, FileAccessError
+        If there is no such file, or the system will not read it.
+    FileFormatError
+        If the file is damaged, not a cvgp model, or written by a newer version.
+
+    Examples
+    --------
+    >>> import cvgp
+    >>> model = cvgp.load("wine.cvgp")  # doctest: +SKIP
+    """
+    arrays, metadata = read_tensors(path)
+    name = os.fspath(path)
+    version = metadata.get("version")
+    if metadata.get("format") != FORMAT or type(version) is not int or version < 1:
+        raise FileFormatError(f"{name} is not a cvgp model, or it is damaged. Give a file that `save` wrote.")
+    if version > VERSION:
+        raise FileFormatError(
+            f"{name} was written by a newer cvgp, in version {version:d} of the format; this one ({__version__}) reads "
+            f"up to version {VERSION}. Upgrade cvgp."
+        )
+    try:
+        return _unpack(arrays, metadata)
+    except FileFormatError as error:
+        raise FileFormatError(f"{name} is damaged: {error} Save the model again, or restore a copy.") from error
+
+
+def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
+    gp = estimator.gp_
+    model_arrays, model = pack_model(gp.model)
+    parameter_arrays, parameters = _pack_parameters(estimator)
+    history_arrays, history = _pack_history(estimator.history_)
+    names = getattr(estimator, "feature_names_in_", None)
+    fit = {
+        "n_features": estimator.n_features_in_,
+        "feature_names": None if names is None else list(names),
+        "single_output": estimator._single_output,
+        "dtype": next(name for name, dtype in DTYPES.items() if dtype is gp.dtype),
+        "n_rows": float(estimator.n_rows_),
+        "elbo": float(estimator.elbo_),
+        "n_iter": int(estimator.n_iter_),
+        "converged": bool(estimator.converged_),
+        "solver": estimator.solver_,
+    }
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "class": type(estimator).__name__,
+        "libraries": {
+            "cvgp": __version__,
+            "torch": str(torch.__version__),
+            "gpytorch": gpytorch.__version__,
+            "numpy": np.__version__,
+        },
+        "parameters": parameters,
+        "fit": fit,
+        "model": model,
+        "history": history,
+        **{name: _checked_json(f"{name}_", getattr(estimator, f"{name}_")) for name in _attached(estimator)},
+    }
+    arrays = {MODEL + name: array for name, array in model_arrays.items()}
+    arrays |= {f"scaling.{name}": array for name, array in gp.scaling._asdict().items()}
+    arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
+    return arrays | parameter_arrays | history_arrays, metadata
+
+
+def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
+    members = Members(metadata, "metadata")
+    for known in ("format", "version", "libraries"):
+        members.take(known)
+    cls = CLASSES[members.text("class", CLASSES)]
+    left = Arrays({name: array for name, array in arrays.items() if not name.startswith(MODEL)})
+    own = {name.removeprefix(MODEL): array for name, array in arrays.items() if name.startswith(MODEL)}
+    model = unpack_model(own, members.take("model"))
+    M, D = model.X_c.shape
+    T = 1 if model.y_c.ndim == 1 else model.y_c.shape[1]
+
+    estimator = cls(**_unpack_parameters(members.members("parameters"), left, cls().get_params(deep=False)))
+    fit = members.members("fit")
+    estimator.n_features_in_ = fit.integer("n_features", 1)
+    names = fit.take("feature_names")
+    if names is not None:
+        estimator.feature_names_in_ = _feature_names(names, D)
+    estimator._single_output = fit.flag("single_output")
+    if estimator.n_features_in_ != D or estimator._single_output != (model.y_c.ndim == 1):
+        raise FileFormatError("The numbers of features and outputs are not those of the model.")
+    scaling = Scaling(
+        *(
+            left.take(f"scaling.{name}", (D if name.startswith("x") else T,), dtypes=("float64",))
+            for name in Scaling._fields
+        )
+    )
+    if not ((scaling.x_scale > 0).all() and (scaling.y_scale > 0).all()):
+        raise FileFormatError("The scales of inputs and outputs must be positive.")
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
+    shapes = {"Phi": (M, M), "b": (M, T)}
+    estimator.statistics_ = Statistics(
+        *(
+            torch.tensor(left.take(f"statistics.{name}", shapes.get(name, ()), dtypes=("float64",)))
+            for name in Statistics._fields
+        )
+    )
+    estimator.n_rows_ = fit.number("n_rows")
+    if not estimator.n_rows_ > 0:
+        raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
+    estimator.elbo_ = fit.number("elbo")
+    estimator.n_iter_ = fit.integer("n_iter", 0)
+    estimator.converged_ = fit.flag("converged")
+    estimator.solver_ = fit.text("solver")
+    fit.close()
+    estimator.history_ = _unpack_history(members.members("history"), left)
+    for name in [name for name in ATTACHED if name in members.names()]:
+        attached = members.take(name)
+        if not isinstance(attached, dict):
+            raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
+        setattr(estimator, f"{name}_", attached)
+    members.close()
+    left.close()
+    return estimator
+
+
+def _pack_parameters(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
+    arrays: ArrayDict = {}
+    stored: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if isinstance(value, np.generic):
+            value = value.item()
+        if name in PARTS and isinstance(value, PARTS[name]):
+            part_arrays, stored[name] = pack_part(value, f"parameters.{name}")
+            arrays |= part_arrays
+        elif _is_plain(value):
+            stored[name] = value
+        elif name not in (*NOT_STORED, "random_state") and not isinstance(value, Coreset):
+            raise InvalidTypeError(
+                f"A file cannot hold the parameter {name}={reprlib.repr(value)}; "
+                "it can hold None, text, finite numbers, true and false. Change it with set_params."
+            )
+    return arrays, {name: value for name, value in stored.items() if name not in NOT_STORED}
+
+
+def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for name in members.names():
+        if name not in defaults or name in NOT_STORED:
+            continue  # left for close() to refuse
+        value = members.take(name)
+        if name in PARTS and isinstance(value, dict):
+            prefix = f"parameters.{name}"
+            value = unpack_part(Members(value, prefix), arrays, prefix, PARTS[name])
+        elif not _is_plain(value):
+            raise FileFormatError(f"The parameter {name} cannot be {reprlib.repr(value)}.")
+        values[name] = value
+    members.close()
+    return values
+
+
+def _pack_history(history: pd.DataFrame) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
+    """Columns of numbers as arrays, and of text as lists."""
+    columns = {str(name): history[name] for name in history}
+    arrays = {f"history.{name}": column.to_numpy() for name, column in columns.items() if column.dtype.kind in "if"}
+    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in columns.items()}
+
+
+def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
+    columns: dict[str, Any] = {}
+    for name in members.names():
+        listed = members.take(name)
+        if listed is None:
+            dtypes = ("float64", "int64")
+            columns[name] = arrays.take(f"history.{name}", (None,), dtypes=dtypes, finite=False)
+        elif isinstance(listed, list) and all(_is_plain(cell) for cell in listed):
+            columns[name] = listed
+        else:
+            raise FileFormatError(f"The column {name!r} of the history cannot be {reprlib.repr(listed)}.")
+    if set(columns) != set(FitEvent._fields):
+        raise FileFormatError(f"The history must have the columns {', '.join(FitEvent._fields)}, and no others.")
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1 or lengths == {0}:
+        raise FileFormatError("The columns of the history differ in length, or are empty.")
+    for name, column in columns.items():
+        is_text = isinstance(column, list) and all(isinstance(cell, str) for cell in column)
+        is_numeric = not isinstance(column, list) or all(isinstance(cell, int | float | None) for cell in column)
+        if not (is_text if name in ("phase", "event") else is_numeric):
+            raise FileFormatError(f"The column {name!r} of the history holds values of another type.")
+    return pd.DataFrame(columns)
+
+
+def _feature_names(names: object, num_features: int) -> NDArray[np.object_]:
+    if not (isinstance(names, list) and len(names) == num_features and all(isinstance(n, str) for n in names)):
+        raise FileFormatError(f"There must be {num_features} names of features, of text; got {reprlib.repr(names)}.")
+    return np.array(names, dtype=object)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)
+
+
+def _attached(estimator: CVGPRegressor) -> list[str]:
+    return [name for name in ATTACHED if getattr(estimator, f"{name}_", None) is not None]
+
+
+def _checked_json(name: str, value: object) -> object:
+    try:
+        same = isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value
+    except (TypeError, ValueError, RecursionError):
+        same = False
+    if not same:
+        raise InvalidTypeError(f"{name} must be a dictionary of JSON values; got {reprlib.repr(value)}.")
+    return value

@@ -1,0 +1,129 @@
+"""A fitted model with the scaling that its data had: everything in and out is in the user's units."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from gpytorch.kernels import LinearKernel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.scaling import Scaling
+from cvgp.errors import InvalidInputError
+from cvgp.gp.kernels import stationary_form
+from cvgp.gp.model import CVGP
+from cvgp.gp.process import CoresetProcess
+from cvgp.host import reused_memory
+
+__all__ = ["ScaledGP"]
+
+Array = NDArray[np.float64]
+
+CHUNK_ROWS = 4096
+"""Rows that are predicted at once: memory is for one chunk, however many rows there are."""
+
+
+FARTHEST = 1e15
+"""Inputs farther than this many standard deviations count as this far: their squares would overflow."""
+
+
+class ScaledGP:
+    """Predictions of a :class:`~cvgp.gp.model.CVGP` in the units of its data.
+
+    Parameters
+    ----------
+    model
+        The fitted model, in standardised units. It must not change afterwards.
+    scaling
+        From the user's units to the model's.
+    dtype
+        Precision of predictions.
+    """
+
+    def __init__(self, model: CVGP, scaling: Scaling, dtype: torch.dtype = torch.float64) -> None:
+        self.model = model
+        self.scaling = scaling
+        self.dtype = dtype
+
+    @cached_property
+    def process(self) -> CoresetProcess:
+        """The posterior over functions, factorised once."""
+        with torch.no_grad():
+            return self.model.process()
+
+    def mean(self, x: Array) -> Array:
+        """Posterior mean [n, T]."""
+        process = self.process  # made outside: it may serve autograd later
+        with torch.inference_mode(), reused_memory():
+            parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
+        return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
+
+    def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
+        """Posterior mean [n, T] and variance of f [n, T]."""
+        process, means, variances = self.process, [], []
+        with torch.inference_mode(), reused_memory():
+            for chunk in self._chunks(x):
+                prediction = process(chunk)
+                means.append(_columns(prediction.mean))
+                variances.append(_columns(prediction.variance))
+        mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
+        return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
+
+    def covariance(self, x: Array) -> Array:
+        """Joint posterior covariance of f, [n, n] in the model's units; outputs differ by y_scale^2."""
+        with torch.no_grad():
+            return self._checked(self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy())
+
+    @cached_property
+    def noise_variance(self) -> Array:
+        """Learned noise variance [T]."""
+        return self.model.noise.item() * self.scaling.y_scale**2
+
+    @property
+    def coreset(self) -> Coreset:
+        """The coreset in the user's units."""
+        own = self.model.coreset
+        y = self.scaling.unscale_y(own.y.reshape(len(own), -1)).reshape(own.y.shape)
+        return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
+
+    @property
+    def lengthscales(self) -> Array | None:
+        """Lengthscales [D] in the user's units, for a stationary kernel."""
+        inverse = self._inverse_lengthscales()
+        return None if inverse is None else self.scaling.x_scale / inverse
+
+    @property
+    def feature_importance(self) -> Array | None:
+        """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one."""
+        importance = self._inverse_lengthscales()
+        kernel = self.model.kernel
+        if importance is None and isinstance(kernel, LinearKernel):
+            variance = kernel.variance.detach().to(torch.float64).cpu().numpy().reshape(-1)
+            importance = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
+        return None if importance is None else importance / importance.sum()
+
+    def _inverse_lengthscales(self) -> Array | None:
+        with torch.no_grad():
+            form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
+            return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
+
+    def _checked(self, values: Array) -> Array:
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                f"The predictions are beyond the range of {str(self.dtype).removeprefix('torch.')}. Fit with "
+                "standardize=True and dtype='float64', or give X and y in other units."
+            )
+        return values
+
+    def _tensor(self, x: Array) -> Tensor:
+        scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
+        return torch.as_tensor(scaled, dtype=self.dtype, device=self.model.X_c.device)
+
+    def _chunks(self, x: Array) -> Iterator[Tensor]:
+        return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+
+
+def _columns(values: Tensor) -> Array:
+    return values.to(torch.float64).cpu().numpy().reshape(len(values), -1)

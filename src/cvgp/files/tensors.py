@@ -1,0 +1,88 @@
+"""Arrays and JSON in one safetensors file: nothing in it can be executed, and it is written whole or not at all.
+
+A checksum of the content finds damage that leaves the form intact, such as a number with one bit changed. It does not
+show who wrote a file: what is read is still to be checked.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.errors import FileAccessError, FileFormatError, InvalidTypeError, MissingFileError
+from cvgp.files.atomic import atomic_write
+
+__all__ = ["read_tensors", "write_tensors"]
+
+METADATA_KEY = "cvgp"
+CHECKSUM = "sha256"
+"""The name of an array of 32 bytes. With a second text beside the metadata, safetensors would write them in any order,
+and the same content would not be the same file."""
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
+) -> None:
+    """Write arrays and a dictionary of JSON values, atomically."""
+    from safetensors.numpy import save
+
+    # Unlike ascontiguousarray, this leaves a single number without an axis.
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    text = json.dumps(metadata)
+    content = save({**arrays, CHECKSUM: _checksum(arrays, text)}, {METADATA_KEY: text})
+    with atomic_write(_checked(path)) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what :func:`write_tensors` wrote; anything else is a :class:`~cvgp.errors.FileFormatError`."""
+    from safetensors import SafetensorError, safe_open
+
+    path = _checked(path)
+    if not path.exists():
+        raise MissingFileError(f"There is no file {path}. Check the path.")
+    if not path.is_file():
+        raise FileAccessError(f"{path} is not a regular file. Give the file itself.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except OSError as error:
+        raise FileAccessError(f"Could not read {path}: {error.strerror or error}.") from error
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, MemoryError, OverflowError) as error:
+        raise FileFormatError(
+            f"{path} is not a cvgp file, or it is damaged ({error}). Save the model again, or restore a copy."
+        ) from error
+    text = header.get(METADATA_KEY)
+    if text is None:
+        raise FileFormatError(f"{path} holds no cvgp metadata; it was not written by cvgp.")
+    stored = tensors.pop(CHECKSUM, np.empty(0))
+    if not np.array_equal(stored, _checksum(tensors, text)):
+        raise FileFormatError(f"{path} is damaged: its content has changed since it was written. Restore a copy.")
+    try:
+        metadata = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} holds cvgp metadata that is not JSON.") from error
+    if not isinstance(metadata, dict):
+        raise FileFormatError(f"{path} holds cvgp metadata that is not a JSON object.")
+    return tensors, metadata
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]], text: str) -> NDArray[np.uint8]:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.name} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+def _checked(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidTypeError(f"A path must be text or a pathlib.Path; got {type(path).__name__}.")
+    return Path(path)

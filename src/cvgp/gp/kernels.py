@@ -1,0 +1,180 @@
+"""Kernels by name, and the kernel matrices that the bounds take, by the fastest way each kernel allows.
+
+Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
+ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch.
+"""
+
+from functools import reduce
+from typing import Any
+
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.kernels import (
+    AdditiveKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.settings import lazily_evaluate_kernels
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp import stationary
+from cvgp.gp.stationary import FAMILIES, StationaryKernel
+
+__all__ = [
+    "KERNEL_NAMES",
+    "cross_matrix",
+    "diagonal",
+    "evaluate",
+    "kernel_matrices",
+    "make_kernel",
+    "parameters_as",
+    "scale_kernel",
+    "square_matrix",
+    "stationary_form",
+]
+
+KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
+
+_MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
+
+
+def log_positive() -> Positive:
+    """A positive constraint whose raw parameter is the logarithm: equal steps are equal factors."""
+    return Positive(transform=torch.exp, inv_transform=torch.log)
+
+
+def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
+    """Build a kernel by name, in float64, with one lengthscale a dimension if `ard`."""
+    if name not in KERNEL_NAMES:
+        raise InvalidInputError(
+            f"Unknown kernel {name!r}. Choose one of {', '.join(KERNEL_NAMES)}, or pass a GPyTorch kernel."
+        )
+    shared = {"ard_num_dims": num_dims} if ard else {}  # GPyTorch's periodic kernel takes no None
+    if name == "linear":
+        return LinearKernel(variance_constraint=log_positive(), **shared).double()
+    base: Kernel
+    if name == "rbf":
+        base = RBFKernel(lengthscale_constraint=log_positive(), **shared)
+    elif name == "rq":
+        base = RQKernel(lengthscale_constraint=log_positive(), alpha_constraint=log_positive(), **shared)
+    elif name == "periodic":
+        base = PeriodicKernel(lengthscale_constraint=log_positive(), period_length_constraint=log_positive(), **shared)
+    else:
+        smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]
+        base = MaternKernel(nu=smoothness, lengthscale_constraint=log_positive(), **shared)
+    return scale_kernel(base, outputscale_constraint=log_positive()).double()
+
+
+class _WithoutBatch(ScaleKernel):  # type: ignore[misc]
+    batch_shape = torch.Size()
+
+
+def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
+    """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
+
+    It is made without asking for its batch shape: the first call of `torch.broadcast_shapes` loads SymPy, which takes
+    as long as a fit of a few hundred rows.
+    """
+    kernel = _WithoutBatch(base, **arguments)
+    kernel.__class__ = ScaleKernel
+    return kernel
+
+
+def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
+    """The kernel's fused form, or None where it has none (sums, subsets of columns, batches, other families)."""
+    base, outputscale = kernel, None
+    if type(kernel) is ScaleKernel and kernel.active_dims is None:
+        base, outputscale = kernel.base_kernel, kernel.outputscale
+    if base.active_dims is not None or (outputscale is not None and outputscale.ndim > 0):
+        return None
+    if type(base) is RBFKernel:
+        family = FAMILIES["rbf"]
+    elif type(base) is MaternKernel:
+        family = FAMILIES[_MATERN_FAMILY[base.nu]]
+    elif type(base) is RQKernel:
+        family = FAMILIES["rq"]
+    else:
+        return None
+    lengthscale = base.lengthscale
+    if lengthscale.ndim > 2:
+        return None  # a batch of kernels
+    lengthscale = lengthscale.reshape(-1)
+    if len(lengthscale) not in (1, num_dims):
+        raise InvalidInputError(
+            f"{type(base).__name__} has {len(lengthscale)} lengthscales for inputs of {num_dims} dimensions; "
+            f"build it with ard_num_dims={num_dims}, or with one lengthscale for all."
+        )
+    inverse_lengthscale = lengthscale.reciprocal().expand(num_dims)
+    one = torch.ones((), dtype=inverse_lengthscale.dtype, device=inverse_lengthscale.device)
+    return StationaryKernel(
+        family,
+        inverse_lengthscale,
+        one if outputscale is None else outputscale.reshape(()),
+        base.alpha.reshape(()) if type(base) is RQKernel else one,
+    )
+
+
+def kernel_matrices(kernel: Kernel, X_c: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """K_cc [M, M] in float64, K_cx [M, B] and the diagonal k_xx [B], differentiable in the kernel and X_c."""
+    form = stationary_form(kernel, X_c.shape[-1])
+    if form is None:
+        return square_matrix(kernel, X_c), cross_matrix(kernel, X_c, x), diagonal(kernel, x)
+    k_xx = form.outputscale.to(x.dtype).expand(x.shape[:-1])
+    return stationary.square_matrix(form, X_c), stationary.cross_matrix(form, X_c, x), k_xx
+
+
+def square_matrix(kernel: Kernel, X_c: Tensor) -> Tensor:
+    """K_cc [M, M] in float64: the pseudo-inputs are promoted before the kernel sees them."""
+    form = stationary_form(kernel, X_c.shape[-1])
+    if form is not None:
+        return stationary.square_matrix(form, X_c)
+    points = X_c.to(torch.float64)
+    return evaluate(kernel, points, points)
+
+
+def cross_matrix(kernel: Kernel, X_c: Tensor, x: Tensor) -> Tensor:
+    """K_cx [..., M, B] in the precision of x."""
+    form = stationary_form(kernel, X_c.shape[-1])
+    if form is not None:
+        return stationary.cross_matrix(form, X_c, x)
+    return evaluate(kernel, X_c.to(x.dtype).expand(*x.shape[:-2], *X_c.shape), x)
+
+
+def diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """The prior variance k(x_i, x_i) at each point [..., B]."""
+    form = stationary_form(kernel, x.shape[-1])
+    if form is not None:
+        return form.outputscale.to(x.dtype).expand(x.shape[:-1])
+    return evaluate(kernel, x, diag=True)
+
+
+def evaluate(kernel: Kernel, *points: Tensor, diag: bool = False) -> Tensor:
+    """GPyTorch's own values of a kernel, `[..., B1, B2]` or the diagonal `[..., B1]`, in the points' precision."""
+    # GPyTorch adds low-rank matrices through a factorisation, which a singular term breaks: so term by term.
+    if type(kernel) is AdditiveKernel:
+        return reduce(torch.add, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
+    if type(kernel) is ProductKernel:
+        return reduce(torch.mul, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
+    if type(kernel) is ScaleKernel and kernel.base_kernel.active_dims is None and kernel.outputscale.ndim == 0:
+        seen = points if kernel.active_dims is None else tuple(x[..., kernel.active_dims] for x in points)
+        outputscale: Tensor = kernel.outputscale
+        return outputscale.to(points[0].dtype) * evaluate(kernel.base_kernel, *seen, diag=diag)
+    # The values must exist before functional_call puts the parameters back.
+    with lazily_evaluate_kernels(False):
+        values = functional_call(kernel, parameters_as(points[0].dtype, kernel), points, {"diag": diag})
+    dense: Tensor = values if diag else values.to_dense()
+    return dense
+
+
+def parameters_as(dtype: torch.dtype, module: nn.Module) -> dict[str, Tensor]:
+    """A module's parameters and buffers in one precision: many GPyTorch modules cannot mix theirs with the inputs'."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors}

@@ -1,0 +1,1 @@
+"""The group of processes that work on one fit."""

@@ -1,0 +1,153 @@
+"""Joining the processes that torchrun (or Ray Train) started, so that one fit is spread over all of them.
+
+Inside ``with process_group():`` every process runs the same fit; the collectives are torch.distributed's, by gloo for
+tensors in the memory of the CPU and by NCCL for those on a GPU.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError, WorkerError
+from cvgp.parallel.group import ALONE, Group
+from cvgp.parallel.launcher import Launch, launched
+
+__all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group"]
+
+TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
+DEFAULT_TIMEOUT = 600.0
+"""Seconds for which a process waits for the others: longer than any pass over a shard, shorter than a wasted night."""
+
+_current: Group = ALONE
+
+
+def current_group() -> Group:
+    """The group that this process has joined, or a process alone."""
+    return _current
+
+
+@contextmanager
+def process_group() -> Iterator[Group]:
+    """Join the group that the launcher started, or that the program has made; without one the process stays alone."""
+    global _current
+    launch = launched()
+    made_here = not dist.is_initialized() and launch.world > 1
+    if made_here:
+        _join(launch)
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield ALONE
+        return
+    group = TorchGroup()
+    _current = group
+    try:
+        yield group
+        if made_here:
+            # One that left early would look lost to those that still talk to it.
+            group.sum([torch.zeros(1)])
+    finally:
+        _current = ALONE
+        if made_here:
+            dist.destroy_process_group()
+
+
+class TorchGroup:
+    """The default process group of torch.distributed as a :class:`~cvgp.parallel.group.Group`."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.world = dist.get_world_size()
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Sums by one all-reduce, whose result is the same bits everywhere."""
+        flat = _flatten(tensors)
+        _meet(dist.all_reduce, flat)
+        return _split(flat, tensors)
+
+    def first(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The values of process 0, by one broadcast."""
+        flat = _flatten(tensors)
+        _meet(dist.broadcast, flat, 0)
+        return _split(flat, tensors)
+
+    def first_bytes(self, content: bytes) -> bytes:
+        """The bytes of process 0, after their number."""
+        length = torch.tensor(len(content))
+        _meet(dist.broadcast, length, 0)
+        buffer = np.frombuffer(content, np.uint8).copy() if self.rank == 0 else np.empty(int(length), np.uint8)
+        if len(buffer):
+            _meet(dist.broadcast, torch.from_numpy(buffer), 0)
+        return buffer.tobytes()
+
+    def gather(self, rows: Tensor) -> list[Tensor]:
+        """The rows of all processes, by an all-gather of blocks as long as the longest of them."""
+        counts = torch.zeros(self.world, dtype=torch.int64, device=rows.device)
+        counts[self.rank] = len(rows)
+        _meet(dist.all_reduce, counts)
+        longest = int(counts.max())
+        if longest == 0:
+            return [rows] * self.world
+        block = rows.new_zeros((longest, *rows.shape[1:]))
+        block[: len(rows)] = rows
+        blocks = [torch.empty_like(block) for _ in range(self.world)]
+        _meet(dist.all_gather, blocks, block)
+        return [part[: int(count)] for part, count in zip(blocks, counts, strict=True)]
+
+
+def _join(launch: Launch) -> None:
+    timeout = timedelta(seconds=_timeout())
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(launch.local_rank)
+    try:
+        dist.init_process_group(backend, timeout=timeout)
+    except RuntimeError as error:
+        raise WorkerError(
+            f"Could not meet the other workers of this fit, {launch.world - 1} of them ({_first_line(error)}). Check "
+            f"that all were started, and that they reach {launch.address}."
+        ) from error
+    # torchrun gives each process one thread for want of advice.
+    if launch.local_world > 1 and os.environ.get("OMP_NUM_THREADS", "1") == "1":
+        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // launch.local_world, 1))
+
+
+def _timeout() -> float:
+    text = os.environ.get(TIMEOUT_VARIABLE, str(DEFAULT_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < 1e7:
+        raise InvalidInputError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0; got {text!r}.")
+    return seconds
+
+
+def _meet(operation: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        operation(*arguments)
+    except RuntimeError as error:
+        raise WorkerError(
+            f"Another worker of this fit has ended or no longer answers ({_first_line(error)}). Its own message says "
+            "why, if it left one."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].strip().rstrip(".")
+
+
+def _flatten(tensors: Sequence[Tensor]) -> Tensor:
+    device = tensors[0].device
+    return torch.cat([t.detach().reshape(-1).to(device, torch.float64) for t in tensors])
+
+
+def _split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    parts = flat.split([t.numel() for t in like])
+    return [part.view(t.shape).to(t.device) for part, t in zip(parts, like, strict=True)]

@@ -1,0 +1,136 @@
+"""Where a coreset starts: k-means, random noise, or the greedy choice of Burt et al. (2020).
+
+Inputs and outputs are in the model's (standardised) units. Every method returns inputs, outputs and weights that
+add up to the weight of the data, as the weights of the posterior do when each point speaks for its share.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+
+from cvgp.coreset import Coreset
+from cvgp.errors import InvalidInputError
+from cvgp.gp.kernels import cross_matrix, diagonal
+
+__all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
+
+Array = NDArray[np.float64]
+InitName = Literal["kmeans", "random", "greedy"]
+
+SAMPLE_PER_CENTRE = 20
+SMALLEST_SAMPLE = 4_000
+"""K-means sees at most this many rows, or twenty a centre: more change the centres little and the time a lot."""
+
+GREEDY_CANDIDATES = 4_000
+
+
+def initial_coreset(
+    method: InitName,
+    x: Array,
+    y: Array,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    sample_weight: Array | None = None,
+    total_weight: float | None = None,
+    kernel: Kernel | None = None,
+) -> Coreset:
+    """A coreset of at most `size` points for data x [N, D], y [N] or [N, T].
+
+    Parameters
+    ----------
+    method
+        ``kmeans``: centroids, cluster means and cluster sizes. ``random``: white noise for inputs and outputs and equal
+        weights (the paper's RandomCVGP). ``greedy``: the data points that leave the least prior variance
+        unexplained, with the outputs and weights of the points nearest to each.
+    total_weight
+        What the weights of the coreset add up to, where the rows are a sample of more.
+    kernel
+        What ``greedy`` measures variance with.
+    """
+    weight = np.ones(len(x)) if sample_weight is None else sample_weight
+    total = float(weight.sum()) if total_weight is None else total_weight
+    size = min(size, len(x))
+    if method == "random":
+        shape = (size, *y.shape[1:])
+        return Coreset(rng.standard_normal((size, x.shape[1])), rng.standard_normal(shape), np.full(size, total / size))
+    sample = _subsample(len(x), rows_to_see(size), rng)
+    xs, ys, ws = x[sample], y[sample], weight[sample]
+    if method == "kmeans":
+        centres, labels = _kmeans(xs, ws, size, rng)
+    elif method == "greedy":
+        if kernel is None:
+            raise InvalidInputError("The greedy initialiser needs a kernel to measure variance with.")
+        candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
+        centres = candidates[greedy_order(kernel, candidates, size)[0]]
+        labels = _nearest(xs, centres)
+    else:
+        raise InvalidInputError(f"Unknown initialiser {method!r}. Choose kmeans, random or greedy, or pass a Coreset.")
+    return _from_clusters(centres, labels, ys, ws, total)
+
+
+def rows_to_see(size: int) -> int:
+    """How many rows are enough to place so many points by."""
+    return max(SAMPLE_PER_CENTRE * size, SMALLEST_SAMPLE)
+
+
+def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp], Array]:
+    """Pivoted Cholesky: indices in the order of the largest variance left, and the mean variance left after each."""
+    points = torch.as_tensor(x)
+    with torch.no_grad():
+        left = diagonal(kernel, points).clone()  # [N]
+        floor = 1e-10 * left.max().item()
+        factor = torch.zeros(size, len(x), dtype=torch.float64)
+        chosen: list[int] = []
+        remaining: list[float] = []
+        for m in range(size):
+            pivot = int(left.argmax())
+            if left[pivot].item() <= floor:
+                break
+            row = cross_matrix(kernel, points[pivot : pivot + 1], points)[0]  # [N]
+            row = (row - factor[:m, pivot] @ factor[:m]) / left[pivot].sqrt()
+            factor[m] = row
+            left = (left - row.square()).clamp_min(0.0)
+            left[pivot] = 0.0
+            chosen.append(pivot)
+            remaining.append(left.mean().item())
+    return np.array(chosen, dtype=np.intp), np.array(remaining)
+
+
+def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """At most `limit` row numbers, in order; all of them where they fit, so that no draw is needed."""
+    if count <= limit:
+        return np.arange(count)
+    return np.sort(rng.choice(count, limit, replace=False))
+
+
+def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
+    from sklearn.cluster import KMeans
+
+    distinct, labels = np.unique(x, axis=0, return_inverse=True)
+    if len(distinct) <= size:
+        return distinct, labels.reshape(-1).astype(np.intp)
+    seed = int(rng.integers(2**31))
+    # Lloyd's steps beyond the first few move centres by less than training does at once.
+    fitted = KMeans(size, n_init=1, max_iter=10, random_state=seed).fit(x, sample_weight=weight)
+    return fitted.cluster_centers_, fitted.labels_.astype(np.intp)
+
+
+def _nearest(x: Array, centres: Array) -> NDArray[np.intp]:
+    from sklearn.metrics import pairwise_distances_argmin
+
+    return np.asarray(pairwise_distances_argmin(x, centres), dtype=np.intp)
+
+
+def _from_clusters(centres: Array, labels: NDArray[np.intp], y: Array, weight: Array, total: float) -> Coreset:
+    """Outputs are weighted cluster means, weights cluster sizes scaled to the whole data; empty clusters go."""
+    mass = np.bincount(labels, weights=weight, minlength=len(centres))
+    columns = y.reshape(len(y), -1)
+    sums = np.stack([np.bincount(labels, weights=weight * c, minlength=len(centres)) for c in columns.T], axis=1)
+    kept = mass > 0
+    means = sums[kept] / mass[kept, None]
+    beta = mass[kept] * (total / mass.sum())
+    return Coreset(centres[kept], means.reshape(-1, *y.shape[1:]), beta)

@@ -1,0 +1,158 @@
+"""Watching a fit: the clock, the history, callbacks and the requests to stop that come from them."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from cvgp.errors import CVGPWarning, FileFormatError
+from cvgp.optim.result import Progress, Status
+from cvgp.parallel.group import ALONE, Group
+
+__all__ = ["Callback", "FitEvent", "Watch", "check_history", "print_line"]
+
+
+HISTORY_ROWS = 1000
+"""A phase leaves about this many rows in the history, however long it is."""
+
+
+class FitEvent(NamedTuple):
+    """What a callback is told after an iteration."""
+
+    phase: str
+    iteration: int
+    max_iter: int
+    bound: float
+    """The bound in nats per observation, in the model's units; for minibatches a running mean."""
+    seconds: float
+    learning_rate: float
+    validation_rmse: float | None
+    event: str
+
+
+Callback = Callable[[FitEvent], Any]
+"""Called after each iteration; returning True ends the fit there, with what was learned kept."""
+
+
+class Watch:
+    """Shared by all phases of one fit.
+
+    Parameters
+    ----------
+    max_time
+        Seconds after which the fit winds down, or None.
+    callbacks
+        Called after each iteration.
+    group
+        The processes that work on the fit. The clock and the callbacks of the first decide for all when it ends.
+    """
+
+    def __init__(self, max_time: float | None = None, callbacks: Sequence[Callback] = (), group: Group = ALONE) -> None:
+        self.max_time = max_time
+        self.callbacks = tuple(callbacks)
+        self.group = group
+        self.history: list[dict[str, Any]] = []
+        self.phase = ""
+        self.max_iter = 0
+        self._stride = 1
+        self.validation_rmse: float | None = None
+        self._start = time.perf_counter()
+        self._before = 0.0
+        self._agreed = 0.0
+        self._stop = False
+
+    def begin(self, phase: str, max_iter: int) -> None:
+        """Name what comes next."""
+        self.phase, self.max_iter, self.validation_rmse = phase, max_iter, None
+        self._stride = max(max_iter // HISTORY_ROWS, 1)
+
+    def resume(self, history: list[dict[str, Any]], seconds: float) -> None:
+        """Go on where an interrupted fit was: its history and the time that it had used."""
+        self.history = history
+        self._before = seconds
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Time used, interrupted runs included; in a group, what the first process had used when they last met."""
+        return self._clock() if self.group.world == 1 else self._agreed
+
+    def time_used(self) -> float:
+        """Fraction of the time limit that is spent; 0 without one."""
+        return self._share_of_limit(self.seconds)
+
+    def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
+        """Take the time, and whether and how to stop, from the first process."""
+        if self.group.world == 1:
+            return status
+        codes: list[Status | None] = [None, *Status]
+        mine = torch.tensor([self._clock(), float(interrupted), codes.index(status)], dtype=torch.float64)
+        (first,) = self.group.first([mine])
+        self._agreed = first[0].item()
+        if first[1] and not interrupted:
+            raise KeyboardInterrupt
+        return codes[int(first[2])]
+
+    def monitor(self, progress: Progress) -> Status | None:
+        """Record an iteration of an optimiser, and say to all processes alike whether it is to be the last."""
+        try:
+            status = self.observe(progress)
+        except KeyboardInterrupt:
+            self.meet(interrupted=True)
+            raise
+        return self.meet(status)
+
+    def observe(self, progress: Progress) -> Status | None:
+        """Record an iteration of an optimiser that minimises the negative bound per observation, in this process."""
+        seconds = self._clock()
+        event = FitEvent(
+            self.phase,
+            progress.iteration,
+            self.max_iter,
+            -progress.value,
+            seconds,
+            progress.learning_rate,
+            self.validation_rmse,
+            progress.event,
+        )
+        if progress.event or progress.iteration % self._stride == 0 or progress.iteration == self.max_iter:
+            self.history.append(event._asdict())
+        if progress.event:
+            warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
+        answers = [callback(event) for callback in self.callbacks]
+        # Remembered, so that what would follow the present phase ends at once too.
+        self._stop = self._stop or any(answer is True for answer in answers)
+        if self._stop:
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if self._share_of_limit(seconds) >= 1.0 else None
+
+    def _clock(self) -> float:
+        return self._before + time.perf_counter() - self._start
+
+    def _share_of_limit(self, seconds: float) -> float:
+        return 0.0 if self.max_time is None else seconds / self.max_time
+
+
+def check_history(rows: list[Any]) -> list[dict[str, Any]]:
+    """The rows of a history that comes from a file, if that is what they are."""
+    kinds = {"phase": str, "event": str, "iteration": int, "max_iter": int, "validation_rmse": float | None}
+    for row in rows:
+        if not isinstance(row, dict) or set(row) != set(FitEvent._fields):
+            raise FileFormatError(f"A row of the history must have {', '.join(FitEvent._fields)}, and nothing else.")
+        for name, value in row.items():
+            if not isinstance(value, kinds.get(name, float)):
+                raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
+    return rows
+
+
+def print_line(event: FitEvent) -> None:
+    """A callback that prints about twenty plain lines a phase."""
+    if event.event or event.iteration % max(event.max_iter // 20, 1) == 0:
+        validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
+        print(
+            f"{event.phase:>10}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
+            f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
+            flush=True,
+        )

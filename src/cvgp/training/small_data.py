@@ -1,0 +1,103 @@
+"""A coreset that is the data itself: kernel, mean and noise by the exact marginal likelihood.
+
+On few rows this is both the best and the fastest fit: there are no pseudo-inputs to search over, and one evaluation
+is one factorisation.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgp.data.source import Batch, DataSource
+from cvgp.gp import bounds
+from cvgp.gp.kernels import square_matrix
+from cvgp.gp.model import CVGP
+from cvgp.gp.process import prior_mean
+from cvgp.objectives.full_batch import CHUNK_ROWS, solve_coreset
+from cvgp.optim.result import Result
+from cvgp.training.checkpoint import Checkpoint
+from cvgp.training.initialise import initial_coreset
+from cvgp.training.monitor import Watch
+from cvgp.training.size import needed_points
+from cvgp.training.solvers import maximise_by_lbfgs
+
+__all__ = ["fit_exact", "holds_the_data", "summarise"]
+
+
+def holds_the_data(model: CVGP, source: DataSource) -> bool:
+    """Whether each row is a pseudo-point, so that the bound can be the marginal likelihood itself."""
+    if len(model.X_c) != source.num_rows:
+        return False
+    rows = _all_rows(source)
+    return model.X_c.shape == rows.x.shape and torch.equal(model.X_c, rows.x) and torch.equal(model.y_c, rows.y)
+
+
+def fit_exact(
+    model: CVGP, source: DataSource, watch: Watch, checkpoint: Checkpoint, *, max_evaluations: int, tol: float
+) -> Result:
+    """Maximise the log marginal likelihood over kernel, mean and noise; the sites become the observations.
+
+    A row that a table holds several times counts once while these are learned. Taken for separate measurements, copies
+    are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats a test row, and -.65
+    with this rule). In the posterior every copy counts. Each process of a group has all rows and does the same.
+    """
+    rows = data = _all_rows(source)
+    if data.sample_weight is not None:
+        data = data._replace(sample_weight=data.sample_weight.clamp_max(1.0))
+    sites = ("X_c", "y_c", "raw_beta")
+    parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+
+    def value_and_backward() -> float:
+        value = bounds.log_marginal(
+            square_matrix(model.kernel, data.x),
+            _residual(model, data),
+            model.total_noise(data.noise_variance),
+            sample_weight=data.sample_weight,
+        )
+        torch.autograd.backward(value)
+        return value.item()
+
+    result = maximise_by_lbfgs(
+        parameters,
+        value_and_backward,
+        len(data.x) if data.sample_weight is None else data.sample_weight.sum().item(),
+        source.group,
+        watch,
+        checkpoint.journal(sum(p.numel() for p in parameters)),
+        max_evaluations=max_evaluations,
+        tol=tol,
+    )
+    _take_observations(model, rows)
+    return result
+
+
+def summarise(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP:
+    """A coreset of fewer points that says the same, if half as many as there are rows can; else the model itself."""
+    rows = _all_rows(source)
+    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    size = needed_points(model.kernel, model.site_noise.item(), x, len(x) // 2)
+    if size is None:
+        return model
+    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
+    coreset = initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel)
+    smaller = CVGP(
+        coreset, model.kernel, mean=model.mean, likelihood=model.likelihood, beta_transform=model.beta_transform
+    ).to(source.device)
+    smaller.site_noise_offset.copy_(model.site_noise_offset)
+    solve_coreset(smaller, source.chunks(CHUNK_ROWS), source.group)
+    return smaller
+
+
+def _all_rows(source: DataSource) -> Batch:
+    return source.sample(source.num_rows, np.random.default_rng(0))  # takes all, and draws none
+
+
+def _residual(model: CVGP, data: Batch) -> Tensor:
+    return data.y - prior_mean(model.mean, data.x, data.y)
+
+
+@torch.no_grad()
+def _take_observations(model: CVGP, data: Batch) -> None:
+    """Make each observation a site of its own precision."""
+    noise, like = model.total_noise(data.noise_variance), data.y.new_empty(len(data.x))
+    model.set_sites(_residual(model, data), bounds.weigh(noise, like, sample_weight=data.sample_weight).precision)

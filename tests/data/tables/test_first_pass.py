@@ -1,0 +1,187 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cvgp.data.scaling import learn_scaling
+from cvgp.data.schema import Schema
+from cvgp.data.tables.blocks import BLOCK_ROWS
+from cvgp.data.tables.dataset import open_dataset
+from cvgp.data.tables.first_pass import Survey, TableColumns, survey_table
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from tests.data.tables.tables import frame, write, write_parts
+
+COLUMNS = TableColumns(("y",))
+
+
+def survey(folder: Path, columns: TableColumns = COLUMNS, **options: object) -> Survey:
+    return survey_table(open_dataset(folder), columns, **options)  # type: ignore[arg-type]
+
+
+def spoilt(row: int, column: str, value: float | None) -> pd.DataFrame:
+    table = frame()
+    table.loc[row, column] = value
+    return table
+
+
+def mixed(num_rows: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "size": rng.normal(size=num_rows),
+            "color": rng.choice(["red", "blue", "green"], num_rows),
+            "is_new": rng.random(num_rows) < 0.3,
+            "y": rng.normal(size=num_rows),
+        }
+    ).astype({"is_new": "boolean"})
+    table.loc[::7, "size"] = np.nan
+    table.loc[::11, "color"] = None
+    table.loc[::13, "is_new"] = pd.NA
+    return table
+
+
+def test_rows_of_all_files_are_counted_once(tmp_path: Path) -> None:
+    write_parts(tmp_path, frame())
+    assert survey(tmp_path).num_rows == len(frame())
+
+
+def test_moments_are_those_of_all_rows(tmp_path: Path) -> None:
+    write_parts(tmp_path, frame())
+    found, table = survey(tmp_path).moments, frame()
+    whole = learn_scaling(table[["a", "b"]].to_numpy(), table[["y"]].to_numpy())
+    np.testing.assert_allclose(found.means, np.append(whole.x_mean, whole.y_mean))
+    np.testing.assert_allclose(found.scales, np.append(whole.x_scale, whole.y_scale))
+
+
+@pytest.mark.parametrize("value", [np.nan, None, np.inf, -np.inf])
+@pytest.mark.parametrize("column", ["b", "y"])
+def test_a_bad_row_is_named_by_file_and_row(tmp_path: Path, column: str, value: float | None) -> None:
+    write_parts(tmp_path, spoilt(31_234, column, value))  # the third file begins at row 22,000
+    with pytest.raises(InvalidInputError, match=rf"part-2\.parquet, data row 9235: column '{column}' is "):
+        survey(tmp_path)
+
+
+def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
+    table = frame()
+    table.loc[15_000:15_099, "b"] = np.nan
+    table.loc[39_999, "y"] = np.inf
+    write_parts(tmp_path, table)
+    found = survey(tmp_path, on_bad_rows="skip")
+    assert found.num_rows == len(table) - 101
+    assert found.bad.skipped == 101
+    assert "101 bad rows were left out" in found.bad.summary()
+    assert "part-1.parquet, data row 5001" in found.bad.summary()
+    assert found.moments.means[0] == pytest.approx(table["a"].drop([*range(15_000, 15_100), 39_999]).mean())
+
+
+@pytest.mark.parametrize("cell", ["oops", "inf", ""])
+def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(tmp_path: Path, cell: str) -> None:
+    rows = [f"{i},1" for i in range(300_000)]  # more than the first block, by which types are guessed
+    rows[250_000] = f"{cell},1"
+    rows[3] = " 4.5 ,1"
+    (tmp_path / "table.csv").write_text("\n".join(["a,y", *rows]))
+    with pytest.raises(InvalidInputError, match=r"table\.csv, data row 250001: column 'a' is"):
+        survey(tmp_path)
+    assert survey(tmp_path, on_bad_rows="skip").num_rows == 299_999
+
+
+def test_a_table_of_bad_rows_only_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "table.parquet", frame(5).assign(b=np.nan))
+    with pytest.raises(InvalidInputError, match=r"No row .* is left"):
+        survey(tmp_path, on_bad_rows="skip")
+
+
+@pytest.mark.parametrize("impute", ["mean", "drop"])
+def test_columns_are_learned_as_from_a_table_in_memory(tmp_path: Path, impute: str) -> None:
+    write_parts(tmp_path, mixed(), cuts=(100, 180), group=50)
+    found, schema = survey(tmp_path, impute=impute), Schema.learn(mixed(), "y", impute)  # type: ignore[arg-type]
+    assert [(c.name, c.kind, c.categories) for c in found.encoder.columns] == [
+        (c.name, c.kind, c.categories) for c in schema.columns
+    ]
+    assert [c.fill for c in found.encoder.columns] == pytest.approx([c.fill for c in schema.columns])
+    assert found.bad.dropped == schema.n_dropped
+
+
+@pytest.mark.parametrize("impute", ["mean", "drop"])
+def test_moments_are_those_of_the_encoded_table(tmp_path: Path, impute: str) -> None:
+    write_parts(tmp_path, mixed(), cuts=(100, 180), group=50)
+    found, schema = survey(tmp_path, impute=impute), Schema.learn(mixed(), "y", impute)  # type: ignore[arg-type]
+    x, y = schema.encode_both(mixed())
+    whole = learn_scaling(x, y[:, None])
+    np.testing.assert_allclose(found.moments.means, np.append(whole.x_mean, whole.y_mean), atol=1e-12)
+    np.testing.assert_allclose(found.moments.scales, np.append(whole.x_scale, whole.y_scale))
+    np.testing.assert_allclose(found.reservoir.rows.x, x)
+
+
+def test_a_missing_category_is_a_bad_row_without_a_rule(tmp_path: Path) -> None:
+    write(tmp_path / "table.parquet", mixed()[["color", "y"]])
+    with pytest.raises(InvalidInputError, match="data row 1: column 'color' is missing"):
+        survey(tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["median", "most_frequent", "guess"])
+def test_rules_that_need_whole_columns_are_refused(tmp_path: Path, rule: str) -> None:
+    write(tmp_path / "table.parquet", frame(5))
+    with pytest.raises(InvalidInputError, match="needs whole columns in memory"):
+        survey(tmp_path, impute=rule)
+
+
+def test_categories_come_from_all_rows(tmp_path: Path) -> None:
+    table = frame(1000).assign(color=["red"] * 999 + ["blue"])
+    write_parts(tmp_path, table, cuts=(500,), group=100)
+    assert survey(tmp_path).encoder.feature_names == ["a", "b", "color=blue", "color=red"]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ([f"id {i}" for i in range(60)], "more than 50 different texts"),
+        (["2020-01-01", "2020-01-02"] * 30, "text that looks like dates"),
+        ([None] * 60, "no values at all"),
+        (pd.Series([None] * 60, dtype="string"), "no values at all"),
+    ],
+)
+def test_text_that_is_no_category_is_refused(tmp_path: Path, column: list[str], words: str) -> None:
+    write(tmp_path / "table.parquet", frame(60).assign(text=column))
+    with pytest.raises((InvalidInputError, InvalidTypeError), match=words):
+        survey(tmp_path)
+
+
+def test_weights_count_in_moments_and_blocks(tmp_path: Path) -> None:
+    table = frame(2 * BLOCK_ROWS + 10)
+    table["w"] = np.random.default_rng(0).uniform(0.0, 2.0, len(table))
+    table.loc[5, "w"] = 0.0
+    write(tmp_path / "table.parquet", table, group=10**6)
+    found = survey(tmp_path, TableColumns(("y",), weight="w"))
+    assert found.encoder.feature_names == ["a", "b"]
+    assert found.moments.means[0] == pytest.approx(np.average(table["a"], weights=table["w"]))
+    assert found.parts[0].excluded.tolist() == [5]
+    sums = [table["w"][start : start + BLOCK_ROWS].sum() for start in range(0, len(table), BLOCK_ROWS)]
+    np.testing.assert_allclose(found.parts[0].block_weight, sums)
+
+
+@pytest.mark.parametrize("columns", [TableColumns(("y",), weight="b"), TableColumns(("y",), noise="b")])
+def test_negative_weights_and_noises_are_bad_rows(tmp_path: Path, columns: TableColumns) -> None:
+    write(tmp_path / "table.parquet", frame(5))
+    with pytest.raises(InvalidInputError, match="data row 2: column 'b' is negative"):
+        survey(tmp_path, columns)
+
+
+@pytest.mark.parametrize("columns", [TableColumns(("z",)), TableColumns(("y",), weight="z"), TableColumns(("y", "y"))])
+def test_columns_that_are_not_there_or_serve_twice_are_refused(tmp_path: Path, columns: TableColumns) -> None:
+    write(tmp_path / "table.parquet", frame(5))
+    with pytest.raises(InvalidInputError, match=r"no column 'z'|different columns"):
+        survey(tmp_path, columns)
+
+
+def test_a_target_of_text_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "table.parquet", frame(5).astype({"y": str}))
+    with pytest.raises(InvalidTypeError, match="'y' must hold numbers"):
+        survey(tmp_path)
+
+
+def test_an_unknown_way_with_bad_rows_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "table.parquet", frame(5))
+    with pytest.raises(InvalidInputError, match="on_bad_rows must be"):
+        survey(tmp_path, on_bad_rows="ignore")

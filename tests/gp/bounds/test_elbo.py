@@ -1,0 +1,112 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp import bounds
+from tests.gp.bounds.problems import (
+    FULL_DATA,
+    MINIBATCH,
+    Problem,
+    data_side,
+    elbo,
+    make_problem,
+    reference_elbo,
+    tensor,
+)
+
+PROBLEMS = FULL_DATA | MINIBATCH
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_value_is_the_reference(problem: Problem) -> None:
+    np.testing.assert_allclose(elbo(problem), reference_elbo(problem), rtol=1e-10)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_value_from_float32_data_is_near_the_reference(problem: Problem) -> None:
+    np.testing.assert_allclose(elbo(problem, torch.float32), reference_elbo(problem), rtol=1e-5)
+
+
+def test_value_from_float32_data_is_float64() -> None:
+    p = make_problem()
+    sites = tensor(p.y_c), tensor(p.beta), tensor(p.noise)
+    assert bounds.elbo(tensor(p.K_cc), *data_side(p, torch.float32), *sites).dtype == torch.float64
+
+
+def test_weight_of_zero_is_a_point_that_is_not_there() -> None:
+    p = make_problem()
+    kept = np.array([0, 2, 3])
+    without = replace(p, K_cc=p.K_cc[np.ix_(kept, kept)], K_cx=p.K_cx[kept], y_c=p.y_c[kept], beta=p.beta[kept])
+    zero = replace(p, beta=np.where(np.arange(4) == 1, 0.0, p.beta))
+    np.testing.assert_allclose(elbo(zero), elbo(without), rtol=1e-12)
+
+
+def test_splitting_the_weight_of_a_pseudo_point_changes_nothing() -> None:
+    p = make_problem()
+    twice = np.array([0, 1, 2, 3, 3])
+    shares = np.array([1.0, 1.0, 1.0, 0.3, 0.7])
+    split = replace(
+        p, K_cc=p.K_cc[np.ix_(twice, twice)], K_cx=p.K_cx[twice], y_c=p.y_c[twice], beta=p.beta[twice] * shares
+    )
+    np.testing.assert_allclose(elbo(split), elbo(p), rtol=1e-12)
+
+
+def test_all_weights_zero_give_the_prior_expectation() -> None:
+    p = make_problem(beta=np.zeros(4))
+    squares = p.y**2 + np.diag(p.K_xx)
+    expected = np.sum(-0.5 * np.log(2 * np.pi * 0.3) - squares / (2 * 0.3))
+    np.testing.assert_allclose(elbo(p), expected, rtol=1e-12)
+
+
+def test_gradient_has_the_type_of_each_argument() -> None:
+    p = make_problem()
+    data = [t.requires_grad_() for t in data_side(p, torch.float32)]
+    rest = [tensor(a).requires_grad_() for a in (p.K_cc, p.y_c, p.beta, p.noise)]
+    bounds.elbo(rest[0], *data, *rest[1:]).backward()
+    assert [t.grad.dtype for t in data + rest] == [torch.float32] * 3 + [torch.float64] * 4
+
+
+BAD_MATRICES = {
+    "K_cc not square": ({"K_cc": np.eye(5)[:4]}, r"must be \[M, M\]"),
+    "K_cc of another size": ({"K_cc": np.eye(5)}, r"must be \[M, M\]"),
+    "no pseudo-inputs": ({"K_cc": np.eye(0), "K_cx": np.zeros((0, 12))}, "M and B at least 1"),
+    "no data": ({"K_cx": np.zeros((4, 0)), "K_xx": np.zeros((0, 0)), "y": np.zeros(0)}, "M and B at least 1"),
+    "K_cx of another batch": ({"K_cx": np.ones((4, 11))}, r"K_cx \[M, B\]"),
+    "y of one point": ({"y": np.zeros(1)}, "y must be"),
+    "y of three dimensions": ({"y": np.zeros((12, 1, 1))}, "y must be"),
+    "y_c of another length": ({"y_c": np.zeros(3)}, r"y_c \[4\] or \[4, T\]"),
+    "y_c of other outputs": ({"y_c": np.zeros((4, 2))}, "as many outputs as y"),
+    "y_c of three dimensions": ({"y_c": np.zeros((4, 1, 1))}, "as many outputs as y"),
+    "y_c a number": ({"y_c": np.zeros(())}, "as many outputs as y"),
+    "beta of another length": ({"beta": np.ones(3)}, r"w must be \[4\]"),
+    "beta negative": ({"beta": np.array([1.0, -1.0, 1.0, 1.0])}, "finite and not negative"),
+    "beta NaN": ({"beta": np.array([1.0, np.nan, 1.0, 1.0])}, "finite and not negative"),
+    "beta infinite": ({"beta": np.array([1.0, np.inf, 1.0, 1.0])}, "finite and not negative"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_MATRICES.values(), ids=BAD_MATRICES)
+def test_bad_input_is_refused(changes: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        elbo(make_problem(**changes))
+
+
+@pytest.mark.parametrize("position", range(6), ids=["K_cc", "K_cx", "k_xx", "y", "y_c", "beta"])
+def test_mixed_devices_are_refused(position: int) -> None:
+    p = make_problem()
+    arguments = [tensor(p.K_cc), *data_side(p), tensor(p.y_c), tensor(p.beta)]
+    arguments[position] = arguments[position].to("meta")
+    with pytest.raises(InvalidInputError, match="one device"):
+        bounds.elbo(*arguments, tensor(p.noise))
+
+
+@pytest.mark.parametrize("position", range(3), ids=["K_cx", "k_xx", "y"])
+def test_mixed_types_on_the_data_side_are_refused(position: int) -> None:
+    p = make_problem()
+    data = list(data_side(p))
+    data[position] = data[position].to(torch.float32)
+    with pytest.raises(InvalidInputError, match="share one floating-point type"):
+        bounds.elbo(tensor(p.K_cc), *data, tensor(p.y_c), tensor(p.beta), tensor(p.noise))

@@ -1,0 +1,136 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp import bounds
+from tests import reference as ref
+from tests.gp.bounds.problems import (
+    FULL_DATA,
+    MINIBATCH,
+    SAMPLE_WEIGHT,
+    Problem,
+    data_side,
+    elbo,
+    make_problem,
+    reference_tight,
+    tensor,
+    tight,
+    tightening,
+)
+
+PROBLEMS = FULL_DATA | MINIBATCH
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_elbo_with_the_tightening_is_the_reference(problem: Problem) -> None:
+    np.testing.assert_allclose(tight(problem), reference_tight(problem), rtol=1e-9)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_value_from_float32_data_is_near_the_reference(problem: Problem) -> None:
+    np.testing.assert_allclose(tight(problem, torch.float32), reference_tight(problem), rtol=1e-5)
+
+
+def test_nothing_is_gained_where_the_pseudo_inputs_explain_all() -> None:
+    p = make_problem()
+    at_sites = replace(p, K_cx=p.K_cc, K_xx=p.K_cc, y=p.y_c)
+    np.testing.assert_allclose(tightening(at_sites), 0.0, atol=1e-12)
+
+
+@given(weight=st.floats(1e-3, 1e3), unexplained=st.floats(1e-3, 1e3))
+def test_bound_stays_below_its_target_for_every_sample_weight(weight: float, unexplained: float) -> None:
+    # One observation y = 0, independent of the pseudo-input, in a coreset without weight: q is the prior, and
+    # the target, the log of the integral of p(f) N(0 | f, noise)^weight, has a closed form.
+    one, zero, noise = np.ones((1, 1)), np.zeros(1), 0.1
+    p = Problem(one, 0 * one, unexplained * one, zero, zero, zero, noise, sample_weight=np.array([weight]))
+    target = -0.5 * weight * np.log(2 * np.pi * noise) - 0.5 * np.log1p(weight * unexplained / noise)
+    assert tight(p) <= target + 1e-9 * (1 + abs(target))
+
+
+def test_weight_of_two_is_worth_no_less_than_a_repeated_point() -> None:
+    # Copies of a point are told apart by the bound, which takes each for a new draw of what is unexplained.
+    p = make_problem()
+    counts = np.where(np.arange(12) == 3, 2, 1)
+    repeated = p.rows(np.repeat(np.arange(12), counts))
+    assert tight(replace(p, sample_weight=counts.astype(float))) >= tight(repeated)
+
+
+def test_weight_of_two_stays_below_the_log_marginal_of_the_repeated_point() -> None:
+    p = make_problem()
+    counts = np.where(np.arange(12) == 3, 2, 1)
+    repeated = p.rows(np.repeat(np.arange(12), counts))
+    weighted = tight(replace(p, sample_weight=counts.astype(float)))
+    assert weighted <= ref.log_marginal(repeated.K_xx, repeated.y, p.noise)
+
+
+@pytest.mark.parametrize("num_data", [None, 100])
+def test_splitting_the_weight_of_a_pseudo_point_changes_nothing_beyond_the_jitter(num_data: int | None) -> None:
+    p = make_problem(num_data=num_data)
+    twice = np.array([0, 1, 2, 3, 3])
+    shares = np.array([1.0, 1.0, 1.0, 0.3, 0.7])
+    split = replace(
+        p,
+        K_cc=p.K_cc[np.ix_(twice, twice)] + 1e-9 * np.eye(5),
+        K_cx=p.K_cx[twice],
+        y_c=p.y_c[twice],
+        beta=p.beta[twice] * shares,
+    )
+    np.testing.assert_allclose(tight(split), tight(p), rtol=1e-6)
+
+
+def test_optimal_pseudo_outputs_are_the_papers() -> None:
+    p = make_problem()
+    moved = replace(p, y_c=p.y_c + 1.0)
+    np.testing.assert_allclose(tight(moved) - tight(p), elbo(moved) - elbo(p), rtol=1e-10)
+
+
+@pytest.mark.parametrize("position", range(4), ids=["K_cc", "K_cx", "k_xx", "noise"])
+def test_mixed_devices_are_refused(position: int) -> None:
+    p = make_problem()
+    arguments = [tensor(p.K_cc), *data_side(p)[:2], tensor(p.noise)]
+    arguments[position] = arguments[position].to("meta")
+    with pytest.raises(InvalidInputError, match="must be on"):
+        bounds.tightening(*arguments)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"K_cc": np.eye(5)}, {"K_cx": np.ones((4, 11))}, {"K_cc": np.eye(5)[:4]}],
+    ids=["K_cc of another size", "K_cx of another batch", "K_cc not square"],
+)
+def test_matrices_that_do_not_fit_are_refused(changes: dict[str, np.ndarray]) -> None:
+    with pytest.raises(InvalidInputError, match=r"must be \[M, M\]"):
+        tightening(make_problem(**changes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_second_pass_has_the_gradient_of_both_parts(outputs: int, dtype: torch.dtype) -> None:
+    p = make_problem(outputs=outputs, sample_weight=SAMPLE_WEIGHT)
+    K_cc, weight = tensor(p.K_cc), tensor(p.sample_weight)
+    K_cx, k_xx, y = (t.requires_grad_() for t in data_side(p))
+    L_inv = bounds.whitener(K_cc)
+    weighting = bounds.weigh(tensor(p.noise), k_xx.detach(), sample_weight=weight)
+    precision = weighting.precision.clone().requires_grad_()
+    stats = bounds.gather(L_inv, K_cx.detach(), k_xx.detach(), y.detach(), precision.detach(), weighting.log_normaliser)
+    solution = bounds.solve_full(stats, L_inv)
+
+    psi = L_inv @ K_cx
+    residual, explained = y - psi.mT @ solution.white_alpha, psi.square().sum(0)
+    f_var = k_xx - explained + (psi * (solution.C_inv @ psi)).sum(0)
+    fit = -0.5 * (precision * (residual.square().sum(1) + outputs * f_var)).sum()  # at the best sites, held fixed
+    u = (k_xx - explained) * precision
+    gain = 0.5 * outputs * (u - u.log1p()).sum()
+    expected = torch.autograd.grad(fit + gain, [K_cx, k_xx, y, precision])
+
+    inputs = (t.detach().to(dtype) for t in (psi, k_xx, y, precision))
+    part = bounds.tight_data_gradient(solution, L_inv, *inputs)
+    rtol = 1e-10 if dtype == torch.float64 else 1e-3
+    assert part.gain.item() == pytest.approx(gain.item(), rel=rtol)
+    for found, g in zip(part.gradient, expected, strict=True):
+        torch.testing.assert_close(found.to(torch.float64), g, rtol=rtol, atol=rtol * g.abs().max().item())

@@ -1,0 +1,231 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, RBFKernel, RFFKernel, ScaleKernel
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, random_features, weight_posterior
+from cvgp.gp.kernels import cross_matrix, evaluate, make_kernel, stationary_form
+from cvgp.gp.posterior import covariance, factorise, kl_divergence, mean
+from cvgp.gp.stationary import FAMILIES
+from tests import reference as ref
+
+D, NOISE = 3, 0.1
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "linear": LinearKernel,
+    "linear ard": lambda: LinearKernel(ard_num_dims=D),
+    "quadratic": lambda: PolynomialKernel(power=2),
+    "cubic": lambda: PolynomialKernel(power=3),
+    "random features": lambda: RFFKernel(num_samples=4, num_dims=D),
+    "random features ard": lambda: RFFKernel(num_samples=4, num_dims=D, ard_num_dims=D),
+    "scaled": lambda: ScaleKernel(PolynomialKernel(power=2)),
+    "sum": lambda: ScaleKernel(LinearKernel()) + RFFKernel(num_samples=3, num_dims=D) + PolynomialKernel(power=2),
+    "scaled sum": lambda: ScaleKernel(LinearKernel() + PolynomialKernel(power=2)),
+    "one column": lambda: LinearKernel(active_dims=[1]),
+    "scaled columns": lambda: ScaleKernel(PolynomialKernel(power=2, active_dims=[2, 0])),
+    "sum of columns": lambda: LinearKernel(active_dims=[0]) + RFFKernel(num_samples=3, num_dims=2, active_dims=[1, 2]),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    """A kernel in float64, its parameters away from their start."""
+    torch.manual_seed(0)
+    made = KERNELS[request.param]().double()
+    with torch.no_grad():
+        for i, parameter in enumerate(made.parameters()):
+            parameter.add_(0.3 * torch.arange(parameter.numel()).reshape(parameter.shape) - 0.2 * i)
+    return made
+
+
+class Sites:
+    """Five weighted pseudo-points, one of zero weight, and four test points."""
+
+    rng = np.random.default_rng(6)
+    X_c = torch.tensor(rng.normal(size=(5, D)))
+    x = torch.tensor(rng.normal(size=(4, D)))
+    y_c = torch.tensor(rng.normal(size=5))
+    beta = torch.tensor([0.5, 2.0, 0.0, 7.0, 1.0], dtype=torch.float64)
+    w = beta / NOISE
+
+
+def both_spaces(kernel: Kernel) -> tuple[FeatureMap, WeightPosterior]:
+    features = feature_map(kernel, D)
+    return features, weight_posterior(features(Sites.X_c), Sites.w, Sites.y_c)
+
+
+# Features.
+
+
+def test_the_inner_product_of_features_is_the_kernel(kernel: Kernel) -> None:
+    features = feature_map(kernel, D)
+    torch.testing.assert_close(features(Sites.X_c) @ features(Sites.x).mT, evaluate(kernel, Sites.X_c, Sites.x))
+
+
+def test_every_feature_has_a_name(kernel: Kernel) -> None:
+    features = feature_map(kernel, D)
+    assert len(features.names) == features(Sites.x).shape[-1]
+
+
+def test_batches_of_points_give_batches_of_features(kernel: Kernel) -> None:
+    features = feature_map(kernel, D)
+    batched = features(Sites.x.reshape(2, 2, D))
+    torch.testing.assert_close(batched.flatten(0, 1), features(Sites.x))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names"),
+    [
+        (LinearKernel(), ("age", "dose")),
+        (PolynomialKernel(power=2), ("age^2", "age*dose", "age", "dose^2", "dose", "1")),
+        (LinearKernel(active_dims=[1]), ("dose",)),
+        (LinearKernel() + LinearKernel(active_dims=[0]), ("age", "dose", "age")),
+        (RFFKernel(num_samples=2, num_dims=2), ("cos0", "cos1", "sin0", "sin1")),
+    ],
+    ids=["linear", "quadratic", "one column", "sum", "random features"],
+)
+def test_features_are_named_after_the_inputs(kernel: Kernel, names: tuple[str, ...]) -> None:
+    assert feature_map(kernel, 2, ("age", "dose")).names == names
+
+
+def test_inputs_without_names_are_numbered() -> None:
+    assert feature_map(LinearKernel(), 3).names == ("x0", "x1", "x2")
+
+
+def test_random_features_are_drawn_where_the_kernel_has_none_yet() -> None:
+    kernel = RFFKernel(num_samples=4).double()
+    features = feature_map(kernel, D)
+    torch.testing.assert_close(features(Sites.x) @ features(Sites.x).mT, evaluate(kernel, Sites.x, Sites.x))
+
+
+def test_a_wrong_number_of_names_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"Expected 3 feature names, one a dimension; got \['age', 'dose'\]"):
+        feature_map(LinearKernel(), 3, ("age", "dose"))
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel(), ScaleKernel(RBFKernel()), LinearKernel() + RBFKernel()])
+def test_a_kernel_without_finite_features_is_refused(kernel: Kernel) -> None:
+    with pytest.raises(InvalidTypeError, match=r"RBFKernel has no finite feature map.*use random_features"):
+        feature_map(kernel, 2)
+
+
+def test_a_product_is_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="ProductKernel has no finite feature map"):
+        feature_map(LinearKernel() * LinearKernel(), 2)
+
+
+# The posterior.
+
+
+def test_the_mean_is_that_of_function_space(kernel: Kernel) -> None:
+    features, weights = both_spaces(kernel)
+    factor = factorise(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.w, Sites.y_c)
+    expected = mean(factor, evaluate(kernel, Sites.X_c, Sites.x))
+    torch.testing.assert_close(features(Sites.x) @ weights.mean, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_the_covariance_is_that_of_function_space(kernel: Kernel) -> None:
+    features, weights = both_spaces(kernel)
+    factor = factorise(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.w, Sites.y_c)
+    expected = covariance(factor, evaluate(kernel, Sites.X_c, Sites.x), evaluate(kernel, Sites.x, Sites.x))
+    phi = features(Sites.x)
+    torch.testing.assert_close(phi @ weights.covariance @ phi.mT, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_the_kl_is_that_of_function_space(kernel: Kernel) -> None:
+    _, weights = both_spaces(kernel)
+    factor = factorise(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.w, Sites.y_c)
+    torch.testing.assert_close(weights.kl, kl_divergence(factor), rtol=1e-8, atol=0)
+
+
+@pytest.mark.parametrize("quantity", ["mean", "covariance", "kl"])
+def test_the_posterior_is_bayesian_linear_regression(kernel: Kernel, quantity: str) -> None:
+    features, weights = both_spaces(kernel)
+    arrays = (features(Sites.X_c).detach().numpy(), Sites.y_c.numpy(), Sites.beta.numpy())
+    expected = dict(zip(("mean", "covariance", "kl"), ref.weight_space_posterior(*arrays, NOISE), strict=True))
+    np.testing.assert_allclose(getattr(weights, quantity).detach().numpy(), expected[quantity], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("quantity", ["mean", "covariance", "kl"])
+def test_the_posterior_is_float64_from_float32_features(quantity: str) -> None:
+    weights = weight_posterior(Sites.X_c.float(), Sites.w.float(), Sites.y_c.float())
+    assert getattr(weights, quantity).dtype == torch.float64
+
+
+def test_many_outputs_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"y_c of shape \[M\]; got \(5, 2\)"):
+        weight_posterior(Sites.X_c, Sites.w, torch.ones(5, 2))
+
+
+# The table.
+
+
+@pytest.fixture
+def table_parts() -> tuple[FeatureMap, WeightPosterior]:
+    """Three features with coefficients (6, -1, 20) of sd (3, 2, 4)."""
+    features = FeatureMap(lambda x: x, torch.tensor([3.0, 1.0, 4.0]), ("a", "b", "c"))
+    sd = torch.tensor([1.0, 2.0, 1.0])
+    return features, WeightPosterior(torch.tensor([2.0, -1.0, 5.0]), torch.diag(sd.square()), torch.tensor(0.0))
+
+
+def test_the_table_has_the_most_certain_feature_first(table_parts: tuple[FeatureMap, WeightPosterior]) -> None:
+    features, weights = table_parts
+    assert weights.to_frame(features)["feature"].tolist() == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("mean", [20.0, 6.0, -1.0]), ("sd", [4.0, 3.0, 2.0]), ("ratio", [5.0, 2.0, 0.5])]
+)
+def test_the_table_is_in_the_units_of_the_raw_features(
+    table_parts: tuple[FeatureMap, WeightPosterior], column: str, values: list[float]
+) -> None:
+    features, weights = table_parts
+    assert weights.to_frame(features)[column].tolist() == pytest.approx(values)
+
+
+def test_the_table_finds_the_coefficients_of_a_line() -> None:
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.normal(size=(200, 3)))
+    y = X @ torch.tensor([2.0, 0.0, -5.0], dtype=torch.float64) + 0.1 * torch.tensor(rng.normal(size=200))
+    features = feature_map(LinearKernel().double(), 3)
+    table = weight_posterior(features(X), torch.full((200,), 100.0), y).to_frame(features)
+    assert table.set_index("feature")["mean"][["x0", "x1", "x2"]].tolist() == pytest.approx([2.0, 0.0, -5.0], abs=0.05)
+
+
+# Random features of stationary kernels.
+
+
+def kernel_error(name: str, num_features: int) -> Tensor:
+    """How far the inner products of random features are from the kernel, at pairs of points of many distances."""
+    kernel = make_kernel(name, D)
+    kernel.outputscale = 1.8
+    kernel.base_kernel.lengthscale = torch.tensor([[0.5, 1.0, 3.0]])
+    if name == "rq":
+        kernel.base_kernel.alpha = 0.7
+    form = stationary_form(kernel, D)
+    phi = random_features(form, num_features, torch.Generator().manual_seed(1))
+    x = torch.linspace(0.0, 1.0, 21, dtype=torch.float64)[:, None] * torch.tensor([1.0, -2.0, 4.0])
+    return (phi(x) @ phi(x).mT - cross_matrix(kernel, x, x)).detach().abs().max()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_random_features_approximate_the_kernel(name: str) -> None:
+    # The standard error of one entry is at most 1.8 / sqrt(2 * 20000) = 0.009.
+    assert kernel_error(name, 20_000).item() < 0.045
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_random_features_have_the_exact_prior_variance(name: str) -> None:
+    form = stationary_form(make_kernel(name, D), D)
+    phi = random_features(form, 8, torch.Generator().manual_seed(0))(Sites.x)
+    torch.testing.assert_close(phi.square().sum(-1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_random_features_repeat_with_the_seed(name: str) -> None:
+    form = stationary_form(make_kernel(name, D), D)
+    one, two = (random_features(form, 8, torch.Generator().manual_seed(9))(Sites.x) for _ in range(2))
+    assert torch.equal(one, two)

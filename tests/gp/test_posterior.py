@@ -1,0 +1,464 @@
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp import posterior
+from cvgp.gp.posterior import Factor, condition, factorise, kl_divergence, pathwise_weights
+from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
+from tests import reference as ref
+
+KERNELS = {"rbf": ref.rbf, "matern12": ref.matern12, "matern32": ref.matern32, "matern52": ref.matern52, "rq": ref.rq}
+LENGTHSCALE = np.array([0.6, 1.7])
+OUTPUTSCALE = 1.3
+NOISE = 0.2
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
+
+
+class Problem(NamedTuple):
+    """A coreset of 5 points (one of zero weight), 8 points x, and their kernel matrices, in NumPy."""
+
+    K_cc: np.ndarray
+    K_cx: np.ndarray
+    K_xx: np.ndarray
+    y_c: np.ndarray
+    beta: np.ndarray
+
+    @property
+    def arguments(self) -> tuple[np.ndarray, ...]:
+        return self.K_cc, self.K_cx, self.K_xx, self.y_c, self.beta
+
+    def factor(self) -> Factor:
+        return factorise(torch.tensor(self.K_cc), torch.tensor(self.beta / NOISE), torch.tensor(self.y_c))
+
+
+def make_problem(kernel: str = "rbf", num_outputs: int | None = None, zero_weight: bool = True) -> Problem:
+    rng = np.random.default_rng(5)
+    X_c, x = rng.normal(size=(5, 2)), rng.normal(size=(8, 2))
+    y_c = rng.normal(size=5 if num_outputs is None else (5, num_outputs))
+    beta = rng.uniform(0.3, 20.0, size=5)
+    if zero_weight:
+        beta[2] = 0.0
+    k = KERNELS[kernel]
+    pairs = ((X_c, X_c), (X_c, x), (x, x))
+    return Problem(*(k(a, b, LENGTHSCALE, OUTPUTSCALE) for a, b in pairs), y_c, beta)
+
+
+@pytest.fixture(params=[None, 3], ids=["one output", "three outputs"])
+def problem(request: pytest.FixtureRequest) -> Problem:
+    return make_problem(num_outputs=request.param)
+
+
+def assert_near(actual: Tensor, expected: np.ndarray | float, tolerance: float = 1e-10) -> None:
+    np.testing.assert_allclose(actual.detach().numpy(), expected, rtol=tolerance, atol=tolerance)
+
+
+def assert_same_posterior(one: Factor, two: Factor, K_one: np.ndarray, K_two: np.ndarray, K_xx: np.ndarray) -> None:
+    """Means and covariances at the same points, from two coresets with their own K_cx."""
+    one_x, two_x, prior = torch.tensor(K_one), torch.tensor(K_two), torch.tensor(K_xx)
+    torch.testing.assert_close(posterior.mean(one, one_x), posterior.mean(two, two_x), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        posterior.covariance(one, one_x, prior), posterior.covariance(two, two_x, prior), rtol=1e-9, atol=1e-11
+    )
+
+
+# Against the dense reference.
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("num_outputs", [None, 3])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_mean_is_the_reference(kernel: str, num_outputs: int | None, dtype: torch.dtype) -> None:
+    p = make_problem(kernel, num_outputs)
+    expected, _ = ref.posterior(*p.arguments, NOISE)
+    assert_near(posterior.mean(p.factor(), torch.tensor(p.K_cx, dtype=dtype)), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_covariance_is_the_reference(kernel: str, dtype: torch.dtype) -> None:
+    p = make_problem(kernel)
+    _, expected = ref.posterior(*p.arguments, NOISE)
+    K_cx, K_xx = torch.tensor(p.K_cx, dtype=dtype), torch.tensor(p.K_xx, dtype=dtype)
+    assert_near(posterior.covariance(p.factor(), K_cx, K_xx), expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_variance_is_the_diagonal_of_the_reference(kernel: str, dtype: torch.dtype) -> None:
+    p = make_problem(kernel)
+    _, expected = ref.posterior(*p.arguments, NOISE)
+    K_cx, k_xx = torch.tensor(p.K_cx, dtype=dtype), torch.tensor(np.diag(p.K_xx), dtype=dtype)
+    assert_near(posterior.variance(p.factor(), K_cx, k_xx), np.diag(expected), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("num_outputs", [None, 3])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kl_is_the_reference(kernel: str, num_outputs: int | None) -> None:
+    p = make_problem(kernel, num_outputs)
+    assert_near(kl_divergence(p.factor()), ref.coreset_kl(p.K_cc, p.y_c, p.beta, NOISE))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("function", [posterior.mean, posterior.variance, posterior.covariance])
+def test_results_keep_the_precision_of_the_data_side(function, dtype: torch.dtype) -> None:
+    p = make_problem()
+    K_cx, K_xx = torch.tensor(p.K_cx, dtype=dtype), torch.tensor(p.K_xx, dtype=dtype)
+    prior = {posterior.mean: (), posterior.variance: (K_xx.diagonal(),), posterior.covariance: (K_xx,)}[function]
+    assert function(p.factor(), K_cx, *prior).dtype == dtype
+
+
+@pytest.mark.parametrize("field", Factor._fields)
+def test_the_factor_is_float64_whatever_comes_in(field: str) -> None:
+    p = make_problem()
+    factor = factorise(*(torch.tensor(a, dtype=torch.float32) for a in (p.K_cc, p.beta / NOISE, p.y_c)))
+    assert getattr(factor, field).dtype == torch.float64
+
+
+def test_batches_of_points_give_batches_of_means(problem: Problem) -> None:
+    K_cx = torch.tensor(problem.K_cx)
+    batched = posterior.mean(problem.factor(), torch.stack([K_cx, 2.0 * K_cx])[:, None])
+    torch.testing.assert_close(batched[1, 0], posterior.mean(problem.factor(), 2.0 * K_cx))
+
+
+@pytest.mark.parametrize("function", [posterior.variance, posterior.covariance])
+def test_batches_of_points_give_batches_of_variances(function) -> None:
+    p = make_problem()
+    K_cx, K_xx = torch.tensor(p.K_cx), torch.tensor(p.K_xx)
+    prior = K_xx.diagonal() if function is posterior.variance else K_xx
+    batched = function(p.factor(), torch.stack([K_cx, 0.5 * K_cx])[:, None], prior)
+    torch.testing.assert_close(batched[1, 0], function(p.factor(), 0.5 * K_cx, prior))
+
+
+def test_rounding_never_makes_a_variance_negative() -> None:
+    p = make_problem(zero_weight=False)
+    factor = factorise(torch.tensor(p.K_cc), torch.full((5,), 1e12, dtype=torch.float64), torch.tensor(p.y_c))
+    at_coreset = posterior.variance(factor, torch.tensor(p.K_cc).float(), torch.tensor(np.diag(p.K_cc)).float())
+    assert (at_coreset >= 0).all()
+
+
+def test_the_posterior_can_be_differentiated_by_autograd() -> None:
+    p = make_problem(zero_weight=False)
+    tensors = [torch.tensor(a, requires_grad=True) for a in (p.K_cc, p.beta / NOISE, p.y_c, p.K_cx)]
+    k_xx = torch.tensor(np.diag(p.K_xx))
+
+    def outputs(K_cc: Tensor, w: Tensor, y_c: Tensor, K_cx: Tensor) -> tuple[Tensor, ...]:
+        factor = factorise(K_cc, w, y_c)
+        return posterior.mean(factor, K_cx), posterior.variance(factor, K_cx, k_xx), kl_divergence(factor)
+
+    assert torch.autograd.gradcheck(outputs, tensors)
+
+
+# A coreset is a weighted data set.
+
+
+def test_a_point_of_zero_weight_leaves_the_posterior(problem: Problem) -> None:
+    seen = problem.beta > 0
+    K_cc, w, y_c = problem.K_cc[np.ix_(seen, seen)], problem.beta[seen] / NOISE, problem.y_c[seen]
+    without = factorise(torch.tensor(K_cc), torch.tensor(w), torch.tensor(y_c))
+    assert_same_posterior(problem.factor(), without, problem.K_cx, problem.K_cx[seen], problem.K_xx)
+
+
+def test_a_point_of_zero_weight_leaves_the_kl(problem: Problem) -> None:
+    seen = problem.beta > 0
+    K_cc, w, y_c = problem.K_cc[np.ix_(seen, seen)], problem.beta[seen] / NOISE, problem.y_c[seen]
+    without = factorise(torch.tensor(K_cc), torch.tensor(w), torch.tensor(y_c))
+    torch.testing.assert_close(kl_divergence(problem.factor()), kl_divergence(without), rtol=1e-12, atol=0)
+
+
+def test_the_output_of_a_point_of_zero_weight_does_not_matter(problem: Problem) -> None:
+    other = problem.y_c.copy()
+    other[problem.beta == 0] = 1e6
+    assert torch.equal(problem.factor().alpha, problem._replace(y_c=other).factor().alpha)
+
+
+def test_without_any_weight_the_posterior_is_the_prior(problem: Problem) -> None:
+    factor = problem._replace(beta=np.zeros(5)).factor()
+    assert torch.equal(
+        posterior.covariance(factor, torch.tensor(problem.K_cx), torch.tensor(problem.K_xx)),
+        torch.tensor(problem.K_xx),
+    )
+
+
+def test_without_any_weight_there_is_no_divergence_from_the_prior(problem: Problem) -> None:
+    assert kl_divergence(problem._replace(beta=np.zeros(5)).factor()).item() == 0.0
+
+
+def split(p: Problem, point: int, share: float) -> Problem:
+    """The same coreset with one point as two whose weights add up to the old one."""
+    order = [*range(5), point]
+    beta = p.beta[order]
+    beta[point] *= share
+    beta[5] *= 1.0 - share
+    return p._replace(K_cc=p.K_cc[np.ix_(order, order)], K_cx=p.K_cx[order], y_c=p.y_c[order], beta=beta)
+
+
+@settings(max_examples=40)
+@given(point=st.integers(0, 4), share=st.floats(0.0, 1.0), num_outputs=st.sampled_from([None, 2]))
+def test_splitting_a_weight_leaves_the_posterior(point: int, share: float, num_outputs: int | None) -> None:
+    whole = make_problem(num_outputs=num_outputs)
+    parts = split(whole, point, share)
+    assert_same_posterior(whole.factor(), parts.factor(), whole.K_cx, parts.K_cx, whole.K_xx)
+
+
+@settings(max_examples=40)
+@given(point=st.integers(0, 4), share=st.floats(0.0, 1.0), num_outputs=st.sampled_from([None, 2]))
+def test_splitting_a_weight_leaves_the_kl(point: int, share: float, num_outputs: int | None) -> None:
+    whole = make_problem(num_outputs=num_outputs)
+    parts = split(whole, point, share)
+    torch.testing.assert_close(kl_divergence(whole.factor()), kl_divergence(parts.factor()), rtol=1e-10, atol=0)
+
+
+# The exact GP.
+
+
+def exact_problem(num_outputs: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Kernel matrices of the exact GP on five data and their outputs."""
+    p = make_problem(num_outputs=num_outputs)
+    return p.K_cc, p.K_cx, p.K_xx, p.y_c
+
+
+@pytest.mark.parametrize("num_outputs", [None, 3])
+def test_data_as_the_coreset_with_unit_weights_give_the_mean_of_the_exact_gp(num_outputs: int | None) -> None:
+    K_nn, K_nx, K_xx, y = exact_problem(num_outputs)
+    factor = factorise(torch.tensor(K_nn), torch.full((5,), 1.0 / NOISE), torch.tensor(y))
+    expected, _ = ref.exact_gp_predict(K_nn, K_nx, K_xx, y, NOISE)
+    assert_near(posterior.mean(factor, torch.tensor(K_nx)), expected)
+
+
+def test_data_as_the_coreset_with_unit_weights_give_the_covariance_of_the_exact_gp() -> None:
+    K_nn, K_nx, K_xx, y = exact_problem(None)
+    factor = factorise(torch.tensor(K_nn), torch.full((5,), 1.0 / NOISE), torch.tensor(y))
+    _, expected = ref.exact_gp_predict(K_nn, K_nx, K_xx, y, NOISE)
+    assert_near(posterior.covariance(factor, torch.tensor(K_nx), torch.tensor(K_xx)), expected)
+
+
+class Conditioned(NamedTuple):
+    factor: Factor
+    K_ux: np.ndarray  # the union of coreset and data against the test points
+    K_xx: np.ndarray
+    expected: tuple[np.ndarray, np.ndarray]  # of the exact GP on the union
+
+
+def condition_on_data(num_outputs: int | None) -> Conditioned:
+    """Three pseudo-points, four new data of their own noise each, two test points."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(9, 2))
+    K = ref.rbf(X, X, LENGTHSCALE, OUTPUTSCALE)
+    y = rng.normal(size=7 if num_outputs is None else (7, num_outputs))
+    site_noise = NOISE / np.array([0.5, 3.0, 8.0])
+    data_noise = np.array([0.1, 0.5, 1.0, 0.05])
+    old = factorise(torch.tensor(K[:3, :3]), torch.tensor(1.0 / site_noise), torch.tensor(y[:3]))
+    new = condition(
+        old, torch.tensor(K[:3, 3:7]), torch.tensor(K[3:7, 3:7]), torch.tensor(y[3:]), torch.tensor(1.0 / data_noise)
+    )
+    noise = np.concatenate([site_noise, data_noise])
+    expected = ref.exact_gp_predict(K[:7, :7], K[:7, 7:], K[7:, 7:], y, noise)
+    return Conditioned(new, K[:7, 7:], K[7:, 7:], expected)
+
+
+@pytest.mark.parametrize("num_outputs", [None, 2])
+def test_conditioning_gives_the_mean_of_the_exact_gp_on_the_union(num_outputs: int | None) -> None:
+    case = condition_on_data(num_outputs)
+    assert_near(posterior.mean(case.factor, torch.tensor(case.K_ux)), case.expected[0])
+
+
+def test_conditioning_gives_the_covariance_of_the_exact_gp_on_the_union() -> None:
+    case = condition_on_data(None)
+    actual = posterior.covariance(case.factor, torch.tensor(case.K_ux), torch.tensor(case.K_xx))
+    assert_near(actual, case.expected[1])
+
+
+# Limits of the noise.
+
+
+def limit(noise: float) -> Factor:
+    p = make_problem("matern32", zero_weight=False)
+    return factorise(torch.tensor(p.K_cc), torch.tensor(p.beta / noise), torch.tensor(p.y_c))
+
+
+def test_without_noise_the_mean_at_the_coreset_is_y_c() -> None:
+    p = make_problem("matern32")
+    assert_near(posterior.mean(limit(1e-10), torch.tensor(p.K_cc)), p.y_c, 1e-7)
+
+
+def test_without_noise_there_is_no_variance_at_the_coreset() -> None:
+    p = make_problem("matern32")
+    variance = posterior.variance(limit(1e-10), torch.tensor(p.K_cc), torch.tensor(np.diag(p.K_cc)))
+    assert_near(variance, np.zeros(5), 1e-8)
+
+
+def test_with_infinite_noise_the_mean_is_that_of_the_prior() -> None:
+    p = make_problem("matern32")
+    assert_near(posterior.mean(limit(1e12), torch.tensor(p.K_cx)), np.zeros(8), 1e-9)
+
+
+def test_with_infinite_noise_the_covariance_is_that_of_the_prior() -> None:
+    p = make_problem("matern32")
+    assert_near(posterior.covariance(limit(1e12), torch.tensor(p.K_cx), torch.tensor(p.K_xx)), p.K_xx, 1e-9)
+
+
+def test_with_infinite_noise_the_kl_vanishes_in_proportion() -> None:
+    # The leading term is w^2, so ten times the noise is a hundredth of the KL, to the last digits of tiny numbers.
+    p = make_problem("matern32", zero_weight=False)
+    factors = [
+        factorise(torch.tensor(p.K_cc), torch.tensor(p.beta / n), torch.zeros(5, dtype=torch.float64))
+        for n in (1e5, 1e6)
+    ]
+    assert kl_divergence(factors[1]).item() == pytest.approx(kl_divergence(factors[0]).item() / 100, rel=1e-3)
+
+
+# Scales: B = I + R K R is factorised without jitter, which would be a warning and so an error here.
+
+
+@st.composite
+def scaled_sites(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """K_cc, K_cx, k_xx and w of any scale; some pseudo-inputs may be repeated, some weights zero."""
+
+    def log_uniform(low: float, high: float) -> float:
+        return 10.0 ** draw(st.floats(low, high))
+
+    M, D = draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    X_c = rng.normal(size=(M, D))
+    X_c = X_c[rng.integers(0, M, size=M)] if draw(st.booleans()) else X_c
+    beta = [draw(st.just(0.0) | st.floats(-6, 6).map(lambda e: 10.0**e)) for _ in range(M)]
+    one = torch.ones((), dtype=torch.float64)
+    scale = torch.full((D,), 1.0 / log_uniform(-3, 3), dtype=torch.float64)
+    kernel = StationaryKernel(FAMILIES[draw(st.sampled_from(list(FAMILIES)))], scale, one, one)
+    x = torch.tensor(np.concatenate([X_c, rng.normal(size=(4, D))]))
+    w = torch.tensor(beta, dtype=torch.float64) / log_uniform(-6, 2)
+    points = torch.tensor(X_c)
+    return square_matrix(kernel, points), cross_matrix(kernel, points, x), one.expand(len(x)), w
+
+
+@given(sites=scaled_sites())
+def test_no_scale_of_the_problem_breaks_the_factorisation(sites: tuple[Tensor, ...]) -> None:
+    K_cc, _, _, w = sites
+    assert torch.isfinite(factorise(K_cc, w, torch.ones_like(w)).L_B_inv).all()
+
+
+@given(sites=scaled_sites())
+def test_at_no_scale_does_the_variance_leave_its_range(sites: tuple[Tensor, ...]) -> None:
+    K_cc, K_cx, k_xx, w = sites
+    variance = posterior.variance(factorise(K_cc, w, torch.ones_like(w)), K_cx, k_xx)
+    assert ((variance >= 0) & (variance <= 1)).all()
+
+
+@given(sites=scaled_sites())
+def test_at_no_scale_is_the_kl_negative(sites: tuple[Tensor, ...]) -> None:
+    K_cc, _, _, w = sites
+    assert kl_divergence(factorise(K_cc, w, torch.ones_like(w))).item() >= -1e-12
+
+
+@given(sites=scaled_sites())
+def test_at_no_scale_does_the_mean_overshoot_constant_outputs(sites: tuple[Tensor, ...]) -> None:
+    # Where every site says the same and the kernel is one everywhere, the mean lies between the prior's and theirs.
+    _, _, _, w = sites
+    ones = torch.ones(len(w), len(w), dtype=torch.float64)
+    mean = posterior.mean(factorise(ones, w, torch.ones_like(w)), ones)
+    torch.testing.assert_close(mean, (w.sum() / (1.0 + w.sum())).expand(len(w)), rtol=1e-3, atol=1e-12)
+
+
+# Pathwise samples.
+
+
+@pytest.fixture(params=[False, True], ids=["all weights positive", "one weight zero"])
+def pathwise(request: pytest.FixtureRequest) -> tuple[Problem, Tensor, Tensor, Tensor]:
+    """A problem and the affine map v = v_0 + F f_c + E xi of its pathwise weights, read off from unit vectors."""
+    p = make_problem(zero_weight=request.param)
+    zero, identity = torch.zeros(5, 5, dtype=torch.float64), torch.eye(5, dtype=torch.float64)
+    v_0 = pathwise_weights(p.factor(), zero[:1], zero[:1])
+    F = (pathwise_weights(p.factor(), identity, zero) - v_0).mT
+    E = (pathwise_weights(p.factor(), zero, identity) - v_0).mT
+    return p, v_0[0], F, E
+
+
+def test_pathwise_samples_have_the_mean_of_the_posterior(pathwise: tuple[Problem, Tensor, Tensor, Tensor]) -> None:
+    p, v_0, _, _ = pathwise
+    expected, _ = ref.posterior(*p.arguments, NOISE)
+    assert_near(torch.tensor(p.K_cx).mT @ v_0, expected)
+
+
+def test_pathwise_samples_have_the_covariance_of_the_posterior(
+    pathwise: tuple[Problem, Tensor, Tensor, Tensor],
+) -> None:
+    # f(x) + k(x, X_c) (F f_c + E xi), with f and f_c from the prior and xi standard normal.
+    p, _, F, E = pathwise
+    K_cc, K_cx, K_xx = (torch.tensor(K) for K in (p.K_cc, p.K_cx, p.K_xx))
+    cross = K_cx.mT @ F @ K_cx
+    actual = K_xx + cross + cross.mT + K_cx.mT @ (F @ K_cc @ F.mT + E @ E.mT) @ K_cx
+    _, expected = ref.posterior(*p.arguments, NOISE)
+    assert_near(actual, expected)
+
+
+def test_pathwise_weights_are_affine(pathwise: tuple[Problem, Tensor, Tensor, Tensor]) -> None:
+    p, v_0, F, E = pathwise
+    f_c, xi = torch.randn(2, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(pathwise_weights(p.factor(), f_c, xi), v_0 + f_c @ F.mT + xi @ E.mT)
+
+
+def test_pathwise_samples_of_many_outputs_are_refused() -> None:
+    zero = torch.zeros(1, 5)
+    with pytest.raises(InvalidInputError, match=r"need one output, y_c of shape \[M\]; got \(5, 3\)"):
+        pathwise_weights(make_problem(num_outputs=3).factor(), zero, zero)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("K_cc", "w", "y_c", "message"),
+    [
+        (torch.ones(2, 3), torch.ones(3), torch.ones(3), r"square matrix \[M, M\] with M >= 1; got \(2, 3\)"),
+        (torch.ones(1, 2, 2), torch.ones(2), torch.ones(2), r"square matrix .* got \(1, 2, 2\)"),
+        (torch.ones(()), torch.ones(1), torch.ones(1), r"square matrix .* got \(\)"),
+        (torch.ones(0, 0), torch.ones(0), torch.ones(0), r"M >= 1; got \(0, 0\)"),
+        (
+            torch.eye(2),
+            torch.ones(3),
+            torch.ones(2),
+            r"w must be \[2\] and y_c \[2\] or \[2, T\]; got \(3,\) and \(2,\)",
+        ),
+        (torch.eye(2), torch.ones(2), torch.ones(3), r"got \(2,\) and \(3,\)"),
+        (torch.eye(2), torch.ones(2), torch.ones(2, 1, 1), r"got \(2,\) and \(2, 1, 1\)"),
+        (torch.eye(2), torch.tensor([1.0, -1.0]), torch.ones(2), "finite and not negative"),
+        (torch.eye(2), torch.tensor([1.0, torch.nan]), torch.ones(2), "finite and not negative"),
+        (torch.eye(2), torch.tensor([1.0, torch.inf]), torch.ones(2), "finite and not negative"),
+        (torch.eye(2), torch.ones(2, device="meta"), torch.ones(2), "one device; got cpu, meta and cpu"),
+        (torch.eye(2), torch.ones(2), torch.ones(2, device="meta"), "one device; got cpu, cpu and meta"),
+    ],
+)
+def test_sites_that_do_not_fit_are_refused(K_cc: Tensor, w: Tensor, y_c: Tensor, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        factorise(K_cc, w, y_c)
+
+
+@pytest.mark.parametrize("noise", [0.0, -1.0, torch.nan])
+def test_conditioning_on_data_of_impossible_precision_is_refused(noise: float) -> None:
+    K_cn, K_nn = torch.zeros(5, 1), torch.ones(1, 1)
+    with pytest.raises(InvalidInputError, match="finite and not negative"):
+        condition(
+            make_problem().factor(), K_cn, K_nn, torch.ones(1), torch.tensor([1.0 / noise if noise else torch.inf])
+        )
+
+
+@pytest.mark.parametrize(
+    ("K_cn", "K_nn", "y_new"),
+    [
+        (torch.ones(4, 2), torch.eye(2), torch.ones(2)),
+        (torch.ones(5, 2), torch.eye(3), torch.ones(2)),
+        (torch.ones(5, 2), torch.eye(2), torch.ones(3)),
+        (torch.ones(5, 2), torch.eye(2), torch.ones(2, 1)),
+    ],
+    ids=["K_cn", "K_nn", "y_new", "outputs of y_new"],
+)
+def test_new_observations_that_do_not_fit_are_refused(K_cn: Tensor, K_nn: Tensor, y_new: Tensor) -> None:
+    message = r"With 5 pseudo-points and 2 precisions, K_cn must be \[5, 2\], K_nn \[2, 2\] and y_new \[2\]; got"
+    with pytest.raises(InvalidInputError, match=message):
+        condition(make_problem().factor(), K_cn, K_nn, y_new, torch.ones(2))

@@ -1,0 +1,381 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, PolynomialKernel, RBFKernel, RFFKernel, ScaleKernel
+from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.gp.kernels import evaluate, make_kernel, square_matrix
+from cvgp.gp.posterior import factorise
+from cvgp.gp.process import CoresetProcess, check_finite, prior_mean
+from cvgp.gp.stationary import FAMILIES
+from tests import reference as ref
+
+M, D, NOISE = 6, 2, 0.2
+FEATURE_KERNELS = {
+    "linear": lambda: make_kernel("linear", D),
+    "polynomial": lambda: PolynomialKernel(power=2).double(),
+    "random features": lambda: ScaleKernel(RFFKernel(num_samples=20, num_dims=D)).double(),
+}
+OTHER_KERNELS = {
+    "periodic": lambda: make_kernel("periodic", D),
+    "sum": lambda: (ScaleKernel(RBFKernel()) + LinearKernel()).double(),
+    "product": lambda: (RBFKernel() * PeriodicKernel()).double(),
+}
+ALL_KERNELS = {name: (lambda name=name: make_kernel(name, D)) for name in FAMILIES} | FEATURE_KERNELS | OTHER_KERNELS
+
+
+class Data:
+    rng = np.random.default_rng(3)
+    X_c = torch.tensor(rng.normal(size=(M, D)))
+    x = torch.tensor(rng.normal(size=(5, D)))
+    y_c = torch.tensor(rng.normal(size=M))
+    Y_c = torch.tensor(rng.normal(size=(M, 3)))
+    beta = torch.tensor([1.0, 0.0, 3.0, 0.5, 20.0, 2.0], dtype=torch.float64)
+
+
+def constant_mean(value: float = 1.5) -> Mean:
+    mean = ConstantMean().double()
+    mean.constant = value
+    return mean
+
+
+def make_process(
+    kernel: Kernel | str = "rbf",
+    mean: Mean | None = None,
+    y_c: Tensor = Data.y_c,
+    noise: float = NOISE,
+    dtype: torch.dtype = torch.float64,
+) -> CoresetProcess:
+    torch.manual_seed(0)
+    kernel = (ALL_KERNELS[kernel]() if isinstance(kernel, str) else kernel).to(dtype)
+    mean = (mean or ZeroMean()).to(dtype)
+    X_c = Data.X_c.to(dtype)
+    residual = y_c - prior_mean(mean, Data.X_c, y_c)
+    return CoresetProcess(kernel, mean, X_c, factorise(square_matrix(kernel, X_c), Data.beta / noise, residual))
+
+
+def expected_posterior(process: CoresetProcess, x: Tensor, y_c: Tensor = Data.y_c) -> tuple[np.ndarray, np.ndarray]:
+    """The reference's mean and covariance, by dense kernel matrices of GPyTorch in float64; zero prior mean."""
+    kernel = process.kernel.double()
+    matrices = [evaluate(kernel, *pair).detach().numpy() for pair in ((Data.X_c, Data.X_c), (Data.X_c, x), (x, x))]
+    return ref.posterior(*matrices, y_c.numpy(), Data.beta.numpy(), NOISE)
+
+
+@pytest.fixture(params=ALL_KERNELS)
+def process(request: pytest.FixtureRequest) -> CoresetProcess:
+    return make_process(request.param)
+
+
+def assert_near(actual: Tensor, expected: np.ndarray, tolerance: float = 1e-7) -> None:
+    np.testing.assert_allclose(actual.detach().numpy(), expected, rtol=tolerance, atol=tolerance)
+
+
+# Predictions.
+
+
+def test_the_mean_is_the_reference(process: CoresetProcess) -> None:
+    assert_near(process(Data.x).mean, expected_posterior(process, Data.x)[0])
+
+
+def test_the_covariance_is_the_reference(process: CoresetProcess) -> None:
+    assert_near(process(Data.x).covariance_matrix, expected_posterior(process, Data.x)[1])
+
+
+def test_the_variance_is_the_diagonal_of_the_covariance(process: CoresetProcess) -> None:
+    prediction = process(Data.x)
+    torch.testing.assert_close(prediction.variance, prediction.covariance_matrix.diagonal(), rtol=1e-7, atol=1e-7)
+
+
+def test_the_standard_deviation_is_the_root_of_the_variance() -> None:
+    prediction = make_process()(Data.x)
+    torch.testing.assert_close(prediction.stddev.square(), prediction.variance)
+
+
+def test_the_kl_is_the_reference(process: CoresetProcess) -> None:
+    # The reference needs an inverse, which the kernels of few features do not have.
+    K_cc = evaluate(process.kernel, Data.X_c, Data.X_c).detach().numpy() + 1e-9 * np.eye(M)
+    expected = ref.coreset_kl(K_cc, Data.y_c.numpy(), Data.beta.numpy(), NOISE)
+    assert process.kl().item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+def test_many_outputs_have_the_mean_of_the_reference(kernel: str) -> None:
+    process = make_process(kernel, y_c=Data.Y_c)
+    assert_near(process(Data.x).mean, expected_posterior(process, Data.x, Data.Y_c)[0])
+
+
+@pytest.mark.parametrize("quantity", ["mean", "variance", "covariance_matrix"])
+def test_batches_of_points_are_predicted_one_by_one(process: CoresetProcess, quantity: str) -> None:
+    x = torch.randn(2, 3, 4, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    batched, single = getattr(process(x), quantity), getattr(process(x[1, 2]), quantity)
+    torch.testing.assert_close(batched[1, 2], single, rtol=1e-7, atol=1e-7)
+
+
+def test_batches_of_points_are_predicted_for_many_outputs() -> None:
+    process = make_process(y_c=Data.Y_c, mean=constant_mean())
+    x = torch.randn(2, 4, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(process(x).mean[1], process(x[1]).mean)
+
+
+@pytest.mark.parametrize("y_c", [Data.y_c, Data.Y_c], ids=["one output", "many outputs"])
+def test_a_constant_mean_shifts_the_predictions(y_c: Tensor) -> None:
+    shifted = make_process(mean=constant_mean(1.5), y_c=y_c + 1.5)
+    torch.testing.assert_close(shifted(Data.x).mean, make_process(y_c=y_c)(Data.x).mean + 1.5)
+
+
+def test_far_away_the_mean_is_the_mean_function() -> None:
+    torch.manual_seed(0)
+    mean = LinearMean(D).double()
+    far = 1e3 + Data.x
+    torch.testing.assert_close(make_process(mean=mean)(far).mean, mean(far))
+
+
+@pytest.mark.parametrize("quantity", ["mean", "variance", "covariance_matrix"])
+@pytest.mark.parametrize("model_dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("data_dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mean", [ZeroMean(), ConstantMean(), LinearMean(D)], ids=["zero", "constant", "linear"])
+def test_predictions_have_the_precision_of_the_points(
+    mean: Mean, data_dtype: torch.dtype, model_dtype: torch.dtype, quantity: str
+) -> None:
+    prediction = make_process(mean=mean, dtype=model_dtype)(Data.x.to(data_dtype))
+    assert getattr(prediction, quantity).dtype == data_dtype
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+def test_float32_predictions_are_near_those_of_float64(kernel: str) -> None:
+    low = make_process(kernel, dtype=torch.float32)(Data.x.float())
+    assert_near(low.mean, make_process(kernel)(Data.x).mean.detach().numpy(), 1e-3)
+
+
+def test_the_distribution_is_the_joint_one() -> None:
+    prediction = make_process()(Data.x)
+    distribution: MultivariateNormal = prediction.distribution()
+    torch.testing.assert_close(
+        (distribution.mean, distribution.covariance_matrix), (prediction.mean, prediction.covariance_matrix)
+    )
+
+
+def test_the_distribution_of_many_outputs_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="for one output; read mean and covariance_matrix"):
+        make_process(y_c=Data.Y_c)(Data.x).distribution()
+
+
+# Draws at given points.
+
+
+def test_draws_have_the_mean_of_the_posterior() -> None:
+    prediction = make_process("matern32")(Data.x)
+    draws = prediction.sample(20_000, torch.Generator().manual_seed(0))
+    # Five standard errors of draws of unit variance.
+    torch.testing.assert_close(draws.mean(0), prediction.mean, rtol=0, atol=5 * math.sqrt(1 / 20_000))
+
+
+def test_draws_have_the_covariance_of_the_posterior() -> None:
+    prediction = make_process("matern32")(Data.x)
+    draws = prediction.sample(20_000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(draws.T.cov(), prediction.covariance_matrix, rtol=0, atol=5 * math.sqrt(2 / 20_000))
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_at_many_close_points_need_no_reported_jitter(kernel: str, dtype: torch.dtype) -> None:
+    # With next to no noise the joint covariance is far from definite in float32; a warning would be an error.
+    process = make_process(kernel, dtype=dtype, noise=1e-6)
+    x = torch.linspace(-1, 1, 60, dtype=dtype)[:, None].expand(60, D)
+    assert process(x).sample(3, torch.Generator().manual_seed(0)).dtype == dtype
+
+
+def test_draws_repeat_with_the_seed() -> None:
+    one, two = (make_process()(Data.x).sample(3, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("x", "y_c"), [(Data.x[None], Data.y_c), (Data.x, Data.Y_c)], ids=["batch of points", "many outputs"]
+)
+def test_draws_need_one_set_of_points_and_one_output(x: Tensor, y_c: Tensor) -> None:
+    with pytest.raises(InvalidInputError, match=r"sample\(\) needs x of \[B, D\] and one output"):
+        make_process(y_c=y_c)(x).sample(2, torch.Generator())
+
+
+# Draws of functions.
+
+
+@pytest.fixture(params=[*FAMILIES, *FEATURE_KERNELS], scope="module")
+def drawn(request: pytest.FixtureRequest) -> tuple[CoresetProcess, Tensor, float]:
+    """A process, the values of 3000 of its functions at x, and its largest prior variance there."""
+    process = make_process(request.param, mean=constant_mean())
+    functions = process.sample_functions(3000, num_features=1000, generator=torch.Generator().manual_seed(0))
+    return process, functions(Data.x), evaluate(process.kernel, Data.x, Data.x).diagonal().max().item()
+
+
+def test_functions_have_the_mean_of_the_posterior(drawn: tuple[CoresetProcess, Tensor, float]) -> None:
+    process, values, scale = drawn
+    # Five standard errors of 3000 draws.
+    torch.testing.assert_close(values.mean(0), process(Data.x).mean.detach(), rtol=0, atol=5 * math.sqrt(scale / 3000))
+
+
+def test_functions_have_the_covariance_of_the_posterior(drawn: tuple[CoresetProcess, Tensor, float]) -> None:
+    process, values, scale = drawn
+    # Five standard errors of 3000 draws, and the error of 1000 features.
+    tolerance = scale * (5 * math.sqrt(2 / 3000) + 0.05)
+    torch.testing.assert_close(values.T.cov(), process(Data.x).covariance_matrix.detach(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("kernel", FAMILIES)
+def test_without_noise_every_function_passes_through_the_coreset(kernel: str) -> None:
+    process = make_process(kernel, noise=1e-12)
+    functions = process.sample_functions(4, num_features=64, generator=torch.Generator().manual_seed(0))
+    seen = Data.beta > 0
+    torch.testing.assert_close(functions(Data.X_c)[:, seen], Data.y_c[seen].expand(4, -1), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [*FAMILIES, *FEATURE_KERNELS])
+def test_a_function_is_the_same_wherever_else_it_is_asked(kernel: str) -> None:
+    functions = make_process(kernel).sample_functions(4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(functions(Data.x)[:, :2], functions(Data.x[:2]))
+
+
+def test_functions_repeat_with_the_seed() -> None:
+    one, two = (
+        make_process("rq").sample_functions(2, generator=torch.Generator().manual_seed(5))(Data.x) for _ in range(2)
+    )
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("kernel", [*FAMILIES, *FEATURE_KERNELS])
+def test_functions_of_a_float32_process_take_float32_points(kernel: str) -> None:
+    process = make_process(kernel, dtype=torch.float32)
+    values = process.sample_functions(2, generator=torch.Generator().manual_seed(0))(Data.x.float())
+    assert values.dtype == torch.float32
+
+
+def test_functions_of_a_kernel_without_features_are_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="PeriodicKernel has no finite feature map"):
+        make_process("periodic").sample_functions(2, generator=torch.Generator())
+
+
+def test_functions_of_many_outputs_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="need one output"):
+        make_process(y_c=Data.Y_c).sample_functions(2, generator=torch.Generator())
+
+
+# Conditioning.
+
+
+@pytest.mark.parametrize("many_outputs", [False, True], ids=["one output", "many outputs"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+def test_conditioning_gives_the_mean_of_the_exact_gp_on_the_union(
+    kernel: str, dtype: torch.dtype, many_outputs: bool
+) -> None:
+    y_c = Data.Y_c if many_outputs else Data.y_c
+    y, noise = y_c[:4].flip(0), torch.tensor([0.1, 0.3, 1.0, 0.2], dtype=torch.float64)
+    process = make_process(kernel, mean=constant_mean(0.7), y_c=y_c, dtype=dtype)
+    new = process.condition(Data.x[:4].to(dtype), y.to(dtype), noise)
+
+    seen = Data.beta > 0
+    X = torch.cat([Data.X_c[seen], Data.x[:4]])
+    K_nn, K_nx, K_xx = (
+        evaluate(process.kernel.double(), *pair).detach().numpy() for pair in ((X, X), (X, Data.x), (Data.x, Data.x))
+    )
+    all_noise = torch.cat([NOISE / Data.beta[seen], noise]).numpy()
+    expected, _ = ref.exact_gp_predict(K_nn, K_nx, K_xx, torch.cat([y_c[seen], y]).numpy() - 0.7, all_noise)
+    actual = CoresetProcess(process.kernel.to(dtype), process.mean, new.X_c, new.factor)(Data.x.to(dtype)).mean
+    assert_near(actual, expected + 0.7, 1e-7 if dtype == torch.float64 else 2e-3)
+
+
+def test_conditioning_gives_the_variance_of_the_exact_gp_on_the_union() -> None:
+    process = make_process()
+    new = process.condition(Data.x[:4], Data.y_c[:4], torch.tensor(0.3))
+    seen = Data.beta > 0
+    X = torch.cat([Data.X_c[seen], Data.x[:4]])
+    K_nn, K_nx, K_xx = (
+        evaluate(process.kernel, *pair).detach().numpy() for pair in ((X, X), (X, Data.x), (Data.x, Data.x))
+    )
+    noise = torch.cat([NOISE / Data.beta[seen], torch.full((4,), 0.3)]).numpy()
+    _, expected = ref.exact_gp_predict(K_nn, K_nx, K_xx, np.zeros(len(X)), noise)
+    assert_near(new(Data.x).covariance_matrix, expected)
+
+
+def test_conditioning_leaves_the_process_alone() -> None:
+    process = make_process()
+    before = process(Data.x).mean
+    process.condition(Data.x, torch.ones(5, dtype=torch.float64), torch.tensor(0.1))
+    assert torch.equal(process(Data.x).mean, before)
+
+
+def test_the_order_of_conditioning_does_not_matter() -> None:
+    y, noise = torch.arange(5.0, dtype=torch.float64), torch.tensor(0.1)
+    together = make_process().condition(Data.x, y, noise)
+    one_by_one = make_process()
+    for i in (3, 0, 4, 1, 2):
+        one_by_one = one_by_one.condition(Data.x[i : i + 1], y[i : i + 1], noise)
+    torch.testing.assert_close(one_by_one(Data.x).mean, together(Data.x).mean)
+
+
+@pytest.mark.parametrize("kernel", ALL_KERNELS)
+def test_conditioning_a_float32_process_factorises_a_float64_matrix(kernel: str) -> None:
+    new = make_process(kernel, dtype=torch.float32).condition(Data.x.float(), torch.zeros(5), torch.tensor(0.1))
+    torch.testing.assert_close(new.factor.K_cc, square_matrix(new.kernel, new.X_c), rtol=1e-7, atol=1e-8)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(D), r"x must be \[..., B, 2\], as the pseudo-inputs are; got \(2,\)"),
+        (torch.ones(4, 3), r"x must be \[..., B, 2\], as the pseudo-inputs are; got \(4, 3\)"),
+        (torch.ones(4, 2, dtype=torch.int64), "floating-point tensor on cpu.*got torch.int64 on cpu"),
+        (torch.ones(4, 2, device="meta"), "floating-point tensor on cpu.*got torch.float32 on meta"),
+        (torch.tensor([[0.0, math.nan], [0.0, math.inf]]), "x holds 2 NaN or infinite values; drop or impute"),
+    ],
+    ids=["vector", "other dimension", "whole numbers", "other device", "not finite"],
+)
+def test_points_that_do_not_fit_are_refused(x: Tensor, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make_process()(x)
+
+
+def test_points_that_are_no_tensor_are_refused() -> None:
+    with pytest.raises(
+        InvalidTypeError, match=r"x must be a torch\.Tensor; got ndarray\. Convert it with torch.as_tensor"
+    ):
+        make_process()(np.ones((4, D)))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "noise", "message"),
+    [
+        (torch.ones(4, 3), torch.ones(4), torch.ones(()), r"x must be \[..., B, 2\]"),
+        (torch.ones(4, 2), torch.ones(3), torch.ones(()), r"y \[4\] and noise .* got \(4, 2\), \(3,\) and \(\)"),
+        (torch.ones(4, 2), torch.ones(4, 1), torch.ones(()), r"y \[4\] and noise .* got \(4, 2\), \(4, 1\) and \(\)"),
+        (torch.ones(4, 2), torch.ones(4), torch.ones(3), r"noise \[\] or \[n\]; got \(4, 2\), \(4,\) and \(3,\)"),
+        (torch.ones(1, 4, 2), torch.ones(1), torch.ones(()), r"x must be \[n, D\].* got \(1, 4, 2\)"),
+        (torch.ones(4, 2), torch.full((4,), math.nan), torch.ones(()), "y holds 4 NaN or infinite values"),
+        (torch.full((4, 2), math.inf), torch.ones(4), torch.ones(()), "x holds 8 NaN or infinite values"),
+        (torch.ones(4, 2), torch.ones(4), torch.zeros(()), "finite and not negative"),
+        (torch.ones(4, 2), torch.ones(4), -torch.ones(4), "finite and not negative"),
+        (torch.ones(4, 2), torch.ones(4, device="meta"), torch.ones(()), "one device; got cpu, meta and cpu"),
+        (torch.ones(4, 2), torch.ones(4), torch.ones((), device="meta"), "one device; got cpu, cpu and meta"),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused(x: Tensor, y: Tensor, noise: Tensor, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make_process().condition(x, y, noise)
+
+
+def test_a_wrong_number_of_outputs_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"y \[4, 3\] and noise"):
+        make_process(y_c=Data.Y_c).condition(torch.ones(4, D), torch.ones(4), torch.ones(()))
+
+
+def test_finite_values_pass() -> None:
+    assert check_finite("x", torch.ones(3)) is None

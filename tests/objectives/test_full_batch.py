@@ -1,0 +1,265 @@
+import math
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from torch import Tensor
+
+from cvgp import CVGP, Coreset
+from cvgp.data.arrays import MemorySource
+from cvgp.data.source import Batch
+from cvgp.errors import FactorisationError
+from cvgp.gp import sites
+from cvgp.gp.kernels import evaluate, make_kernel
+from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.objectives import full_batch as full_data
+from cvgp.objectives.full_batch import (
+    CollapsedObjective,
+    collapsed_parameters,
+    collapsed_value,
+    full_bound,
+    solve_coreset,
+)
+
+N, M, D, CHUNK = 23, 5, 2, 8
+
+rng = np.random.default_rng(5)
+X, X_C = rng.normal(size=(N, D)), rng.normal(size=(M, D))
+Y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=N)
+Y2 = np.stack([Y, np.cos(X[:, 1])], 1)
+WEIGHT, NOISE = rng.uniform(0.2, 3.0, size=N), rng.uniform(0.01, 0.5, size=N)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model's ingredients and the data that it is asked about."""
+
+    y: np.ndarray
+    weight: np.ndarray | None = None
+    noise: np.ndarray | None = None
+    kernel: Callable[[], Kernel] = lambda: make_kernel("matern52", D)
+
+    def model(self) -> CVGP:
+        torch.manual_seed(0)
+        y_c = np.random.default_rng(1).normal(size=(M, *self.y.shape[1:]))
+        mean = ConstantMean().double().initialize(constant=0.2)
+        coreset = Coreset(X_C, y_c, np.linspace(0.5, 6.0, M))
+        model = CVGP(coreset, self.kernel(), mean=mean, likelihood=gaussian_likelihood(0.2))
+        if self.noise is not None:
+            model.site_noise_offset.fill_(0.3)
+        return model
+
+    def source(self) -> MemorySource:
+        arrays = (X, self.y, self.weight, self.noise)
+        return MemorySource(*(None if a is None else torch.tensor(a) for a in arrays))
+
+    def chunks(self) -> Iterable[Batch]:
+        return self.source().chunks(CHUNK)
+
+    def whole(self) -> dict[str, Tensor | None]:
+        data = self.source().data
+        return {"x": data.x, "y": data.y, "sample_weight": data.sample_weight, "noise_variance": data.noise_variance}
+
+
+CASES = {
+    "plain": Case(Y),
+    "sample weights": Case(Y, weight=WEIGHT),
+    "noise by point": Case(Y, noise=NOISE),
+    "two outputs": Case(Y2),
+    "a kernel without a fused path": Case(
+        Y, kernel=lambda: (ScaleKernel(RBFKernel(ard_num_dims=D)) + LinearKernel()).double()
+    ),
+    "all of it": Case(Y2, weight=WEIGHT, noise=NOISE),
+}
+EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+EVERY_BOUND = pytest.mark.parametrize("tight", [False, True], ids=["elbo", "tight"])
+EVERY_MEMORY = pytest.mark.parametrize("keep", [True, False], ids=["kept", "recomputed"])
+
+
+def dense_bound(model: CVGP, case: Case, *, tight: bool) -> Tensor:
+    """Titsias' collapsed bound with N x N matrices, by autograd: log N(y | 0, Q + V) less the trace term."""
+    x, y = torch.tensor(X), torch.tensor(case.y).reshape(N, -1)
+    K_cc, K_cx = model.jittered_covariance(), evaluate(model.kernel, model.X_c, x)
+    Q = K_cx.mT @ torch.linalg.solve(K_cc, K_cx)
+    weight = torch.ones(N, dtype=torch.float64) if case.weight is None else torch.tensor(case.weight)
+    noise = model.noise.expand(N) if case.noise is None else model.noise + torch.tensor(case.noise)
+    V = noise / weight
+    residual = y - model.mean(x)[:, None]
+    total = torch.zeros((), dtype=torch.float64)
+    unexplained = (evaluate(model.kernel, x, diag=True) - Q.diagonal()) / V
+    for column in residual.T:
+        joint = torch.distributions.MultivariateNormal(torch.zeros(N, dtype=torch.float64), Q + V.diag())
+        # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalisers.
+        missing = 0.5 * (2.0 * math.pi * V).log().sum() - 0.5 * (weight * (2.0 * math.pi * noise).log()).sum()
+        trace = unexplained.log1p().sum() if tight else unexplained.sum()
+        total = total + joint.log_prob(column) + missing - 0.5 * trace
+    return total
+
+
+def value_and_gradients(case: Case, *, tight: bool) -> tuple[float, list[Tensor]]:
+    model = case.model()
+    value = CollapsedObjective(model, case.chunks, N, tight=tight).value_and_backward()
+    return value, [p.grad for p in collapsed_parameters(model)]
+
+
+@pytest.fixture
+def memory(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_data, "KEEP_BYTES", 1e9 if keep else 0)
+
+
+@EVERY_CASE
+def test_objective_is_the_bound_of_the_full_matrix_optimum(case: Case) -> None:
+    model = case.model()
+    optimum = sites.full_matrix_optimum(model.jittered_covariance(), full_data.statistics(model, case.chunks()))
+    assert value_and_gradients(case, tight=False)[0] == pytest.approx(optimum.value.item(), rel=1e-12)
+
+
+@EVERY_BOUND
+@EVERY_CASE
+def test_objective_is_the_dense_bound(case: Case, tight: bool) -> None:
+    expected = dense_bound(case.model(), case, tight=tight).item()
+    assert value_and_gradients(case, tight=tight)[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.usefixtures("memory")
+@EVERY_MEMORY
+@EVERY_BOUND
+@EVERY_CASE
+def test_gradient_is_that_of_the_dense_bound(case: Case, tight: bool) -> None:
+    model = case.model()
+    dense_bound(model, case, tight=tight).backward()
+    for found, parameter in zip(value_and_gradients(case, tight=tight)[1], collapsed_parameters(model), strict=True):
+        torch.testing.assert_close(found, parameter.grad, rtol=1e-6, atol=1e-7)
+
+
+@EVERY_BOUND
+def test_gradient_is_that_of_finite_differences(tight: bool) -> None:
+    case, step = CASES["all of it"], 1e-5
+    gradients = value_and_gradients(case, tight=tight)[1]
+    for i, gradient in enumerate(gradients):
+        values = []
+        for sign in (1.0, -1.0):
+            model = case.model()
+            with torch.no_grad():
+                collapsed_parameters(model)[i].add_(sign * step)
+            values.append(CollapsedObjective(model, case.chunks, N, tight=tight).value_and_backward())
+        assert (values[0] - values[1]) / (2.0 * step) == pytest.approx(gradient.sum().item(), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.usefixtures("memory")
+@EVERY_MEMORY
+def test_objective_does_not_depend_on_the_chunks(keep: bool) -> None:
+    case = CASES["all of it"]
+    expected, gradients = value_and_gradients(case, tight=True)
+    model = case.model()
+    value = CollapsedObjective(model, lambda: case.source().chunks(N), N, tight=True).value_and_backward()
+    assert value == pytest.approx(expected, rel=1e-12)
+    for p, gradient in zip(collapsed_parameters(model), gradients, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
+
+
+def test_matrices_beyond_the_limit_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_data, "KEEP_BYTES", 0)
+    passes: list[int] = []
+
+    def chunks() -> Iterable[Batch]:
+        passes.append(1)
+        return CASES["plain"].chunks()
+
+    CollapsedObjective(CASES["plain"].model(), chunks, N).value_and_backward()
+    assert len(passes) == 2
+
+
+def test_matrices_within_the_limit_are_computed_once() -> None:
+    passes: list[int] = []
+
+    def chunks() -> Iterable[Batch]:
+        passes.append(1)
+        return CASES["plain"].chunks()
+
+    CollapsedObjective(CASES["plain"].model(), chunks, N).value_and_backward()
+    assert len(passes) == 1
+
+
+def test_objective_leaves_the_sites_alone() -> None:
+    model = CASES["plain"].model()
+    CollapsedObjective(model, CASES["plain"].chunks, N).value_and_backward()
+    assert (model.y_c.grad, model.raw_beta.grad) == (None, None)
+
+
+def test_frozen_parameters_are_not_searched_over() -> None:
+    model = CASES["plain"].model()
+    model.X_c.requires_grad_(False)
+    searched = {id(p) for p in collapsed_parameters(model)}
+    left_out = {name for name, p in model.named_parameters() if id(p) not in searched}
+    assert left_out == {"X_c", "y_c", "raw_beta"}
+
+
+def test_objective_of_a_model_that_is_not_finite_raises() -> None:
+    model = CASES["plain"].model()
+    with torch.no_grad():
+        model.X_c.fill_(math.nan)
+    with pytest.raises(FactorisationError):
+        CollapsedObjective(model, CASES["plain"].chunks, N).value_and_backward()
+
+
+@EVERY_CASE
+def test_collapsed_value_is_the_objectives(case: Case) -> None:
+    expected = value_and_gradients(case, tight=False)[0]
+    assert collapsed_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-12)
+
+
+@EVERY_CASE
+def test_statistics_of_chunks_add_up_to_those_of_all_rows(case: Case) -> None:
+    model = case.model()
+    parts = full_data.statistics(model, case.chunks())
+    whole = full_data.statistics(model, case.source().chunks(N))
+    for part, expected in zip(parts, whole, strict=True):
+        torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-12)
+
+
+@EVERY_BOUND
+@EVERY_CASE
+def test_full_bound_is_the_models_on_all_data(case: Case, tight: bool) -> None:
+    model = case.model()
+    data = case.whole()
+    expected = (model.tight_elbo if tight else model.elbo)(data.pop("x"), data.pop("y"), **data).item()
+    assert full_bound(model, case.chunks(), N, tight=tight) == pytest.approx(expected, rel=1e-12)
+
+
+@EVERY_CASE
+def test_coreset_solved_over_chunks_is_that_of_the_data_in_memory(case: Case) -> None:
+    chunked = case.model()
+    at_once = deepcopy(chunked)
+    solve_coreset(chunked, case.chunks())
+    data = case.whole()
+    at_once.solve_coreset(data.pop("x"), data.pop("y"), **data)
+    points = torch.tensor(X)
+    torch.testing.assert_close(chunked.posterior(points).mean, at_once.posterior(points).mean, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(chunked.beta, at_once.beta, rtol=1e-4, atol=1e-6)
+
+
+@EVERY_CASE
+def test_solved_coreset_attains_the_bound_that_is_returned(case: Case) -> None:
+    model = case.model()
+    value = solve_coreset(model, case.chunks())
+    # The jitter that the sites absorb can only lift the bound.
+    assert full_bound(model, case.chunks(), N) == pytest.approx(value, rel=1e-5)
+
+
+@EVERY_CASE
+def test_solving_the_coreset_raises_the_bound(case: Case) -> None:
+    model = case.model()
+    before = full_bound(model, case.chunks(), N)
+    assert solve_coreset(model, case.chunks()) > before
+
+
+@EVERY_CASE
+def test_solved_coreset_stays_below_the_full_optimum(case: Case) -> None:
+    model = case.model()
+    assert solve_coreset(model, case.chunks()) <= collapsed_value(case.model(), case.chunks()) + 1e-9

@@ -1,0 +1,162 @@
+"""What every process of test_distributed.py does: fits on parts of small data, with the results stored by rank.
+
+Run without torchrun it does the same alone, which is what the results are compared with.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from cvgp import CVGPRegressor
+from cvgp.data.source import DataSource
+from cvgp.data.split import SharedSource, SplitSource
+from cvgp.data.tables import shuffle as windows
+from cvgp.data.tables import training_table as table_module
+from cvgp.data.tables.training_table import TrainingTable
+from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, full_bound, solve_coreset
+from cvgp.parallel.group import Group
+from cvgp.parallel.process_group import current_group, process_group
+from cvgp.training.fit import fit_model
+from cvgp.training.monitor import Watch
+from cvgp.training.settings import Settings
+from tests.data.tables.tables import write_parts
+from tests.training.problems import make_model, make_source
+
+ROWS = 301
+PARTS = {"even": [0, 150, ROWS], "uneven": [0, 280, ROWS], "empty": [0, ROWS, ROWS]}
+"""Where each of two processes' rows begin and end."""
+GRID = torch.linspace(-2.0, 2.0, 50, dtype=torch.float64)[:, None]
+
+
+def spread(group: Group, how: str) -> DataSource:
+    whole = make_source(ROWS, frequency=3.0)
+    if group.world == 1:
+        return whole
+    if how == "split":
+        return SplitSource(whole, group)
+    start, stop = PARTS[how][group.rank : group.rank + 2]
+    return SharedSource(whole.part(start, stop), group)
+
+
+def bounds(group: Group, how: str, *, tight: bool) -> dict[str, Any]:
+    """Value and gradient at equal parameters."""
+    model = make_model(make_source(ROWS, frequency=3.0), size=12)
+    source = spread(group, how)
+    objective = CollapsedObjective(model, lambda: source.chunks(64), source.local_rows, tight=tight, group=group)
+    value = objective.value_and_backward()
+    gradient = torch.cat([p.grad.reshape(-1) for p in collapsed_parameters(model)])
+    solve_coreset(model, source.chunks(64), group)
+    full = full_bound(model, source.chunks(64), source.num_rows, tight=tight, group=group)
+    return {"value": value, "gradient": gradient, "y_c": model.y_c.detach(), "full": full}
+
+
+def fit(group: Group, how: str, **settings: Any) -> dict[str, Any]:
+    """A fit by the training layer."""
+    model = make_model(make_source(ROWS, frequency=3.0), size=12)
+    watch = Watch(settings.get("max_time"), group=group)
+    validation = spread(group, how) if settings.get("early_stopping") else None
+    report = fit_model(model, spread(group, how), Settings(**settings), watch, validation=validation)
+    with torch.no_grad():
+        mean = model.posterior(GRID).mean
+    return {"mean": mean, "bound": report.bound, "steps": report.result.num_iter, "status": report.result.status.name}
+
+
+def estimator(group: Group, **parameters: Any) -> dict[str, Any]:
+    """A fit by the estimator, which is given the whole table everywhere."""
+    data = make_source(ROWS, dims=2, frequency=3.0).data
+    model = CVGPRegressor(12, **parameters).fit(data.x.numpy(), data.y.numpy())
+    mean, sd = model.predict(data.x.numpy()[:50], return_std=True)
+    return {"mean": mean, "sd": sd, "elbo": model.elbo_, "coreset": model.coreset_.X, "rows": model.n_rows_}
+
+
+def write_tables(folder: Path) -> None:
+    """The same rows, one of them bad, as uneven files of several row groups, and as one row group."""
+    data = make_source(900, frequency=3.0).data
+    kind = np.where(np.arange(900) % 2, "odd", "even")
+    frame = pd.DataFrame({"a": data.x[:, 0].numpy(), "kind": kind, "y": data.y.numpy() + 2.0 * (kind == "odd")})
+    frame.loc[700, "a"] = np.nan
+    for name, cuts, group in (("parts", (100, 650), 300), ("one-part", (), 900)):
+        (folder / name).mkdir()
+        write_parts(folder / name, frame, cuts, group)
+
+
+def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
+    """A fit by the estimator to files, of which each process reads its own parts."""
+    model = CVGPRegressor(12, random_state=0, solver="adam", max_iter=250, **parameters)
+    model.fit(folder, "y", on_bad_rows="skip")
+    grid = np.hstack([GRID.numpy(), np.ones_like(GRID), np.zeros_like(GRID)])
+    mean = model.predict(pd.DataFrame(grid, columns=model.feature_names_in_))
+    facts = {"rows": model.n_rows_, "bad": model.n_bad_rows_, "features": model.feature_names_in_.astype(str)}
+    return {"mean": mean, "elbo": model.elbo_, **facts}
+
+
+def read_table(group: Group, folder: Path) -> dict[str, Any]:
+    """What each process takes of a table, and what all know of it."""
+    found = TrainingTable(folder, "y", on_bad_rows="skip", group=group)
+    scaling = found.scaling
+    return {
+        "read": sum(len(b.x) for b in found.source(scaling).chunks(100)),
+        "total": found.num_rows,
+        "mean": scaling.x_mean,
+        "scale": scaling.x_scale,
+    }
+
+
+def exchange(group: Group) -> dict[str, Any]:
+    """The meetings themselves."""
+    number = torch.tensor([1.0 + group.rank, 0.5])
+    rows = torch.full((2 * group.rank, 3), float(group.rank))
+    return {
+        "sum": group.sum([number, torch.tensor(2.0)])[0],
+        "first": group.first([number])[0],
+        "bytes": np.frombuffer(group.first_bytes(b"some" if group.rank == 0 else b""), np.uint8),
+        "no_bytes": len(group.first_bytes(b"")),
+        "gathered": torch.cat(group.gather(rows)),
+        "gathered_none": len(torch.cat(group.gather(rows[:0]))),
+        "is_current": current_group() is group,
+    }
+
+
+CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
+    "exchange": lambda g, t: exchange(g),
+    **{
+        f"bounds-{how}-{'tight' if tight else 'elbo'}": lambda g, t, how=how, tight=tight: bounds(g, how, tight=tight)
+        for how in (*PARTS, "split")
+        for tight in (False, True)
+    },
+    "lbfgs-uneven": lambda g, t: fit(g, "uneven", solver="lbfgs", max_iter=60),
+    "lbfgs-empty": lambda g, t: fit(g, "empty", solver="lbfgs", max_iter=60),
+    "adam-split": lambda g, t: fit(g, "split", solver="adam", max_iter=200, batch_size=33, dtype="float64"),
+    "adam-uneven": lambda g, t: fit(g, "uneven", solver="adam", max_iter=200, batch_size=64),
+    "adam-empty": lambda g, t: fit(g, "empty", solver="adam", max_iter=200, batch_size=64),
+    "adam-tiny-batch": lambda g, t: fit(g, "split", solver="adam", max_iter=50, batch_size=1, dtype="float64"),
+    "adam-early": lambda g, t: fit(
+        g, "uneven", solver="adam", max_iter=3000, batch_size=64, early_stopping=True, n_iter_no_change=1
+    ),
+    "adam-time": lambda g, t: fit(g, "split", solver="adam", max_iter=10**6, max_time=0.3),
+    "estimator-lbfgs": lambda g, t: estimator(g, random_state=0, max_iter=60),
+    "estimator-adam": lambda g, t: estimator(g, random_state=0, solver="adam", max_iter=100, dtype="float64"),
+    "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
+    "table-parts": lambda g, t: fit_table(t / "parts"),
+    "table-one-part": lambda g, t: fit_table(t / "one-part"),
+    "table-early": lambda g, t: fit_table(t / "parts", early_stopping=True, n_iter_no_change=1),
+    "table-reading": lambda g, t: read_table(g, t / "parts"),
+}
+
+
+def main(folder: Path, tables: Path) -> None:
+    # No table is small enough to be loaded.
+    table_module.IN_MEMORY_BYTES, windows.WINDOW_BYTES = 0, 1
+    with process_group() as group:
+        for name, case in CASES.items():
+            np.savez(folder / f"{name}-{group.rank}.npz", **case(group, tables))
+        np.savez(folder / f"threads-{group.rank}.npz", threads=torch.get_num_threads())
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

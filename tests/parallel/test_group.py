@@ -1,0 +1,58 @@
+"""Meetings of a group."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from cvgp.errors import FactorisationError, WorkerError
+from cvgp.parallel.group import ALONE, check_same, gather_text, sum_of
+from tests.parallel.groups import ThreadGroup, run_in_threads
+
+
+def test_a_process_alone_keeps_what_it_has() -> None:
+    tensor = torch.tensor([1.0, 2.0])
+    assert ALONE.sum([tensor])[0] is tensor
+    assert ALONE.first([tensor])[0] is tensor
+    assert ALONE.gather(tensor)[0] is tensor
+    assert ALONE.first_bytes(b"abc") == b"abc"
+
+
+def test_texts_are_gathered_in_order() -> None:
+    assert run_in_threads(3, lambda group: gather_text(group, "é" * group.rank)) == [["", "é", "éé"]] * 3
+
+
+def test_sums_are_over_all_processes() -> None:
+    sums = run_in_threads(3, lambda g: sum_of(g, lambda: [torch.tensor([1.0 + g.rank])], [torch.empty(1)])[0].item())
+    assert sums == [6.0] * 3
+
+
+def test_a_process_that_fails_on_numbers_makes_the_sums_of_the_others_nan() -> None:
+    def work(group: ThreadGroup) -> list[float] | str:
+        def compute() -> list[Tensor]:
+            if group.rank == 1:
+                raise FactorisationError("not positive definite")
+            return [torch.ones(2)]
+
+        try:
+            return sum_of(group, compute, [torch.empty(2)])[0].tolist()
+        except FactorisationError as error:
+            return str(error)
+
+    first, second, third = run_in_threads(3, work)
+    assert second == "not positive definite"
+    assert str(first) == str(third) == "[nan, nan]"
+
+
+def test_equal_numbers_pass_the_check() -> None:
+    assert run_in_threads(2, lambda group: check_same(group, torch.ones(3), "The numbers")) == [None, None]
+
+
+def test_numbers_that_differ_in_the_last_digit_are_told_to_all() -> None:
+    def work(group: ThreadGroup) -> str:
+        with pytest.raises(WorkerError) as caught:
+            check_same(group, torch.tensor(1.0 + 1e-16 * (group.rank == 2) * 4, dtype=torch.float64), "The numbers")
+        return str(caught.value)
+
+    messages = run_in_threads(3, work)
+    assert len(set(messages)) == 1
+    assert messages[0].startswith("The numbers differ in 1 of 3 workers from those of worker 0.")

@@ -1,0 +1,102 @@
+"""Files that a stranger spoilt, at random and on purpose: read, or refused with an error of cvgp, and nothing else."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import fuzz
+from benchmarks.fuzz_targets import Corpus, attempt, seeded
+
+NUMBERS = st.integers(min_value=0, max_value=2**32)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return Corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@settings(max_examples=300)
+@given(number=NUMBERS)
+def test_a_spoilt_model_is_used_or_refused(corpus: Corpus, number: int) -> None:
+    assert attempt("model", corpus, seeded(number)[1])
+
+
+@settings(max_examples=300)
+@given(number=NUMBERS)
+def test_a_spoilt_checkpoint_is_gone_on_with_or_refused(corpus: Corpus, number: int) -> None:
+    assert attempt("checkpoint", corpus, seeded(number)[1])
+
+
+@settings(max_examples=300)
+@given(number=NUMBERS)
+def test_a_spoilt_journal_replays_nothing_but_the_truth(corpus: Corpus, number: int) -> None:
+    assert attempt("journal", corpus, seeded(number)[1])
+
+
+@settings(max_examples=300)
+@given(number=NUMBERS)
+def test_a_spoilt_table_is_read_or_refused(corpus: Corpus, number: int) -> None:
+    assert attempt("table", corpus, seeded(number)[1])
+
+
+@settings(max_examples=40)
+@given(number=NUMBERS)
+def test_a_command_on_a_spoilt_file_ends_with_a_code_and_no_traceback(corpus: Corpus, number: int) -> None:
+    assert attempt("command", corpus, seeded(number)[1])
+
+
+LIMITED = """
+import sys
+import cvgp
+from benchmarks.fuzz_worker import _peak, limit_memory
+from cvgp.data.tables.whole import read_table
+from cvgp.errors import CVGPError
+cvgp.load(sys.argv[1])
+for table in sys.argv[3].split():
+    read_table(table)
+limit_memory(300_000_000)
+before = _peak()
+for path in sys.argv[2].split():
+    try:
+        cvgp.load(path) if path.endswith("cvgp") else read_table(path)
+    except CVGPError as error:
+        print(type(error).__name__)
+assert _peak() - before < 100_000, f"{_peak() - before} kB"
+"""
+
+
+def test_a_forged_size_takes_no_memory(corpus: Corpus, tmp_path: Path) -> None:
+    (length,) = struct.unpack("<Q", corpus.model[:8])
+    text, data = corpus.model[8 : 8 + length], corpus.model[8 + length :]
+    header = json.loads(text)
+    forged = [struct.pack("<Q", size) + text + data for size in (2**27, 2**40, 2**63)]
+    for shape, offsets in [
+        ([2**40], [0, 2**43]),
+        ([2**62], [0, 8]),
+        ([2**33, 2**33], [0, 8]),
+        ([0, 2**62], [0, 0]),
+        ([5, 4], [-8, 152]),
+    ]:
+        changed = json.dumps(header | {"model.X_c": {"dtype": "F64", "shape": shape, "data_offsets": offsets}}).encode()
+        forged.append(struct.pack("<Q", len(changed)) + changed + data)
+    paths = [tmp_path / f"{i}.cvgp" for i in range(len(forged))]
+    for path, content in zip(paths, forged, strict=True):
+        path.write_bytes(content)
+    (tmp_path / "good.cvgp").write_bytes(corpus.model)
+    command = [sys.executable, "-W", "ignore", "-c", LIMITED, tmp_path / "good.cvgp", " ".join(map(str, paths)), ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["FileFormatError"] * len(forged)
+
+
+@pytest.mark.slow
+def test_a_minute_of_spoilt_files_ends_without_anything_unexpected() -> None:
+    report = fuzz.run(minutes=1.0, first_seed=1_000_000)
+    assert report.failures == []
+    assert report.cases > 1000

@@ -1,0 +1,219 @@
+import math
+
+import pytest
+
+from cvgp.errors import CVGPWarning
+from cvgp.optim.result import Progress, Status
+from cvgp.training.monitor import HISTORY_ROWS, FitEvent, Watch, print_line
+from tests.parallel.groups import ThreadGroup, run_in_threads
+from tests.training.problems import collect
+
+
+class Clock:
+    """A time that moves only when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("cvgp.training.monitor.time.perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def step(watch: Watch, iteration: int, event: str = "") -> Status | None:
+    return watch.monitor(Progress(iteration, -2.5, 0.1, event))
+
+
+def test_history_holds_a_row_an_iteration() -> None:
+    watch = Watch()
+    watch.begin("adam", 3)
+    for iteration in (1, 2, 3):
+        step(watch, iteration)
+    assert [row["iteration"] for row in watch.history] == [1, 2, 3]
+
+
+def test_bound_is_the_negative_of_what_is_minimised() -> None:
+    watch = Watch()
+    step(watch, 1)
+    assert watch.history[0]["bound"] == 2.5
+
+
+def test_rows_name_their_phase() -> None:
+    watch = Watch()
+    for phase in ("start", "adam"):
+        watch.begin(phase, 1)
+        step(watch, 1)
+    assert [row["phase"] for row in watch.history] == ["start", "adam"]
+
+
+def test_long_phase_leaves_a_bounded_history() -> None:
+    watch = Watch()
+    watch.begin("adam", 5 * HISTORY_ROWS)
+    for iteration in range(1, 5 * HISTORY_ROWS + 1):
+        step(watch, iteration)
+    assert len(watch.history) == HISTORY_ROWS
+
+
+def test_last_iteration_is_always_in_the_history() -> None:
+    watch = Watch()
+    watch.begin("adam", 5 * HISTORY_ROWS + 3)
+    step(watch, 5 * HISTORY_ROWS + 3)
+    assert len(watch.history) == 1
+
+
+def test_event_is_in_the_history_whatever_its_iteration() -> None:
+    watch = Watch()
+    watch.begin("adam", 5 * HISTORY_ROWS)
+    with pytest.warns(CVGPWarning):
+        step(watch, 7, "learning rate halved")
+    assert watch.history[0]["event"] == "learning rate halved"
+
+
+def test_event_is_a_warning_that_says_where() -> None:
+    watch = Watch()
+    watch.begin("adam", 100)
+    with pytest.warns(CVGPWarning, match="adam, iteration 7: learning rate halved"):
+        step(watch, 7, "learning rate halved")
+
+
+def test_callbacks_are_told_of_every_iteration() -> None:
+    events: list[FitEvent] = []
+    watch = Watch(callbacks=[collect(events)])
+    watch.begin("lbfgs", 5 * HISTORY_ROWS)
+    for iteration in range(1, 11):
+        step(watch, iteration)
+    assert [(event.phase, event.iteration) for event in events] == [("lbfgs", i) for i in range(1, 11)]
+
+
+def test_true_from_a_callback_stops() -> None:
+    assert step(Watch(callbacks=[lambda event: True]), 1) is Status.INTERRUPTED
+
+
+@pytest.mark.parametrize("answer", [None, False, 1, "yes"])
+def test_only_true_stops(answer: object) -> None:
+    assert step(Watch(callbacks=[lambda event: answer]), 1) is None
+
+
+def test_stop_holds_for_the_phases_that_follow() -> None:
+    watch = Watch(callbacks=[lambda event: event.phase == "start"])
+    watch.begin("start", 10)
+    step(watch, 1)
+    watch.begin("adam", 10)
+    assert step(watch, 1) is Status.INTERRUPTED
+
+
+def test_every_callback_is_called_though_one_stops() -> None:
+    events: list[FitEvent] = []
+    step(Watch(callbacks=[lambda event: True, collect(events)]), 1)
+    assert len(events) == 1
+
+
+def test_time_limit_stops(clock: Clock) -> None:
+    watch = Watch(max_time=10.0)
+    clock.now += 9.9
+    before = step(watch, 1)
+    clock.now += 0.2
+    assert (before, step(watch, 2)) == (None, Status.TIME_LIMIT)
+
+
+def test_time_used_is_a_fraction_of_the_limit(clock: Clock) -> None:
+    watch = Watch(max_time=10.0)
+    clock.now += 4.0
+    assert watch.time_used() == pytest.approx(0.4)
+
+
+def test_without_limit_no_time_is_used(clock: Clock) -> None:
+    watch = Watch()
+    clock.now += 1e9
+    assert watch.time_used() == 0.0
+
+
+def test_resumed_watch_counts_the_time_before(clock: Clock) -> None:
+    watch = Watch(max_time=10.0)
+    clock.now += 3.0  # spent on what came before the solver, and again in the resumed run
+    watch.resume([], 6.0)
+    clock.now += 1.0
+    assert watch.seconds == pytest.approx(7.0)
+
+
+def test_resumed_watch_goes_on_with_the_history() -> None:
+    watch = Watch()
+    watch.resume([{"iteration": 1}], 0.0)
+    step(watch, 2)
+    assert [row["iteration"] for row in watch.history] == [1, 2]
+
+
+def test_new_phase_has_no_validation_score() -> None:
+    watch = Watch()
+    watch.validation_rmse = 0.5
+    watch.begin("adam", 1)
+    step(watch, 1)
+    assert watch.history[0]["validation_rmse"] is None
+
+
+def event(iteration: int, text: str = "", validation: float | None = None) -> FitEvent:
+    return FitEvent("adam", iteration, 1000, -0.25, 3.0, math.nan, validation, text)
+
+
+def test_printed_line_names_phase_iteration_and_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(event(50))
+    assert capsys.readouterr().out.split() == ["adam", "50/1000", "bound", "-0.2500", "3.0", "s"]
+
+
+def test_printed_line_shows_the_validation_score(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(event(50, validation=0.125))
+    assert "validation RMSE 0.1250" in capsys.readouterr().out
+
+
+def test_about_twenty_lines_a_phase_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for iteration in range(1, 1001):
+        print_line(event(iteration))
+    assert len(capsys.readouterr().out.splitlines()) == 20
+
+
+def test_event_is_printed_whenever_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line(event(7, "restart"))
+    assert "restart" in capsys.readouterr().out
+
+
+def test_the_first_process_decides_when_all_stop() -> None:
+    def work(group: ThreadGroup) -> Status | None:
+        watch = Watch(callbacks=[lambda event: group.rank == 0], group=group)
+        return watch.monitor(Progress(1, 0.0, 0.1))
+
+    assert run_in_threads(3, work) == [Status.INTERRUPTED] * 3
+
+
+def test_a_stop_that_another_process_asks_for_is_not_heard() -> None:
+    def work(group: ThreadGroup) -> Status | None:
+        watch = Watch(callbacks=[lambda event: group.rank == 1], group=group)
+        return watch.monitor(Progress(1, 0.0, 0.1))
+
+    assert run_in_threads(3, work) == [None] * 3
+
+
+def test_the_time_is_that_of_the_first_process() -> None:
+    def work(group: ThreadGroup) -> float:
+        watch = Watch(10.0, group=group)
+        watch.resume([], 5.0 * group.rank)
+        watch.meet()
+        return watch.time_used()
+
+    first, *others = run_in_threads(3, work)
+    assert others == [first] * 2
+    assert first < 0.5
+
+
+def test_an_interrupt_of_the_first_process_is_one_of_all() -> None:
+    def interrupt(event: FitEvent) -> None:
+        raise KeyboardInterrupt
+
+    def work(group: ThreadGroup) -> str:
+        watch = Watch(callbacks=[interrupt] if group.rank == 0 else [], group=group)
+        with pytest.raises(KeyboardInterrupt):
+            watch.monitor(Progress(1, 0.0, 0.1))
+        return "interrupted"
+
+    assert run_in_threads(3, work) == ["interrupted"] * 3
