@@ -14,8 +14,9 @@ from sklearn.utils import check_random_state
 
 from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
+from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling, learn_scaling
-from cvgp.estimators.inputs import TrainingData, canonical
+from cvgp.estimators.inputs import canonical
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Watch
 from cvgp.training.start import begin_model, starting_kernel
@@ -50,10 +51,10 @@ def begin(
     """The same steps with the same random numbers as the estimator's with `random_state=seed`."""
     rng = np.random.default_rng(check_random_state(seed).randint(2**31))
     batch_seed = int(rng.integers(2**31))
-    rows = canonical(TrainingData(x, y[:, None], None, None))
-    scaling = learn_scaling(rows.x, rows.y, rows.weight)
+    rows = canonical(Rows(x, y[:, None], None, None))
+    scaling = learn_scaling(rows.x, rows.y, rows.sample_weight)
     scaled_x, scaled_y = scaling.scale_x(rows.x), scaling.scale_y(rows.y)[:, 0]
-    weight = None if rows.weight is None else torch.as_tensor(rows.weight)
+    weight = None if rows.sample_weight is None else torch.as_tensor(rows.sample_weight)
     source = MemorySource(torch.as_tensor(scaled_x), torch.as_tensor(scaled_y), weight)
     prior = starting_kernel(kernel, x.shape[1], ard=ard)
     model = begin_model(source, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta)

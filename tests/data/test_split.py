@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch, DataSource
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource
 from cvgp.data.split import SharedSource, SplitSource, split
 from cvgp.errors import InvalidInputError
 from tests.parallel.groups import ThreadGroup, run_in_threads
@@ -92,7 +93,7 @@ def test_minibatches_estimate_the_mean_of_all_rows(spread: Spread, weighted: boo
     assert sum(run_in_threads(3, estimate)) == pytest.approx(expected, rel=0.02)
 
 
-def fields(batch: Batch) -> list[object]:
+def fields(batch: Rows[torch.Tensor]) -> list[object]:
     return [None if t is None else t.tolist() for t in batch]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import FactorisationError
 from cvgp.gp import sites
 from cvgp.gp.kernels import evaluate, make_kernel
@@ -58,7 +58,7 @@ class Case:
         arrays = (X, self.y, self.weight, self.noise)
         return MemorySource(*(None if a is None else torch.tensor(a) for a in arrays))
 
-    def chunks(self) -> Iterable[Batch]:
+    def chunks(self) -> Iterable[Rows[Tensor]]:
         return self.source().chunks(CHUNK)
 
     def whole(self) -> dict[str, Tensor | None]:
@@ -167,7 +167,7 @@ def test_matrices_beyond_the_limit_are_computed_twice(monkeypatch: pytest.Monkey
     monkeypatch.setattr(full_data, "KEEP_BYTES", 0)
     passes: list[int] = []
 
-    def chunks() -> Iterable[Batch]:
+    def chunks() -> Iterable[Rows[Tensor]]:
         passes.append(1)
         return CASES["plain"].chunks()
 
@@ -178,7 +178,7 @@ def test_matrices_beyond_the_limit_are_computed_twice(monkeypatch: pytest.Monkey
 def test_matrices_within_the_limit_are_computed_once() -> None:
     passes: list[int] = []
 
-    def chunks() -> Iterable[Batch]:
+    def chunks() -> Iterable[Rows[Tensor]]:
         passes.append(1)
         return CASES["plain"].chunks()
 

@@ -7,7 +7,7 @@ from gpytorch.means import ConstantMean
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cvgp import CVGP, Coreset
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.linalg import SYMMETRIC_BY_BLOCKS
 from cvgp.objectives.minibatch import DirectElbo, direct_elbo
@@ -17,9 +17,9 @@ FACTOR = -1.0 / NUM_DATA
 FAMILIES = ["rbf", "matern12", "matern32", "matern52"]
 
 
-def make_batch(rows: int = 40, num_dims: int = 3, dtype: torch.dtype = torch.float64) -> Batch:
+def make_batch(rows: int = 40, num_dims: int = 3, dtype: torch.dtype = torch.float64) -> Rows[torch.Tensor]:
     x = torch.randn(rows, num_dims, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return Batch(x.to(dtype), x.sum(1).sin().to(dtype))
+    return Rows(x.to(dtype), x.sum(1).sin().to(dtype))
 
 
 def make_model(kernel: str = "rbf", *, ard: bool = True, size: int = 9, **options: Any) -> CVGP:
@@ -41,7 +41,7 @@ def gradients(model: CVGP) -> list[torch.Tensor]:
     return found
 
 
-def assert_same_as_autograd(model: CVGP, batch: Batch, rtol: float) -> None:
+def assert_same_as_autograd(model: CVGP, batch: Rows[torch.Tensor], rtol: float) -> None:
     loss = FACTOR * model.elbo(batch.x, batch.y, NUM_DATA)
     loss.backward()
     expected = gradients(model)

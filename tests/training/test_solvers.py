@@ -6,7 +6,7 @@ import torch
 
 from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, DivergenceError
 from cvgp.objectives.minibatch import DirectElbo
 from cvgp.optim.result import Result, Status
@@ -112,7 +112,7 @@ def seen_precisions(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[torch.d
     seen: list[torch.dtype] = []
     minibatch = MemorySource.minibatch
 
-    def recorded(self: MemorySource, step: int, size: int, seed: int) -> Batch:
+    def recorded(self: MemorySource, step: int, size: int, seed: int) -> Rows[torch.Tensor]:
         batch = minibatch(self, step, size, seed)
         seen.append(batch.x.dtype)
         return batch
@@ -127,7 +127,7 @@ def bad_tenth_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that is not finite once."""
     bound, calls = DirectElbo.value_and_backward, count(1)
 
-    def broken(self: DirectElbo, batch: Batch, num_data: float, factor: float) -> float:
+    def broken(self: DirectElbo, batch: Rows[torch.Tensor], num_data: float, factor: float) -> float:
         value = bound(self, batch, num_data, factor)
         return value * math.nan if next(calls) == 10 else value
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch, Undivided
+from cvgp.data.rows import Rows
+from cvgp.data.source import Undivided
 
 __all__ = ["MemorySource"]
 
@@ -23,7 +24,7 @@ class MemorySource(Undivided):
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
     ) -> None:
-        self.data = Batch(x, y, sample_weight, noise_variance)
+        self.data = Rows(x, y, sample_weight, noise_variance)
         self._epoch_key: tuple[int, int] | None = None
         self._order = torch.empty(0, dtype=torch.long)
 
@@ -74,19 +75,19 @@ class MemorySource(Undivided):
         """Some of the rows, one after the other, as views."""
         return MemorySource(*(None if t is None else t[start:stop] for t in self.data))  # type: ignore[arg-type]
 
-    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """So many different rows, in order; all of them, without a draw, where there are no more."""
         if self.num_rows <= count:
             return self.data
         rows = torch.as_tensor(np.sort(rng.choice(self.num_rows, count, replace=False)))
         return self.take(rows.to(self.device)).data
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order; the chunks are views."""
         for start in range(0, self.num_rows, size):
             yield self.part(start, start + size).data
 
-    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
 
         Rows with weights are drawn in proportion to them and carry none in the batch: a uniform sample of the rows as
@@ -121,5 +122,5 @@ class MemorySource(Undivided):
         return torch.searchsorted(edges, ticks, right=True).clamp_max(self.num_rows - 1)[permutation]
 
 
-def _select(data: Batch, rows: Tensor) -> Batch:
-    return Batch(*(None if t is None else t.index_select(0, rows) for t in data))  # type: ignore[arg-type]
+def _select(data: Rows[Tensor], rows: Tensor) -> Rows[Tensor]:
+    return Rows(*(None if t is None else t.index_select(0, rows) for t in data))  # type: ignore[arg-type]

@@ -2,24 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cvgp.data.rows import Rows
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["Batch", "DataSource", "Undivided"]
-
-
-class Batch(NamedTuple):
-    """Some rows of a data set, as tensors of one precision on one device."""
-
-    x: Tensor  # [B, D]
-    y: Tensor  # [B] or [B, T]
-    sample_weight: Tensor | None = None  # [B]
-    noise_variance: Tensor | None = None  # [B]
+__all__ = ["DataSource", "Undivided"]
 
 
 class DataSource(Protocol):
@@ -77,11 +69,11 @@ class DataSource(Protocol):
         """The same rows, given out in another precision."""
         ...
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order, `size` at a time."""
         ...
 
-    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """The batch of a step, a uniform sample of the rows as often as they count, without sample weights."""
         ...
 
@@ -89,7 +81,7 @@ class DataSource(Protocol):
         """The part that this process's rows in a batch of `size` have in an estimate for all rows; 0 if it has none."""
         ...
 
-    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """So many different rows, drawn uniformly; all of them, without a draw, where there are no more."""
         ...
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch, DataSource
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
@@ -61,11 +62,11 @@ class SplitSource:
         """The same rows in another precision."""
         return SplitSource(self._whole.to(dtype), self.group)
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Part of the rows."""
         return self._part.chunks(size)
 
-    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Part of the batch of a single process."""
         batch = self._whole.minibatch(step, size, seed)
         return MemorySource(*batch).part(*_cut(len(batch.x), self.group)).data
@@ -76,7 +77,7 @@ class SplitSource:
         start, stop = _cut(rows, self.group)
         return (stop - start) / rows
 
-    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """The sample of a single process."""
         return self._whole.sample(count, rng)
 
@@ -120,11 +121,11 @@ class SharedSource:
         """The same rows in another precision."""
         return SharedSource(self._local.to(dtype), self.group)
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """The rows of this process."""
         return self._local.chunks(size)
 
-    def minibatch(self, step: int, size: int, seed: int) -> Batch:
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of this process, as many as its part of a batch of `size`; one that has none must not ask."""
         return self._local.minibatch(step, max(round(size * self.share(size)), 1), seed)
 
@@ -132,7 +133,7 @@ class SharedSource:
         """By the weight of the rows."""
         return self._weight / self.total_weight
 
-    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Rows of all processes, each as likely as any other; the same ones everywhere."""
         count, seed = self._first_integers(count, int(rng.integers(2**31)))
         common = np.random.default_rng(seed)
@@ -150,7 +151,7 @@ def _cut(rows: int, group: Group) -> tuple[int, int]:
     return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
 
 
-def _gather(group: Group, batch: Batch) -> Batch:
+def _gather(group: Group, batch: Rows[Tensor]) -> Rows[Tensor]:
     """The rows of all processes, side by side in one message."""
     present = [t if t.ndim == 2 else t[:, None] for t in batch if t is not None]
     gathered = torch.cat(group.gather(torch.cat(present, dim=1)))
@@ -162,4 +163,4 @@ def _gather(group: Group, batch: Batch) -> Batch:
     x, y, *others = (take(t) for t in batch)
     assert x is not None
     assert y is not None
-    return Batch(x, y, *others)
+    return Rows(x, y, *others)

@@ -3,19 +3,18 @@
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
 
+from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group
 
 __all__ = [
-    "TrainingData",
     "canonical",
     "check_callbacks",
     "check_folder",
@@ -27,19 +26,8 @@ __all__ = [
     "first_seed",
 ]
 
-Array = NDArray[np.float64]
-
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
-
-
-class TrainingData(NamedTuple):
-    """Rows that count, in the user's units."""
-
-    x: Array  # [N, D]
-    y: Array  # [N, T]
-    weight: Array | None  # [N]
-    noise: Array | None  # [N], known noise variances
 
 
 def check_training(
@@ -48,7 +36,7 @@ def check_training(
     y: Any,
     sample_weight: Any,
     noise_variance: Any,
-) -> tuple[TrainingData, bool]:
+) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given, and say whether y had no second axis.
 
     Sets the estimator's n_features_in_ and feature_names_in_.
@@ -71,7 +59,7 @@ def check_training(
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
     if noise is not None and y.shape[1] > 1:
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
-    return _drop_unweighted(TrainingData(x, y, weight, noise)), single_output
+    return _drop_unweighted(Rows(x, y, weight, noise)), single_output
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
@@ -96,7 +84,7 @@ def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
         return math.isfinite(x.sum())  # one that is not would show in the sum
 
 
-def canonical(data: TrainingData) -> TrainingData:
+def canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
     A weight of two and a row given twice then are the same fit, to the bit, and the order of rows does not matter.
@@ -105,15 +93,15 @@ def canonical(data: TrainingData) -> TrainingData:
     """
     if len(data.x) > MERGE_ROWS:
         return data
-    columns = [data.x, data.y] + ([] if data.noise is None else [data.noise[:, None]])
+    columns = [data.x, data.y] + ([] if data.noise_variance is None else [data.noise_variance[:, None]])
     rows, where = np.unique(np.hstack(columns), axis=0, return_inverse=True)
-    weight = np.bincount(where.reshape(-1), weights=data.weight, minlength=len(rows)).astype(np.float64)
+    weight = np.bincount(where.reshape(-1), weights=data.sample_weight, minlength=len(rows)).astype(np.float64)
     dims, outputs = data.x.shape[1], data.y.shape[1]
-    return TrainingData(
+    return Rows(
         x=np.ascontiguousarray(rows[:, :dims]),
         y=np.ascontiguousarray(rows[:, dims : dims + outputs]),
-        weight=None if (weight == 1.0).all() else weight,
-        noise=None if data.noise is None else np.ascontiguousarray(rows[:, -1]),
+        sample_weight=None if (weight == 1.0).all() else weight,
+        noise_variance=None if data.noise_variance is None else np.ascontiguousarray(rows[:, -1]),
     )
 
 
@@ -174,10 +162,10 @@ def check_size(name: str, value: Any) -> int:
     return int(value)
 
 
-def _drop_unweighted(data: TrainingData) -> TrainingData:
-    if data.weight is None:
+def _drop_unweighted(data: Rows[Array]) -> Rows[Array]:
+    if data.sample_weight is None:
         return data
-    kept = data.weight > 0
+    kept = data.sample_weight > 0
     if not kept.any():
         raise InvalidInputError("All sample weights are zero; at least one row must count.")
-    return TrainingData(data.x[kept], data.y[kept], data.weight[kept], None if data.noise is None else data.noise[kept])
+    return data.take(kept)

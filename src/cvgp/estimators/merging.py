@@ -13,11 +13,12 @@ from gpytorch.means import Mean
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 from torch.nn import Module
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling, pool_scalings
-from cvgp.data.source import Batch
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
@@ -159,7 +160,7 @@ def _described(model: CVGPRegressor) -> str:
     return f"{dims} features{'' if names is None else f' {list(names)}'} and {outputs} outputs"
 
 
-def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Batch:
+def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
     """The sites of a model in other units; with several outputs the weight, which they share, by the mean change."""
     own = model.gp_.scaling
     sites = sites_of(model.model_)
@@ -167,7 +168,7 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Batch:
     y = scaling.scale_y(own.unscale_y(_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
-    return Batch(
+    return Rows(
         torch.as_tensor(x),
         torch.as_tensor(y[:, 0] if model._single_output else y),
         None,
@@ -175,9 +176,9 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Batch:
     )
 
 
-def _union(parts: Sequence[Batch]) -> Batch:
+def _union(parts: Sequence[Rows[Tensor]]) -> Rows[Tensor]:
     x, y, _, noise = zip(*parts, strict=True)
-    return Batch(torch.cat(x), torch.cat(y), None, torch.cat(noise))
+    return Rows(torch.cat(x), torch.cat(y), None, torch.cat(noise))
 
 
 @torch.no_grad()

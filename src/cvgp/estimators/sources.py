@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.split import shared, split
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.inputs import TrainingData, canonical
+from cvgp.estimators.inputs import canonical
 from cvgp.parallel.group import Group
 from cvgp.training.settings import Settings
 
@@ -35,7 +36,7 @@ class Sources(NamedTuple):
 
 
 def array_sources(
-    data: TrainingData,
+    data: Rows[Array],
     settings: Settings,
     rng: np.random.Generator,
     *,
@@ -48,7 +49,7 @@ def array_sources(
     train, held_out = _split(data, settings, rng)
     train = canonical(train)
     dims, outputs = train.x.shape[1], train.y.shape[1]
-    scaling = learn_scaling(train.x, train.y, train.weight) if standardize else no_scaling(dims, outputs)
+    scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
     _check_variance(scaling.y_scale)
     place = _known_device(device)
     validation = None if held_out is None else split(_scaled(held_out, scaling, single_output, place), group)
@@ -72,10 +73,10 @@ def table_sources(
     return Sources(shared(train, group), shared(held_out, group), scaling)
 
 
-def _scaled(data: TrainingData, scaling: Scaling, single_output: bool, device: str) -> MemorySource:
+def _scaled(data: Rows[Array], scaling: Scaling, single_output: bool, device: str) -> MemorySource:
     y = scaling.scale_y(data.y)
-    known = None if data.noise is None else data.noise / scaling.y_scale[0] ** 2
-    arrays = (scaling.scale_x(data.x), y[:, 0] if single_output else y, data.weight, known)
+    known = None if data.noise_variance is None else data.noise_variance / scaling.y_scale[0] ** 2
+    arrays = (scaling.scale_x(data.x), y[:, 0] if single_output else y, data.sample_weight, known)
     return MemorySource(*(None if a is None else torch.as_tensor(a, device=device) for a in arrays))  # type: ignore[arg-type]
 
 
@@ -96,19 +97,13 @@ def _check_variance(y_scale: Array) -> None:
         )
 
 
-def _split(
-    data: TrainingData, settings: Settings, rng: np.random.Generator
-) -> tuple[TrainingData, TrainingData | None]:
+def _split(data: Rows[Array], settings: Settings, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
     """Training rows, and the rows that early stopping holds out."""
     if not settings.early_stopping:
         return data, None
     held = _held_out_rows(len(data.x), settings)
     order = rng.permutation(len(data.x))
-    parts = [
-        TrainingData(*(None if a is None else a[rows] for a in data))  # type: ignore[arg-type]
-        for rows in (order[held:], order[:held])
-    ]
-    return parts[0], parts[1]
+    return data.take(order[held:]), data.take(order[:held])
 
 
 def _held_out_rows(num_rows: int, settings: Settings) -> int:

@@ -41,8 +41,8 @@ def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
     return (
         pd.DataFrame(rows.x, columns=table.feature_names),
         rows.y[:, 0] if table.single_output else rows.y,
-        rows.weight,
-        rows.noise,
+        rows.sample_weight,
+        rows.noise_variance,
     )
 
 

@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.autograd import backward_from
 from cvgp.gp.kernels import cross_matrix, diagonal
@@ -38,13 +38,13 @@ CHUNK_ROWS = 2048
 KEEP_BYTES = 1_000_000_000
 """Kernel matrices up to this size stay in memory between the two passes, which saves computing them twice."""
 
-Chunks = Callable[[], Iterable[Batch]]
+Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
 
 class _ChunkGraph:
     """One chunk's matrices with their autograd graph."""
 
-    def __init__(self, model: CVGP, batch: Batch) -> None:
+    def __init__(self, model: CVGP, batch: Rows[Tensor]) -> None:
         self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
         self.k_xx = diagonal(model.kernel, batch.x)  # [B]
         self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, T]
@@ -169,7 +169,7 @@ def collapsed_parameters(model: CVGP) -> list[Tensor]:
 
 
 @torch.no_grad()
-def statistics(model: CVGP, chunks: Iterable[Batch], group: Group = ALONE) -> bounds.Statistics:
+def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> bounds.Statistics:
     """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
@@ -180,20 +180,20 @@ def statistics(model: CVGP, chunks: Iterable[Batch], group: Group = ALONE) -> bo
 
 
 @torch.no_grad()
-def collapsed_value(model: CVGP, chunks: Iterable[Batch]) -> float:
+def collapsed_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
     """The value of :class:`CollapsedObjective` without its gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     return bounds.solve_full(statistics(model, chunks), L_inv).value.item()
 
 
-def solve_coreset(model: CVGP, chunks: Iterable[Batch], group: Group = ALONE) -> float:
+def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> float:
     """Set the model's y_c and beta to their optimum, from one pass over the data; returns the bound in nats."""
     return model.adopt_optimum(statistics(model, chunks, group)).item()
 
 
 @torch.no_grad()
 def full_bound(
-    model: CVGP, chunks: Iterable[Batch], num_rows: int, *, tight: bool = False, group: Group = ALONE
+    model: CVGP, chunks: Iterable[Rows[Tensor]], num_rows: int, *, tight: bool = False, group: Group = ALONE
 ) -> float:
     """The bound of the model as it is over all `num_rows` rows of all processes, in nats.
 

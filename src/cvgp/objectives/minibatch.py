@@ -15,7 +15,7 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ZeroMean
 from torch import Tensor, nn
 
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError
 from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
@@ -38,7 +38,7 @@ class DirectElbo(NamedTuple):
     log_beta: Tensor  # [M]
 
     @torch.no_grad()
-    def value_and_backward(self, batch: Batch, num_data: float, factor: float) -> float:
+    def value_and_backward(self, batch: Rows[Tensor], num_data: float, factor: float) -> float:
         """`factor` times ``model.elbo`` of a batch of plain rows; its gradient is added to `grad`.
 
         The rows carry neither sample weights nor noise of their own.
@@ -54,7 +54,7 @@ class DirectElbo(NamedTuple):
     # Tensors that autograd need not know of cost less to make: a seventh of a step with 50 points.
     @torch.inference_mode()
     def _value_and_gradients(
-        self, batch: Batch, num_data: float
+        self, batch: Rows[Tensor], num_data: float
     ) -> tuple[float, tuple[tuple[Tensor, Tensor | float], ...]]:
         x, y = batch.x, batch.y
         above_floor = self.log_noise.exp().item()

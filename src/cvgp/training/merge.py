@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import log_positive
 from cvgp.gp.likelihoods import NOISE_FLOOR, gaussian_likelihood
@@ -70,18 +70,25 @@ class Combined(NamedTuple):
 
 
 @torch.no_grad()
-def sites_of(model: CVGP) -> Batch:
+def sites_of(model: CVGP) -> Rows[Tensor]:
     """The pseudo-observations of a model, each with its noise variance."""
-    return Batch(model.X_c.detach(), model.y_c.detach(), None, model.site_precision.reciprocal())
+    return Rows(model.X_c.detach(), model.y_c.detach(), None, model.site_precision.reciprocal())
 
 
-def log_evidence(sites: Batch, kernel: Kernel, mean: Mean) -> float:
+def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
     """The log density of the pseudo-outputs under a prior, in nats."""
     return collapsed_value(_silent_model(_coreset(sites), kernel, mean), _as_data(sites).chunks(CHUNK_ROWS))
 
 
 def combine(
-    sites: Batch, kernel: Kernel, mean: Mean, noise: Noise, rng: np.random.Generator, watch: Watch, *, size: int | None
+    sites: Rows[Tensor],
+    kernel: Kernel,
+    mean: Mean,
+    noise: Noise,
+    rng: np.random.Generator,
+    watch: Watch,
+    *,
+    size: int | None,
 ) -> Combined:
     """The posterior of all sites under one prior.
 
@@ -111,7 +118,7 @@ def combine(
 
 
 def refit_prior(
-    sites: Batch, kernel: Kernel, mean: Mean, rng: np.random.Generator, watch: Watch
+    sites: Rows[Tensor], kernel: Kernel, mean: Mean, rng: np.random.Generator, watch: Watch
 ) -> tuple[Kernel, Mean, Result]:
     """Kernel and mean with the largest evidence of the sites, from a start that stays as it is.
 
@@ -157,12 +164,12 @@ def _maximise(model: CVGP, parameters: list[Tensor], source: MemorySource, watch
     return result
 
 
-def _as_data(sites: Batch) -> MemorySource:
+def _as_data(sites: Rows[Tensor]) -> MemorySource:
     assert sites.noise_variance is not None, "sites carry their noise"
     return MemorySource(sites.x, sites.y, None, (sites.noise_variance - SILENT).clamp_min(0.0))
 
 
-def _coreset(sites: Batch) -> Coreset:
+def _coreset(sites: Rows[Tensor]) -> Coreset:
     assert sites.noise_variance is not None, "sites carry their noise"
     return Coreset(sites.x, sites.y, sites.noise_variance.reciprocal())
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch, DataSource
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource
 from cvgp.gp import bounds
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
@@ -88,16 +89,16 @@ def summarise(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP
     return smaller
 
 
-def _all_rows(source: DataSource) -> Batch:
+def _all_rows(source: DataSource) -> Rows[Tensor]:
     return source.sample(source.num_rows, np.random.default_rng(0))  # takes all, and draws none
 
 
-def _residual(model: CVGP, data: Batch) -> Tensor:
+def _residual(model: CVGP, data: Rows[Tensor]) -> Tensor:
     return data.y - prior_mean(model.mean, data.x, data.y)
 
 
 @torch.no_grad()
-def _take_observations(model: CVGP, data: Batch) -> None:
+def _take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     """Make each observation a site of its own precision."""
     noise, like = model.total_noise(data.noise_variance), data.y.new_empty(len(data.x))
     model.set_sites(_residual(model, data), bounds.weigh(noise, like, sample_weight=data.sample_weight).precision)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.data.source import Batch, DataSource
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, CollapsedObjective, collapsed_parameters
@@ -217,7 +218,7 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
     return time_used
 
 
-def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Batch], float]:
+def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Rows[Tensor]], float]:
     """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
     num_data = source.total_weight
     # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
@@ -227,7 +228,7 @@ def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Ba
         return lambda batch: direct.value_and_backward(batch, num_data, factor)
     bound = model.tight_elbo if plan.tight else model.elbo
 
-    def by_autograd(batch: Batch) -> float:
+    def by_autograd(batch: Rows[Tensor]) -> float:
         loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) * factor
         loss.backward()
         return loss.item()

@@ -31,8 +31,8 @@ def test_blocks_hold_features_targets_and_noise_of_the_same_rows(tmp_path: Path)
         a = block.x[:, 1]
         assert (block.x[:, 0] == -2.0 * a).all()
         assert (block.y[:, 0] == a / 2.0).all()
-        assert block.noise is not None
-        assert (block.noise == a).all()
+        assert block.noise_variance is not None
+        assert (block.noise_variance == a).all()
 
 
 @pytest.mark.parametrize("first", [1, 2])

@@ -1,6 +1,6 @@
 import numpy as np
 
-from cvgp.data.tables.blocks import Rows
+from cvgp.data.rows import Rows
 from cvgp.data.tables.reservoir import Reservoir
 
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be learned from: named by file and row, or left out and counted."""
+"""Rows[Array] that cannot be learned from: named by file and row, or left out and counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.cells import is_missing
-from cvgp.data.tables.blocks import Encoder, Rows
+from cvgp.data.rows import Array, Rows
+from cvgp.data.tables.blocks import Encoder
 from cvgp.data.tables.parts import Part
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
@@ -52,19 +53,19 @@ class BadRows:
         self.skipped = 0
         """Bad rows that were left out."""
         self.dropped = 0
-        """Rows that the rule for missing values left out."""
+        """Rows[Array] that the rule for missing values left out."""
         self.first = ""
         """What is wrong with the first bad row."""
 
-    def find(self, rows: Rows, part: Part, start: int) -> Mask:
+    def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
-        extra = [column[:, None] for column in (rows.weight, rows.noise) if column is not None]
+        extra = [column[:, None] for column in (rows.sample_weight, rows.noise_variance) if column is not None]
         columns = [rows.x, rows.y, *extra]
         kept = np.ones(len(rows.x), dtype=np.bool_)
         if not (all(np.isfinite(c).all() for c in columns) and all((c >= 0.0).all() for c in extra)):
             kept = self._look_closer(np.hstack(columns), rows, part, start)
         # A row of no weight is not bad; it does not count.
-        return kept if rows.weight is None else kept & (rows.weight > 0.0)
+        return kept if rows.sample_weight is None else kept & (rows.sample_weight > 0.0)
 
     def count_all(self, group: Group, good: int) -> int:
         """Add up what was left out of the parts of all processes; returns how many good rows all have."""
@@ -82,7 +83,7 @@ class BadRows:
             parts.append(f"{self.dropped} rows with missing values were left out")
         return "; ".join(parts)
 
-    def _look_closer(self, values: NDArray[np.float64], rows: Rows, part: Part, start: int) -> Mask:
+    def _look_closer(self, values: NDArray[np.float64], rows: Rows[Array], part: Part, start: int) -> Mask:
         num_features = rows.x.shape[1]
         num_values = num_features + rows.y.shape[1]
         missing = np.isnan(values)

@@ -1,46 +1,23 @@
-"""Rows of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
+"""Rows[Array] of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from cvgp.data.columns import Column
+from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.arrow_columns import column_numbers, encode_columns
 from cvgp.data.tables.parts import Part, read_batches
 
-__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "Rows", "read_blocks"]
-
-Array = NDArray[np.float64]
+__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks"]
 
 BLOCK_ROWS = 8192
-"""Rows of a part that are passed on together; the unit in which parts are mixed."""
-
-
-class Rows(NamedTuple):
-    """Some rows, in the user's units; NaN where a value is missing."""
-
-    x: Array  # [n, D]
-    y: Array  # [n, T]
-    weight: Array | None  # [n]
-    noise: Array | None  # [n]
-
-    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Rows:
-        """Some of them."""
-        return Rows(*(None if a is None else a[rows] for a in self))  # type: ignore[arg-type]
-
-    @staticmethod
-    def join(pieces: Sequence[Rows]) -> Rows:
-        """All of them, one after another."""
-        if len(pieces) == 1:
-            return pieces[0]
-        columns = zip(*pieces, strict=True)
-        return Rows(*(None if parts[0] is None else np.concatenate(parts) for parts in columns))  # type: ignore[arg-type]
+"""Rows[Array] of a part that are passed on together; the unit in which parts are mixed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +41,7 @@ class Encoder:
         """The names of the columns of x."""
         return [name for column in self.columns for name in column.feature_names]
 
-    def no_rows(self) -> Rows:
+    def no_rows(self) -> Rows[Array]:
         """The form of the rows, without any."""
         none = np.empty(0)
         return Rows(
@@ -74,7 +51,7 @@ class Encoder:
             None if self.noise is None else none,
         )
 
-    def encode(self, batch: pa.RecordBatch) -> Rows:
+    def encode(self, batch: pa.RecordBatch) -> Rows[Array]:
         """The rows of a batch."""
         return Rows(
             encode_columns(batch, self.columns),
@@ -108,7 +85,7 @@ class KnownPart:
         return np.diff(edges) - np.diff(np.searchsorted(self.excluded, edges))
 
 
-def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Iterator[Rows]:
+def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Iterator[Rows[Array]]:
     """The rows of a part that count, from a block on, one block at a time."""
     blocks = _regular(read_batches(known.part, encoder.names, encoder.kinds), encoder, first_block)
     for block, rows in enumerate(blocks, first_block):
@@ -118,10 +95,10 @@ def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Ite
         yield rows.take(np.delete(np.arange(len(rows.x)), bad)) if len(bad) else rows
 
 
-def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: int) -> Iterator[Rows]:
-    """Rows in blocks of their size, but for the last, however the file is cut."""
+def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: int) -> Iterator[Rows[Array]]:
+    """Rows[Array] in blocks of their size, but for the last, however the file is cut."""
     skip = first_block * BLOCK_ROWS
-    pending: list[Rows] = []
+    pending: list[Rows[Array]] = []
     count = 0
     for batch in batches:
         skipped = min(skip, len(batch))
@@ -132,10 +109,10 @@ def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: i
         pending.append(rows)
         count += len(rows.x)
         if count >= BLOCK_ROWS:
-            whole = Rows.join(pending)
+            whole = Rows[Array].join(pending)
             for begin in range(0, count - BLOCK_ROWS + 1, BLOCK_ROWS):
                 yield whole.take(slice(begin, begin + BLOCK_ROWS))
             count %= BLOCK_ROWS
             pending = [whole.take(slice(len(whole.x) - count, None))] if count else []
     if count:
-        yield Rows.join(pending)
+        yield Rows[Array].join(pending)

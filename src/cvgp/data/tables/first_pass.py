@@ -53,7 +53,7 @@ class Survey:
     moments: Moments
     """Of the columns of x, then of y, of all rows."""
     reservoir: Reservoir
-    """Rows of this process's parts."""
+    """Rows[Array] of this process's parts."""
     bad: BadRows
     """What was found in this process's parts, with the numbers of all."""
     total_rows: int
@@ -125,10 +125,10 @@ def _survey_part(
         rows = encoder.encode(batch)
         kept = bad.find(rows, part, count)
         excluded.append(count + np.flatnonzero(~kept))
-        if rows.weight is not None:
-            weights.append(np.where(kept, rows.weight, 0.0))
+        if rows.sample_weight is not None:
+            weights.append(np.where(kept, rows.sample_weight, 0.0))
         good = rows if kept.all() else rows.take(kept)
-        moments = moments.merge(moments_of(np.hstack([good.x, good.y]), good.weight))
+        moments = moments.merge(moments_of(np.hstack([good.x, good.y]), good.sample_weight))
         reservoir.add(good, index, count + np.flatnonzero(kept), draw)
         count += len(kept)
     blocks = None

@@ -26,7 +26,7 @@ __all__ = ["Part", "column_kinds", "list_parts", "read_batches"]
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
 BATCH_ROWS = 1 << 14
-"""Rows that are decoded at a time: each open part holds so many."""
+"""Rows[Array] that are decoded at a time: each open part holds so many."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Part:
     row_group: int | None
     """Of a Parquet file."""
     first_row: int
-    """Rows of the file that come before."""
+    """Rows[Array] of the file that come before."""
     num_rows: int | None
     """As the file says; None where only reading can tell."""
     num_bytes: int

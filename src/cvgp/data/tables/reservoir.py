@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.tables.blocks import Rows
+from cvgp.data.rows import Array, Rows
 
 __all__ = ["RESERVOIR_ROWS", "Reservoir"]
 
@@ -20,16 +20,16 @@ class Reservoir:
     that may stay empty.
     """
 
-    def __init__(self, size: int = RESERVOIR_ROWS, nothing: Rows | None = None) -> None:
+    def __init__(self, size: int = RESERVOIR_ROWS, nothing: Rows[Array] | None = None) -> None:
         self.size = size
         self._keys: list[NDArray[np.float64]] = []
-        self._rows: list[Rows] = []
+        self._rows: list[Rows[Array]] = []
         self._where: list[NDArray[np.int64]] = []  # [n, 2]
         if nothing is not None:
             self._keys, self._rows, self._where = [np.empty(0)], [nothing], [np.empty((0, 2), dtype=np.int64)]
         self._limit = np.inf
 
-    def add(self, rows: Rows, part: int, numbers: NDArray[np.int64], rng: np.random.Generator) -> None:
+    def add(self, rows: Rows[Array], part: int, numbers: NDArray[np.int64], rng: np.random.Generator) -> None:
         """Offer rows of a part, with their numbers [n]."""
         keys = rng.random(len(numbers))
         chosen = np.flatnonzero(keys < self._limit)
@@ -42,7 +42,7 @@ class Reservoir:
             self._settle()
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> Rows[Array]:
         """The sample, in the order of the table."""
         self._settle()
         return self._rows[0]
@@ -62,7 +62,7 @@ class Reservoir:
         rows = self.rows
         return self._with(rows._replace(x=np.where(np.isnan(rows.x), fills, rows.x)), self.where, self._keys[0])
 
-    def _with(self, rows: Rows, where: NDArray[np.int64], keys: NDArray[np.float64]) -> Reservoir:
+    def _with(self, rows: Rows[Array], where: NDArray[np.int64], keys: NDArray[np.float64]) -> Reservoir:
         other = Reservoir(self.size)
         other._rows, other._where, other._keys, other._limit = [rows], [where], [keys], self._limit
         return other
@@ -70,7 +70,7 @@ class Reservoir:
     def _settle(self) -> None:
         if len(self._keys) == 1 and len(self._keys[0]) <= self.size:
             return
-        keys, where, rows = np.concatenate(self._keys), np.concatenate(self._where), Rows.join(self._rows)
+        keys, where, rows = np.concatenate(self._keys), np.concatenate(self._where), Rows[Array].join(self._rows)
         if len(keys) > self.size:
             chosen = np.sort(np.argpartition(keys, self.size)[: self.size])
             keys, where, rows = keys[chosen], where[chosen], rows.take(chosen)

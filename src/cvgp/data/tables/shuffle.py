@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, Rows, read_blocks
+from cvgp.data.rows import Array, Rows
+from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
 from cvgp.errors import FileFormatError
 
 __all__ = ["Epoch", "Mixing", "Window", "mix_blocks"]
@@ -67,8 +68,8 @@ class Window:
 
     epoch: int
     first: int
-    """Rows of the epoch that come before."""
-    rows: Rows
+    """Rows[Array] of the epoch that come before."""
+    rows: Rows[Array]
 
 
 class Epoch:
@@ -96,7 +97,7 @@ class Epoch:
         self._firsts = np.arange(0, len(self.turns), mixing.window_blocks)
         self._window_blocks = mixing.window_blocks
         self.starts = np.concatenate([[0], np.cumsum(np.add.reduceat(counts, self._firsts))])
-        """Rows before each window, and in the end all."""
+        """Rows[Array] before each window, and in the end all."""
 
     def window_of(self, row: int) -> int:
         """The window that holds a row of the epoch."""
@@ -104,13 +105,13 @@ class Epoch:
 
     def windows(self, encoder: Encoder, first: int = 0) -> Iterator[Window]:
         """The windows from one on."""
-        readers: dict[int, Iterator[Rows]] = {}
+        readers: dict[int, Iterator[Rows[Array]]] = {}
         for window in range(first, len(self._firsts)):
             begin = int(self._firsts[window])
             first, total = int(self.starts[window]), int(self.starts[window + 1] - self.starts[window])
             # Each row goes straight to its random place, so that the window is in memory once.
             places = np.random.default_rng([self.seed, self.number, 2, window]).permutation(total)
-            shuffled: Rows | None = None
+            shuffled: Rows[Array] | None = None
             filled = 0
             for turn in range(begin, min(begin + self._window_blocks, len(self.turns))):
                 part, block = self.turns[turn].tolist()
@@ -131,18 +132,18 @@ class Epoch:
             assert shuffled is not None
             yield Window(self.number, first, shuffled)
 
-    def _draw(self, rows: Rows, turn: int) -> Rows:
-        assert rows.weight is not None
+    def _draw(self, rows: Rows[Array], turn: int) -> Rows[Array]:
+        assert rows.sample_weight is not None
         ticks = (np.arange(self._ticks[turn], self._ticks[turn + 1]) + self._offset) * self._step - self._edges[turn]
-        places = np.searchsorted(np.cumsum(rows.weight), ticks, side="right")
+        places = np.searchsorted(np.cumsum(rows.sample_weight), ticks, side="right")
         return rows.take(np.minimum(places, len(rows.x) - 1))
 
 
-def _room_for(count: int, like: Rows) -> Rows:
+def _room_for(count: int, like: Rows[Array]) -> Rows[Array]:
     return Rows(*(None if a is None else np.empty((count, *a.shape[1:])) for a in like))  # type: ignore[arg-type]
 
 
-def _put(rows: Rows, into: Rows, places: NDArray[np.int64]) -> int:
+def _put(rows: Rows[Array], into: Rows[Array], places: NDArray[np.int64]) -> int:
     count = len(rows.x)
     for values, room in zip(rows, into, strict=True):
         if values is not None and room is not None:

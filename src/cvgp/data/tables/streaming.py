@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
-from cvgp.data.source import Batch, Undivided
-from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, Rows, read_blocks
+from cvgp.data.source import Undivided
+from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
@@ -23,7 +24,7 @@ from cvgp.data.tables.shuffle import Epoch, Mixing, Window
 __all__ = ["ArrowSource"]
 
 PASS_ROWS = 8 * BLOCK_ROWS
-"""Rows that are handed over together in a pass in order."""
+"""Rows[Array] that are handed over together in a pass in order."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,13 @@ class _Form:
     dtype: torch.dtype
     device: torch.device
 
-    def batch(self, rows: Rows) -> Batch:
+    def batch(self, rows: Rows[Array]) -> Rows[Tensor]:
         y = self.scaling.scale_y(rows.y)
-        return Batch(
+        return Rows(
             self._tensor(self.scaling.scale_x(rows.x)),
             self._tensor(y[:, 0] if self.single_output else y),
-            None if rows.weight is None else self._tensor(rows.weight),
-            None if rows.noise is None else self._tensor(rows.noise / self.scaling.y_scale[0] ** 2),
+            None if rows.sample_weight is None else self._tensor(rows.sample_weight),
+            None if rows.noise_variance is None else self._tensor(rows.noise_variance / self.scaling.y_scale[0] ** 2),
         )
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
@@ -130,25 +131,25 @@ class ArrowSource(Undivided):
         other.survey, other._stream, other._form = self.survey, self._stream, replace(self._form, dtype=dtype)
         return other
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order, while the next ones are being read."""
         self._stream.rest()  # a pass and minibatches do not take turns, and need not both be in memory
         parts, encoder, form = self.survey.parts, self.survey.encoder, self._form
         for batch in prefetch(lambda: map(form.batch, _in_order(parts, encoder, size))):
             for start in range(0, len(batch.x), size):
-                yield Batch(*(None if t is None else t[start : start + size] for t in batch))  # type: ignore[arg-type]
+                yield Rows(*(None if t is None else t[start : start + size] for t in batch))  # type: ignore[arg-type]
 
-    def minibatch(self, step: int, size: int, seed: int) -> Batch:
-        """Rows of one step, from the window that is in memory or from the next one, which is read meanwhile.
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        """Rows[Array] of one step, from the window that is in memory or from the next one, which is read meanwhile.
 
         As in memory, a remainder that fills no batch sits the epoch out, and rows with weights are drawn in proportion
         to them.
         """
         size = min(size, self.num_rows)
         epoch, position = divmod(step, self.num_rows // size)
-        return self._form.batch(self._stream.rows(seed, epoch, position * size, size)._replace(weight=None))
+        return self._form.batch(self._stream.rows(seed, epoch, position * size, size)._replace(sample_weight=None))
 
-    def sample(self, count: int, rng: np.random.Generator) -> Batch:
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Different rows, drawn uniformly from those that the first pass kept; all of these if there are no more."""
         rows = self.survey.reservoir.rows
         if len(rows.x) > count:
@@ -162,9 +163,10 @@ class ArrowSource(Undivided):
         held = np.zeros(total, dtype=np.bool_)
         held[rng.choice(total, min(count, total // 2), replace=False)] = True
         apart = reservoir.part_of(held)
+        in_part = [apart.where[:, 0] == number for number in range(len(self.survey.parts))]
         parts = [
-            _without(known, apart.where[apart.where[:, 0] == i, 1], apart.rows.take(apart.where[:, 0] == i).weight)
-            for i, known in enumerate(self.survey.parts)
+            _without(known, apart.where[mine, 1], apart.rows.take(mine).sample_weight)
+            for known, mine in zip(self.survey.parts, in_part, strict=True)
         ]
         rest = ArrowSource(
             replace(self.survey, parts=tuple(parts), reservoir=reservoir.part_of(~held)), **vars(self._form)
@@ -184,7 +186,7 @@ class _Stream:
         self._windows: Iterator[Window] = iter(())
         self._current: Window | None = None
 
-    def rows(self, seed: int, epoch: int, first: int, count: int) -> Rows:
+    def rows(self, seed: int, epoch: int, first: int, count: int) -> Rows[Array]:
         """Consecutive rows of an epoch."""
         if not (self._seed == seed and self._leads_to(epoch, first, count)):
             self._restart(seed, epoch, first)
@@ -195,7 +197,7 @@ class _Stream:
             piece = window.rows.take(slice(start, start + count))
             pieces.append(piece)
             first, count = first + len(piece.x), count - len(piece.x)
-        return Rows.join(pieces)
+        return Rows[Array].join(pieces)
 
     def rest(self) -> None:
         """Let go of what was read ahead."""
@@ -234,21 +236,21 @@ def _endless(survey: Survey, mixing: Mixing, seed: int, epoch: int, row: int) ->
         epoch, row = epoch + 1, 0
 
 
-def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows]:
+def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows[Array]]:
     """Pieces of a multiple of `size` rows, but for the last."""
-    pending: list[Rows] = []
+    pending: list[Rows[Array]] = []
     count = 0
     for known in parts:
         for rows in read_blocks(known, encoder):
             pending.append(rows)
             count += len(rows.x)
             if count >= max(PASS_ROWS, size):
-                joined = Rows.join(pending)
+                joined = Rows[Array].join(pending)
                 rest = count % size
                 yield joined.take(slice(0, count - rest))
                 pending, count = [joined.take(slice(count - rest, None))], rest
     if count:
-        yield Rows.join(pending)
+        yield Rows[Array].join(pending)
 
 
 def _without(known: KnownPart, numbers: NDArray[np.int64], weight: NDArray[np.float64] | None) -> KnownPart:

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import torch
 
 from cvgp.data.columns import Impute
+from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.schema import Schema
 from cvgp.data.tables.bad_rows import OnBadRows
-from cvgp.data.tables.blocks import Rows, read_blocks
+from cvgp.data.tables.blocks import read_blocks
 from cvgp.data.tables.dataset import Location, open_dataset
 from cvgp.data.tables.first_pass import TableColumns, survey_table
 from cvgp.data.tables.parts import list_parts
@@ -31,7 +32,7 @@ IN_MEMORY_BYTES = 128_000_000
 
 
 class TrainingTable:
-    """Rows in files, with everything that one pass over them tells.
+    """Rows[Array] in files, with everything that one pass over them tells.
 
     Parameters
     ----------
@@ -118,15 +119,17 @@ class TrainingTable:
             return None
         return Schema(encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped)
 
-    def load(self) -> Rows:
+    def load(self) -> Rows[Array]:
         """All rows, in the user's units."""
-        return Rows.join([rows for known in self.survey.parts for rows in read_blocks(known, self.survey.encoder)])
+        return Rows[Array].join(
+            [rows for known in self.survey.parts for rows in read_blocks(known, self.survey.encoder)]
+        )
 
     def source(self, scaling: Scaling, device: torch.device | str = "cpu") -> ArrowSource:
         """The rows of this process in parts, scaled."""
         return ArrowSource(self.survey, scaling, single_output=self.single_output, device=device)
 
-    def sample(self) -> Rows:
+    def sample(self) -> Rows[Array]:
         """A uniform sample of the rows, or all of them."""
         return self.survey.reservoir.rows
 

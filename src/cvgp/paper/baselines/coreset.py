@@ -7,7 +7,7 @@ from torch import Tensor
 
 import cvgp
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.gp.kernels import diagonal
 from cvgp.gp.likelihoods import gaussian_likelihood
@@ -44,7 +44,7 @@ class CVGP(MinibatchBaseline):
     def _start(self, start: Start, source: MemorySource) -> Start:
         return start
 
-    def _loss(self, batch: Batch, num_rows: int) -> Tensor:
+    def _loss(self, batch: Rows[Tensor], num_rows: int) -> Tensor:
         try:
             return -self.model.elbo(batch.x, batch.y, num_rows) / num_rows
         except InvalidInputError as error:

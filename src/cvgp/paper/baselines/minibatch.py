@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError
 from cvgp.paper.baselines.base import Baseline
 from cvgp.paper.baselines.start import Start
@@ -51,7 +51,7 @@ class MinibatchBaseline(Baseline):
         """Make the model at its start."""
 
     @abstractmethod
-    def _loss(self, batch: Batch, num_rows: int) -> Tensor:
+    def _loss(self, batch: Rows[Tensor], num_rows: int) -> Tensor:
         """The negative objective per row, estimated from a batch of `num_rows` rows."""
 
     def _check_precision(self) -> None:

@@ -21,7 +21,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.source import Batch
+from cvgp.data.rows import Rows
 from cvgp.errors import FactorisationError
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
@@ -64,7 +64,7 @@ class SVGP(MinibatchBaseline):
     def _num_data(self, num_rows: int) -> int:
         return num_rows
 
-    def _loss(self, batch: Batch, num_rows: int) -> Tensor:
+    def _loss(self, batch: Rows[Tensor], num_rows: int) -> Tensor:
         try:
             loss: Tensor = -self.objective(self.model(batch.x), batch.y)
         except (NotPSDError, NanError) as failure:

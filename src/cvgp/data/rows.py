@@ -1,0 +1,41 @@
+"""The one record for rows: inputs, outputs, weights and known noise, as arrays or as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["Array", "Rows"]
+
+Array = NDArray[np.float64]
+Values = TypeVar("Values")
+
+
+class Rows(NamedTuple, Generic[Values]):
+    """Some rows of a data set.
+
+    Arrays are in the user's units, with NaN where a value is missing. Tensors share one precision and one device.
+    """
+
+    x: Values  # [n, D]
+    y: Values  # [n] or [n, P]
+    sample_weight: Values | None = None  # [n]
+    noise_variance: Values | None = None  # [n]
+
+    def take(self, rows: Any) -> Rows[Values]:
+        """The rows of an index, a mask or a slice."""
+        return Rows(*(None if values is None else values[rows] for values in self))  # type: ignore[index, arg-type]
+
+    @staticmethod
+    def join(pieces: Sequence[Rows[Values]]) -> Rows[Values]:
+        """All pieces, one after another."""
+        if len(pieces) == 1:
+            return pieces[0]
+        concatenate: Any = torch.cat if isinstance(pieces[0].x, Tensor) else np.concatenate
+        columns = zip(*pieces, strict=True)
+        return Rows(*(None if parts[0] is None else concatenate(parts) for parts in columns))
