@@ -13,8 +13,8 @@ from benchmarks.runner import Task
 from benchmarks.scores import Fit, Metrics, measure
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
-from cvgp.training.fit import make_plan
 from cvgp.training.initialise import InitName
+from cvgp.training.plan import make_plan
 from cvgp.training.settings import Settings
 from cvgp.training.start import DEFAULT_KERNEL
 

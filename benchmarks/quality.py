@@ -10,7 +10,7 @@ from benchmarks.peers.svgp import BATCH_SIZE, LEARNING_RATES, svgp
 from benchmarks.runner import Task
 from benchmarks.scores import Fit, Metrics, measure
 from benchmarks.store import Store, Value
-from cvgp.training.fit import make_plan
+from cvgp.training.plan import make_plan
 from cvgp.training.settings import Settings
 from cvgp.training.start import DEFAULT_KERNEL
 
