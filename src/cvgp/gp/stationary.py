@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.gp.autograd import first_derivative_only
-from cvgp.gp.linalg import symmetrise
+from cvgp.gp.linalg import first_derivative_only, symmetrise
 
 __all__ = [
     "FAMILIES",

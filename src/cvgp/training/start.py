@@ -11,8 +11,7 @@ from gpytorch.means import ConstantMean, Mean, ZeroMean
 from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see

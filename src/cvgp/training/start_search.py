@@ -15,7 +15,7 @@ from gpytorch.means import Mean
 from cvgp.data.arrays import MemorySource
 from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, collapsed_value
 from cvgp.optim.lbfgs import minimise_lbfgs
