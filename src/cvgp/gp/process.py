@@ -68,7 +68,7 @@ class CoresetProcess:
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)
-        return placed.log_scale.exp().to(x.dtype).expand(x.shape[:-1])
+        return placed.log_s.exp().to(x.dtype).expand(x.shape[:-1])
 
     def _placed_for(self, x: Tensor) -> Placed | None:
         if torch.is_grad_enabled() or x.ndim != 2:
