@@ -4,8 +4,8 @@ Every function follows its definition in float64, with plain inverses and determ
 conditioned problems only. Nothing here imports cvgp, and nothing uses its stable forms, so that an agreement
 between the two is evidence. `test_reference.py` checks the identities that hold between these functions.
 
-Conventions: K_cc [M, M], K_cx [M, B], K_xx [B, B]; y [B] or [B, T], T independent outputs that share their
-covariance (y_c is then [M, T], and KL divergences and bounds are sums over the outputs); `noise` is a
+Conventions: K_cc [M, M], K_cx [M, B], K_xx [B, B]; y [B] or [B, Q], Q independent outputs that share their
+covariance (y_c is then [M, Q], and KL divergences and bounds are sums over the outputs); `noise` is a
 variance, one number or one per data point [B]; `beta` [M] may hold zeros unless a function says otherwise.
 """
 
@@ -62,19 +62,19 @@ def _logdet(S: Array) -> float:
 
 
 def _columns(y: Array) -> Array:
-    return y.reshape(len(y), -1)  # [B] or [B, T] -> [B, T]
+    return y.reshape(len(y), -1)  # [B] or [B, Q] -> [B, Q]
 
 
 def gaussian_logpdf(y: Array, mean: Array, S: Array) -> float:
     """log N(y | mean, S), summed over the outputs."""
-    r = _columns(y - mean)  # [B, T]
+    r = _columns(y - mean)  # [B, Q]
     B, T = r.shape
     return float(-0.5 * T * (B * np.log(2 * np.pi) + _logdet(S)) - 0.5 * np.sum(r * (inv(S) @ r)))
 
 
 def gaussian_kl(m0: Array, S0: Array, m1: Array, S1: Array) -> float:
     """KL(N(m0, S0) || N(m1, S1)), summed over the outputs."""
-    r = _columns(m1 - m0)  # [M, T]
+    r = _columns(m1 - m0)  # [M, Q]
     M, T = r.shape
     covariance_part = T * (np.trace(inv(S1) @ S0) - M + _logdet(S1) - _logdet(S0))
     return float(0.5 * (covariance_part + np.sum(r * (inv(S1) @ r))))
@@ -90,7 +90,7 @@ def _expected_log_lik(
 ) -> float:
     """sum_i weight_i E_{N(f_i | mean_i, var_i)} [log N(y_i | f_i, noise_i)], times N/B for a batch."""
     noise_i = np.broadcast_to(noise, f_var.shape)[:, None]  # [B, 1]
-    squares = _columns(y - f_mean) ** 2 + f_var[:, None]  # [B, T]
+    squares = _columns(y - f_mean) ** 2 + f_var[:, None]  # [B, Q]
     per_point = np.sum(-0.5 * np.log(2 * np.pi * noise_i) - squares / (2 * noise_i), axis=1)  # [B]
     return _data_sum(per_point, sample_weight, num_data)
 
@@ -111,7 +111,7 @@ def _site_posterior(K_cc: Array, K_cx: Array, K_xx: Array, y_c: Array, Sigma: Ar
 
 
 def posterior(K_cc: Array, K_cx: Array, K_xx: Array, y_c: Array, beta: Array, noise: float) -> Moments:
-    """Mean [B] or [B, T] and covariance [B, B] of q(f); `noise` is the one of the sites, w = beta / noise.
+    """Mean [B] or [B, Q] and covariance [B, B] of q(f); `noise` is the one of the sites, w = beta / noise.
 
     A likelihood raised to the power 0 says nothing: points of zero weight are left out of the observations.
     """
@@ -191,7 +191,7 @@ def collapsed_bound(
     return elbo(K_cc, K_cx, K_xx, y_c, beta, noise, y, **options)
 
 
-class FullMatrixOptimum(NamedTuple):
+class TitsiasOptimum(NamedTuple):
     """The best coreset when the site covariance Sigma may be any matrix, and its bound."""
 
     y_c: Array
@@ -199,7 +199,7 @@ class FullMatrixOptimum(NamedTuple):
     bound: float
 
 
-def full_matrix_optimum(K_cc: Array, K_cx: Array, K_xx: Array, y: Array, noise: float) -> FullMatrixOptimum:
+def titsias_optimum(K_cc: Array, K_cx: Array, K_xx: Array, y: Array, noise: float) -> TitsiasOptimum:
     """The optimum of the bound over y_c and a full Sigma; needs B >= M (assec:cvgp_lower_bound_optimum)."""
     gram_inverse = inv(K_cx @ K_cx.T)
     Sigma = noise * K_cc @ gram_inverse @ K_cc
@@ -207,7 +207,7 @@ def full_matrix_optimum(K_cc: Array, K_cx: Array, K_xx: Array, y: Array, noise: 
     mean, S = _site_posterior(K_cc, K_cx, K_xx, y_c, Sigma)
     m, S_c = _site_posterior(K_cc, K_cc, K_cc, y_c, Sigma)
     data_term = _expected_log_lik(mean, np.diag(S), y, noise)
-    return FullMatrixOptimum(y_c, Sigma, data_term - gaussian_kl(m, S_c, np.zeros_like(m), K_cc))
+    return TitsiasOptimum(y_c, Sigma, data_term - gaussian_kl(m, S_c, np.zeros_like(m), K_cc))
 
 
 # Bounds and predictions for an arbitrary q(u) = N(m, S); with u = f_c, take m, S from `coreset_q`.

@@ -236,15 +236,15 @@ def test_sgpr_with_the_data_as_inducing_points_is_the_exact_gp(problem: Problem)
     np.testing.assert_allclose(sgpr[1], exact[1], atol=1e-8)
 
 
-def test_full_matrix_optimum_has_titsias_bound(problem: Problem) -> None:
+def test_titsias_optimum_has_titsias_bound(problem: Problem) -> None:
     p = problem
-    best = ref.full_matrix_optimum(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE)
+    best = ref.titsias_optimum(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE)
     np.testing.assert_allclose(best.bound, ref.titsias_bound(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE), rtol=1e-9)
 
 
-def test_full_matrix_optimum_predicts_as_sgpr(problem: Problem) -> None:
+def test_titsias_optimum_predicts_as_sgpr(problem: Problem) -> None:
     p = problem
-    best = ref.full_matrix_optimum(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE)
+    best = ref.titsias_optimum(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE)
     mean = p.K_cx.T @ np.linalg.inv(p.K_cc + best.Sigma) @ best.y_c
     sgpr_mean, _ = ref.sgpr_predict(p.K_cc, p.K_cx, p.K_cx, p.K_xx, p.y, NOISE)
     np.testing.assert_allclose(mean, sgpr_mean, atol=1e-9)

@@ -15,8 +15,7 @@ import torch
 from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.data.split import shared
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import process_group

@@ -44,7 +44,7 @@ def elbo(
     T = y.shape[1]
     precision, log_normaliser, _ = _precision(noise, k_xx, sample_weight, num_data)
     A, log_det = _sites(K_cc, beta, noise, site_noise)
-    mean = K_cx.T @ A @ y_c  # [B, T]
+    mean = K_cx.T @ A @ y_c  # [B, Q]
     variance = k_xx - torch.diagonal(K_cx.T @ A @ K_cx)  # [B]
     misfit = (y - mean).square().sum(1) + T * variance
     m = A @ y_c

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cvgp.gp import bounds
-from cvgp.gp.bounds.tight import _ExplainedVariance
+from cvgp.gp.bounds.titsias import _ExplainedVariance
 from tests.equivalence import naive
 from tests.gp.bounds.problems import (
     POINT_NOISE,

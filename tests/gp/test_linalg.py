@@ -10,6 +10,7 @@ from cvgp.gp.linalg import (
     JITTER_LADDER,
     add_jitter,
     as_square,
+    backward_from,
     inverse_lower,
     safe_cholesky,
     symmetrise,
@@ -158,3 +159,17 @@ def test_squares_of_a_triangular_product_are_those_of_the_whole(size: int, colum
     L = torch.randn(size, size, generator=generator, dtype=torch.float64).tril()
     K = torch.randn(2, size, columns, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(triangular_squares(L, K), (L @ K).square().sum(-2))
+
+
+def test_backward_from_known_gradients_is_that_of_torch() -> None:
+    def outputs(p: torch.Tensor) -> list[torch.Tensor]:
+        return [p.square(), p.sum() * torch.ones(2, dtype=p.dtype)]
+
+    gradients = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 4.0])]
+    ours, theirs = (torch.tensor([1.0, 2.0, 5.0], requires_grad=True) for _ in range(2))
+    backward_from(outputs(ours), gradients)
+    torch.autograd.backward(outputs(theirs), gradients)
+    assert ours.grad is not None
+    assert torch.equal(ours.grad, theirs.grad)
+    backward_from(outputs(ours), gradients)
+    assert torch.equal(ours.grad, 2 * theirs.grad)

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from cvgp import CVGP, Coreset
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
-from cvgp.gp.kernels import KERNEL_NAMES, evaluate
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import KERNEL_NAMES, evaluate, gaussian_likelihood
 from cvgp.gp.model import JITTER
 from tests import reference as ref
 

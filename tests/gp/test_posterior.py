@@ -423,7 +423,7 @@ def test_pathwise_samples_of_many_outputs_are_refused() -> None:
             torch.eye(2),
             torch.ones(3),
             torch.ones(2),
-            r"w must be \[2\] and y_c \[2\] or \[2, T\]; got \(3,\) and \(2,\)",
+            r"w must be \[2\] and y_c \[2\] or \[2, Q\]; got \(3,\) and \(2,\)",
         ),
         (torch.eye(2), torch.ones(2), torch.ones(3), r"got \(2,\) and \(3,\)"),
         (torch.eye(2), torch.ones(2), torch.ones(2, 1, 1), r"got \(2,\) and \(2, 1, 1\)"),

@@ -9,9 +9,9 @@ from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.gp.kernels import evaluate, make_kernel, square_matrix
+from cvgp.gp.kernels import check_finite, evaluate, make_kernel, prior_mean, square_matrix
 from cvgp.gp.posterior import factorise
-from cvgp.gp.process import CoresetProcess, check_finite, prior_mean
+from cvgp.gp.process import CoresetProcess
 from cvgp.gp.stationary import FAMILIES
 from tests import reference as ref
 

@@ -5,8 +5,7 @@ import torch
 
 from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Callback, FitEvent
 

@@ -8,8 +8,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import full_bound, solve_coreset, statistics
 from cvgp.training.prune import prune_model, restrict
 

@@ -7,8 +7,7 @@ from gpytorch.means import ConstantMean
 
 from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import full_bound, solve_coreset
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch

@@ -8,8 +8,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 
 from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import titsias_value
 from cvgp.training import start as start_module
 from cvgp.training.fit import fit_model

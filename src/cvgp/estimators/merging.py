@@ -23,8 +23,7 @@ from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
-from cvgp.gp.kernels import square_matrix
-from cvgp.gp.process import prior_mean
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.optim.result import Result
 from cvgp.training.merge import Noise, combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch

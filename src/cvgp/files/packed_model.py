@@ -21,9 +21,8 @@ from cvgp.coreset import Coreset
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.untrusted import Arrays, Members
-from cvgp.gp.kernels import square_matrix
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.gp.process import prior_mean
 
 __all__ = ["pack_model", "unpack_model"]
 

@@ -1,14 +1,16 @@
-"""Kernels by name, and the kernel matrices that the bounds take, by the fastest way each kernel allows.
+"""The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, and the values of kernels and means.
 
 Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
-ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch.
+ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch. Inputs are checked
+here, before torch would broadcast a mistake into an answer.
 """
 
+import math
 from functools import reduce
 from typing import Any
 
 import torch
-from gpytorch.constraints import Positive
+from gpytorch.constraints import GreaterThan, Positive
 from gpytorch.kernels import (
     AdditiveKernel,
     Kernel,
@@ -20,28 +22,40 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean, ZeroMean
 from gpytorch.settings import lazily_evaluate_kernels
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cvgp.errors import InvalidInputError
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp import stationary
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
 __all__ = [
     "KERNEL_NAMES",
+    "NOISE_FLOOR",
+    "check_finite",
+    "check_inputs",
+    "check_rows",
     "cross_matrix",
     "diagonal",
     "evaluate",
+    "gaussian_likelihood",
     "kernel_matrices",
+    "log_positive",
     "make_kernel",
     "parameters_as",
+    "prior_mean",
     "scale_kernel",
     "square_matrix",
     "stationary_form",
 ]
 
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
+
+NOISE_FLOOR = 1e-8
+"""Smallest learned noise variance; GPyTorch's own floor of 1e-4 is above what near-noiseless data need."""
 
 _MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -52,7 +66,7 @@ def log_positive() -> Positive:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, in float64, with one lengthscale a dimension if `ard`."""
+    """Build a kernel by name, in float64, with one lengthscale per dimension if `ard`."""
     if name not in KERNEL_NAMES:
         raise InvalidInputError(
             f"Unknown kernel {name!r}. Choose one of {', '.join(KERNEL_NAMES)}, or pass a GPyTorch kernel."
@@ -73,19 +87,31 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     return scale_kernel(base, outputscale_constraint=log_positive()).double()
 
 
-class _WithoutBatch(ScaleKernel):  # type: ignore[misc]
-    batch_shape = torch.Size()
+class _NoKernel(nn.Module):
+    """Stands where a ScaleKernel expects its base while it is built, and has no batch shape to ask for."""
+
+    active_dims = None
 
 
 def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
     """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
 
-    It is made without asking for its batch shape: the first call of `torch.broadcast_shapes` loads SymPy, which takes
-    as long as a fit of a few hundred rows.
+    Its constructor compares the batch shape with that of its base, by `torch.broadcast_shapes`, whose first call loads
+    SymPy and takes as long as a fit of a few hundred rows. So the base comes after the constructor.
     """
-    kernel = _WithoutBatch(base, **arguments)
-    kernel.__class__ = ScaleKernel
+    kernel = ScaleKernel(_NoKernel(), active_dims=base.active_dims, **arguments)
+    kernel.base_kernel = base
     return kernel
+
+
+def gaussian_likelihood(noise: float = 0.1) -> GaussianLikelihood:
+    """GPyTorch's Gaussian likelihood in float64, with the logarithm of the noise variance as its parameter."""
+    if not NOISE_FLOOR < noise < math.inf:
+        raise InvalidInputError(f"noise is a variance, finite and above the floor of {NOISE_FLOOR}; got {noise}.")
+    constraint = GreaterThan(NOISE_FLOOR, transform=torch.exp, inv_transform=torch.log)
+    likelihood = GaussianLikelihood(noise_constraint=constraint).double()
+    likelihood.noise = torch.tensor(noise, dtype=torch.float64)  # GPyTorch would round a float to float32
+    return likelihood
 
 
 def stationary_form(kernel: Kernel, num_dims: int) -> StationaryKernel | None:
@@ -174,7 +200,55 @@ def evaluate(kernel: Kernel, *points: Tensor, diag: bool = False) -> Tensor:
     return dense
 
 
+def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:
+    """The mean function at x `[..., B, D]` in the precision of x, in a shape that broadcasts against the outputs."""
+    if isinstance(mean, ZeroMean):  # the usual case, in every training step
+        return torch.zeros((), dtype=x.dtype, device=x.device)
+    values: Tensor = functional_call(mean, parameters_as(x.dtype, mean), (x,))
+    return values if outputs.ndim < x.ndim else values.unsqueeze(-1)
+
+
 def parameters_as(dtype: torch.dtype, module: nn.Module) -> dict[str, Tensor]:
     """A module's parameters and buffers in one precision: many GPyTorch modules cannot mix theirs with the inputs'."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors}
+
+
+def check_inputs(x: Tensor, X_c: Tensor) -> None:
+    """Raise unless x is a tensor [..., B, D] that fits the pseudo-inputs [M, D]."""
+    if not isinstance(x, Tensor):
+        raise InvalidTypeError(f"x must be a torch.Tensor; got {type(x).__name__}. Convert it with torch.as_tensor.")
+    D = X_c.shape[1]
+    if x.ndim < 2 or x.shape[-1] != D:
+        raise InvalidInputError(f"x must be [..., B, {D}], as the pseudo-inputs are; got {tuple(x.shape)}.")
+    if x.device != X_c.device or not x.is_floating_point():
+        raise InvalidInputError(
+            f"x must be a floating-point tensor on {X_c.device}, where the pseudo-inputs are; "
+            f"got {x.dtype} on {x.device}. Convert it with x.to(...)."
+        )
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raise if any of the values is NaN or infinite."""
+    if math.isfinite(values.sum().item()):
+        return  # one that is not would show in the sum
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise InvalidInputError(f"{name} holds {bad} NaN or infinite values; drop or impute those rows first.")
+
+
+def check_rows(x: Tensor, y: Tensor, X_c: Tensor, y_c: Tensor) -> None:
+    """Raise unless x `[B, D]` and y `[B]` or `[B, Q]` fit each other and the coreset."""
+    check_inputs(x, X_c)
+    if not isinstance(y, Tensor):
+        raise InvalidTypeError(f"y must be a torch.Tensor; got {type(y).__name__}. Convert it with torch.as_tensor.")
+    expected = (len(x), *y_c.shape[1:])
+    if x.ndim != 2 or len(x) == 0 or tuple(y.shape) != expected:
+        raise InvalidInputError(
+            f"x must be [B, D] with B >= 1 and y {list(expected)}; got {tuple(x.shape)} and {tuple(y.shape)}."
+        )
+    if y.dtype != x.dtype or y.device != x.device:
+        raise InvalidInputError(
+            f"x and y must share dtype and device; got {x.dtype} on {x.device} and {y.dtype} on {y.device}. "
+            "Convert one of them with .to(...)."
+        )

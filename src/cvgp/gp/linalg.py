@@ -2,25 +2,30 @@
 
 A factorisation that fails is tried again with a growing multiple of the identity; what was added is reported in
 a :class:`~cvgp.errors.JitterWarning`, and the end of the ladder is a :class:`~cvgp.errors.FactorisationError`.
+
+At the end of the module stand the two functions by which gradients that are written by hand meet torch's autograd.
 """
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from itertools import pairwise
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cvgp.errors import FactorisationError, JitterWarning
+from cvgp.errors import FactorisationError, InvalidInputError, JitterWarning
 
 __all__ = [
     "JITTER_LADDER",
     "add_jitter",
     "as_square",
+    "backward_from",
+    "first_derivative_only",
     "inverse_from_factor",
     "inverse_lower",
     "plus_identity",
@@ -30,6 +35,9 @@ __all__ = [
     "symmetrise",
     "triangular_squares",
 ]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 """What is added to the diagonal in turn, as a multiple of its mean."""
@@ -143,7 +151,7 @@ def inverse_from_factor(L: Tensor) -> Tensor:
 def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
     """A B^T [M, M] where it is known to be symmetric: blocks above the diagonal are copied, not multiplied.
 
-    BLAS has a routine for A A^T, which torch does not reach. Four blocks a side leave 10 of 16 products.
+    BLAS has a routine for A A^T, which torch does not reach. Four blocks per side leave 10 of 16 products.
     """
     M = A.shape[0]
     if M < SYMMETRIC_BY_BLOCKS:
@@ -172,3 +180,40 @@ def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
 
 def _size(A: Tensor) -> str:
     return " x ".join(str(n) for n in A.shape)
+
+
+def first_derivative_only(backward: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make an analytic backward refuse a second derivative, which autograd would get wrong without a word."""
+
+    @wraps(backward)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if torch.is_grad_enabled():
+            raise InvalidInputError(
+                "Bounds and fused kernels have first derivatives only: call backward without create_graph=True, "
+                "and take second derivatives by differences of gradients."
+            )
+        return backward(*args, **kwargs)
+
+    return wrapped
+
+
+class _WithGradients(torch.autograd.Function):
+    """A function whose value is zero, and whose gradient in each tensor is a gradient that the caller supplies."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors[count:])
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.saved_tensors, *(None for _ in ctx.saved_tensors)
+
+
+def backward_from(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Continue backward from tensors whose gradients are known, into the `grad` of their parameters.
+
+    `torch.autograd.backward` does the same, but it loads SymPy to compare shapes, which takes longer than a small fit.
+    """
+    value: Tensor = _WithGradients.apply(len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(value)

@@ -1,6 +1,6 @@
-r"""The coreset posterior: an exact GP that saw M weighted pseudo-observations.
+r"""The coreset posterior: an exact GP that saw M weighted pseudo-observations (§2).
 
-With site precisions :math:`w = \beta / \sigma^2`, :math:`R = \mathrm{diag}(\sqrt w)` and
+With site precisions :math:`w = \beta / s`, :math:`R = \mathrm{diag}(\sqrt w)` and
 
 .. math:: B = I + R K_{cc} R = L_B L_B^T, \qquad T = L_B^{-1} R, \qquad A = T^T T = (K_{cc} + W^{-1})^{-1},
 
@@ -10,7 +10,8 @@ the paper's posterior (eq. coreset_gp_posterior_f_analytical) is
 
 The eigenvalues of B are at least one and nothing is divided by a weight, so a weight of zero is exact: the point
 leaves the posterior. Functions take kernel matrices, never kernels, and assume a zero prior mean; pseudo-outputs
-are `[M]` or, for outputs that share one covariance, `[M, T]`. `K_cx` may carry leading batch dimensions.
+are `[M]` or, for outputs that share one covariance, `[M, Q]`. `K_cx` may carry leading batch dimensions.
+Sections (§) are those of docs/mathematics.md.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.linalg import as_square, inverse_lower, safe_cholesky, triangular_squares
+from cvgp.gp.linalg import as_square, inverse_lower, plus_identity, safe_cholesky, triangular_squares
 
 __all__ = [
     "Factor",
@@ -39,20 +40,19 @@ class Factor(NamedTuple):
 
     K_cc: Tensor  # [M, M]
     w: Tensor  # [M]
-    y_c: Tensor  # [M] or [M, T]
+    y_c: Tensor  # [M] or [M, Q]
     L_B_inv: Tensor  # [M, M]
     T: Tensor  # [M, M]
-    alpha: Tensor  # [M] or [M, T], A y_c
+    alpha: Tensor  # [M] or [M, Q], A y_c
     log_det_B: Tensor  # []
 
 
 def factorise(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
-    """Factorise B = I + R K_cc R once, in O(M^3)."""
+    """Factorise B = I + R K_cc R once, in O(M^3) (§2.1)."""
     check_sites(K_cc, w, y_c)
     K_cc, w, y_c = as_square(K_cc), w.to(torch.float64), y_c.to(torch.float64)
     root_w = w.sqrt()
-    B = torch.eye(len(w), dtype=torch.float64, device=w.device) + root_w[:, None] * K_cc * root_w
-    L_B = safe_cholesky(B, "B = I + R K_cc R")
+    L_B = safe_cholesky(plus_identity(root_w[:, None] * K_cc * root_w), "B = I + R K_cc R")
     L_B_inv = inverse_lower(L_B)
     T = L_B_inv * root_w
     alpha = T.mT @ (T @ y_c)
@@ -60,12 +60,12 @@ def factorise(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
 
 
 def mean(factor: Factor, K_cx: Tensor) -> Tensor:
-    """Posterior mean K_cx^T alpha: [..., B] or [..., B, T]."""
+    """Posterior mean K_cx^T alpha (§2.1): [..., B] or [..., B, Q]."""
     return K_cx.mT @ factor.alpha.to(K_cx.dtype)
 
 
 def variance(factor: Factor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
-    """Marginal posterior variance k_ii - |T k_i|^2 of f: [..., B].
+    """Marginal posterior variance k_ii - |T k_i|^2 of f (§2.1): [..., B].
 
     The difference of k_ii and one sum of squares keeps its digits where the variance is small;
     k_ii - k_i^T (A k_i) does not.
@@ -74,13 +74,13 @@ def variance(factor: Factor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
 
 
 def covariance(factor: Factor, K_cx: Tensor, K_xx: Tensor) -> Tensor:
-    """Joint posterior covariance K_xx - (T K_cx)^T (T K_cx) of f: [..., B, B]."""
-    V = factor.T.to(K_cx.dtype) @ K_cx  # [..., M, B]
-    return K_xx - V.mT @ V
+    """Joint posterior covariance K_xx - (T K_cx)^T (T K_cx) of f (§2.1): [..., B, B]."""
+    TK = factor.T.to(K_cx.dtype) @ K_cx  # [..., M, B]
+    return K_xx - TK.mT @ TK
 
 
 def kl_divergence(factor: Factor) -> Tensor:
-    """KL(q(f_c) || p(f_c)) = 1/2 [log|B| - tr(I - B^-1) + alpha^T K alpha], summed over outputs."""
+    """KL(q(f_c) || p(f_c)) = 1/2 [log|B| - tr(I - B^-1) + alpha^T K alpha], summed over outputs (§2.2)."""
     num_outputs = 1 if factor.y_c.ndim == 1 else factor.y_c.shape[1]
     # tr(I - B^-1) = tr(A K_cc): a sum of small numbers where weights are small, not M minus almost M.
     trace = (factor.T @ factor.K_cc * factor.T).sum()
@@ -89,14 +89,14 @@ def kl_divergence(factor: Factor) -> Tensor:
 
 
 def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: Tensor) -> Factor:
-    """Condition on new observations in closed form: they join the coreset as points with precision w_new.
+    """Condition on new observations in closed form: they join the coreset as points with precision w_new (§2.3).
 
     Parameters
     ----------
     K_cn, K_nn
         Kernel between the coreset and the new inputs `[M, n]`, and among the new inputs `[n, n]`.
     y_new, w_new
-        The new outputs `[n]` or `[n, T]` and their precisions (one over the noise variance) `[n]`.
+        The new outputs `[n]` or `[n, Q]` and their precisions (one over the noise variance) `[n]`.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: 
 
 
 def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
-    """Matheron's rule: weights v that turn a prior function f into a posterior one, f(x) + k(x, X_c) v.
+    """Matheron's rule (§2.3): weights v that turn a prior function f into a posterior one, f(x) + k(x, X_c) v.
 
     The textbook rule v = A (y_c - f_c - e), e ~ N(0, 1/w), divides by the weights. With xi = R e it reads
     v = T^T L_B^-1 (R (y_c - f_c) - xi), where xi is standard normal whatever the weights are.
@@ -124,7 +124,7 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
     Parameters
     ----------
     f_c
-        Prior function values at the pseudo-inputs, one row a sample: `[S, M]`.
+        Prior function values at the pseudo-inputs, one row per sample: `[S, M]`.
     site_noise
         Standard normal draws xi: `[S, M]`.
     """
@@ -139,13 +139,13 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
 
 
 def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
-    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, T] fit together, with w finite and not negative."""
+    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, Q] fit together, with w finite and not negative."""
     M = K_cc.shape[-1] if K_cc.ndim else 0
     if K_cc.ndim != 2 or K_cc.shape[0] != M or M == 0:
         raise InvalidInputError(f"K_cc must be a square matrix [M, M] with M >= 1; got {tuple(K_cc.shape)}.")
     if w.shape != (M,) or y_c.shape[:1] != (M,) or y_c.ndim > 2:
         raise InvalidInputError(
-            f"With K_cc of {M} x {M}, w must be [{M}] and y_c [{M}] or [{M}, T]; "
+            f"With K_cc of {M} x {M}, w must be [{M}] and y_c [{M}] or [{M}, Q]; "
             f"got {tuple(w.shape)} and {tuple(y_c.shape)}."
         )
     if len({K_cc.device, w.device, y_c.device}) > 1:

@@ -9,28 +9,26 @@ from functools import cached_property
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean, ZeroMean
+from gpytorch.means import Mean
 from torch import Tensor
-from torch.func import functional_call
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp import posterior
-from cvgp.gp.checks import check_finite, check_inputs
-from cvgp.gp.features import feature_map, random_features
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, parameters_as, square_matrix, stationary_form
+from cvgp.gp.kernels import (
+    check_finite,
+    check_inputs,
+    cross_matrix,
+    diagonal,
+    evaluate,
+    prior_mean,
+    square_matrix,
+    stationary_form,
+)
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import Factor
 from cvgp.gp.stationary import Placed, covariance_at, place
 
-__all__ = ["CoresetProcess", "Prediction", "prior_mean"]
-
-
-def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:
-    """The mean function at x `[..., B, D]` in its precision, in a shape that can be taken from the outputs'."""
-    if isinstance(mean, ZeroMean):  # the usual case, in every training step
-        return torch.zeros((), dtype=x.dtype, device=x.device)
-    values: Tensor = functional_call(mean, parameters_as(x.dtype, mean), (x,))
-    return values if outputs.ndim < x.ndim else values.unsqueeze(-1)
+__all__ = ["CoresetProcess", "Prediction"]
 
 
 class CoresetProcess:
@@ -70,7 +68,7 @@ class CoresetProcess:
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)
-        return placed.log_scale.exp().to(x.dtype).expand(x.shape[:-1])
+        return placed.log_s.exp().to(x.dtype).expand(x.shape[:-1])
 
     def _placed_for(self, x: Tensor) -> Placed | None:
         if torch.is_grad_enabled() or x.ndim != 2:
@@ -90,7 +88,7 @@ class CoresetProcess:
         Parameters
         ----------
         x, y
-            Inputs `[n, D]` and outputs `[n]` (or `[n, T]`, as the pseudo-outputs are).
+            Inputs `[n, D]` and outputs `[n]` (or `[n, Q]`, as the pseudo-outputs are).
         noise
             Their noise variances, `[]` or `[n]`.
         """
@@ -128,6 +126,8 @@ class CoresetProcess:
         own features where it has finitely many, and from `num_features` random Fourier pairs for a stationary
         kernel, whose error falls as one over the square root of their number.
         """
+        from cvgp.gp.features import feature_map, random_features  # only for samples, so no fit or prediction loads it
+
         num_dims = self.X_c.shape[-1]
         form = stationary_form(self.kernel, num_dims)
         features = (
@@ -164,7 +164,7 @@ class Prediction:
 
     @cached_property
     def mean(self) -> Tensor:
-        """Posterior mean `[..., B]` or `[..., B, T]`."""
+        """Posterior mean `[..., B]` or `[..., B, Q]`."""
         f_mean = posterior.mean(self._process.factor, self._cross)
         return f_mean + prior_mean(self._process.mean, self._x, f_mean)
 

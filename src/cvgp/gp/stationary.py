@@ -1,9 +1,12 @@
-r"""Fused kernel matrices for stationary kernels with one lengthscale a dimension.
+r"""Stationary kernels with one lengthscale per dimension: matrices and gradients by products alone (§7).
 
 A stationary kernel is :math:`k(x, x') = s\,\kappa(r^2)` with :math:`r^2 = \sum_d (x_d - x'_d)^2 / \ell_d^2`. Its
-matrices and their gradient need only products of 2 M B D flops: with :math:`H = G \cdot s\,\kappa'(r^2)` for an
-upstream gradient G, the pseudo-inputs get :math:`2 \ell^{-2} (\mathrm{rowsum}(H) X_c - H X)`, and the lengthscales
-follow from the same product. No tensor of size M x B x D is ever made.
+matrices and their gradients need only products of 2 M B D flops, and no tensor of size M x B x D is ever made. Sections
+(§) are those of docs/mathematics.md.
+
+Each family is one function. Its docstring has the plain formulas of k and of its derivative, and the code under it is
+their fast form: in place and with constant factors left out, which :class:`Family` states once. Against the plain
+formulas, Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half as long for 500 x 1024.
 """
 
 import math
@@ -13,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.gp.autograd import first_derivative_only
-from cvgp.gp.linalg import symmetrise
+from cvgp.gp.linalg import first_derivative_only, symmetrise
 
 __all__ = [
     "FAMILIES",
@@ -23,7 +25,6 @@ __all__ = [
     "Family",
     "Placed",
     "StationaryKernel",
-    "covariance",
     "covariance_at",
     "cross_matrix",
     "place",
@@ -34,17 +35,73 @@ __all__ = [
 
 
 class Family(NamedTuple):
-    """A covariance as a function of the squared distance, with its derivatives.
+    """A covariance as a function of the squared distance, with its derivative (§7.1).
 
-    `evaluate` takes the squared distance times `stretch` squared, which it may overwrite and which rounding may have
-    made negative, the logarithm of the outputscale and the shape. It returns K and its derivative in r2, the latter
-    over `slope_factor`: constants are cheaper to apply to inputs and sums than to a matrix.
+    `evaluate(u2, log_s, shape)` takes u^2 = (stretch r)^2, which it may overwrite and which rounding may have made
+    negative, the logarithm of the outputscale s and the shape. It returns k and (dk/dr^2) / slope_factor. A stretch of
+    the inputs and a factor of sums are cheaper to apply than a factor of each value of a matrix.
     """
 
     evaluate: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     slope_factor: float
     stretch: float = 1.0
     shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, K) -> dK / d shape
+
+
+def _rbf(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """K = s exp(-r^2 / 2), dk/dr^2 = -1/2 k."""
+    K = torch.sub(log_s, u2.clamp_min_(0.0), alpha=0.5, out=u2).exp_()
+    return K, K
+
+
+def _matern12(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """K = s exp(-r), dk/dr^2 = -1/2 k / r; at the kink r = 0 the derivative is taken as zero."""
+    coincident = u2 <= torch.finfo(u2.dtype).eps
+    u = _root(u2)
+    K = (log_s - u).exp_()
+    return K, torch.where(coincident, 0.0, K / torch.where(coincident, 1.0, u))
+
+
+def _matern32(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """K = s (1 + u) exp(-u), dk/dr^2 = -3/2 s exp(-u), with u = sqrt(3) r."""
+    u = _root(u2)
+    decay = (log_s - u).exp_()  # s exp(-u)
+    return torch.addcmul(decay, u, decay, out=u2), decay
+
+
+def _matern52(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """K = s (1 + u + u^2 / 3) exp(-u), dk/dr^2 = -5/6 s (1 + u) exp(-u), with u = sqrt(5) r."""
+    u = _root(u2)
+    decay = (log_s - u).exp_()  # s exp(-u)
+    slope = torch.addcmul(decay, u, decay)
+    return torch.addcmul(slope, torch.square(u, out=u2), decay, value=1.0 / 3.0), slope
+
+
+def _rq(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """K = s (1 + v)^-alpha, dk/dr^2 = -1/2 k / (1 + v), with v = r^2 / (2 alpha) and alpha the shape."""
+    v = u2.clamp_min_(0.0).mul_(0.5).div_(shape)
+    K = (log_s - shape * v.log1p()).exp_()
+    return K, K / (1.0 + v)
+
+
+def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
+    """dk/dalpha = k [ v / (1 + v) - log(1 + v) ], with v = r^2 / (2 alpha)."""
+    v = 0.5 * r2 / shape
+    return K * (v / (1.0 + v) - v.log1p())
+
+
+def _root(u2: Tensor) -> Tensor:
+    """U from u^2, in its memory; a positive floor keeps the derivative of the square root finite at u = 0."""
+    return u2.clamp_min_(torch.finfo(u2.dtype).tiny * 1e8).sqrt_()
+
+
+FAMILIES: dict[str, Family] = {
+    "rbf": Family(_rbf, -0.5),
+    "matern12": Family(_matern12, -0.5),
+    "matern32": Family(_matern32, -1.5, math.sqrt(3.0)),
+    "matern52": Family(_matern52, -5.0 / 6.0, math.sqrt(5.0)),
+    "rq": Family(_rq, -0.5, shape_slope=_rq_shape_slope),
+}
 
 
 class StationaryKernel(NamedTuple):
@@ -61,8 +118,8 @@ class Covariance(NamedTuple):
 
     K: Tensor  # [M, B]
     slope: Tensor  # [M, B], dK / dr2 over the family's slope factor
-    points: Tensor  # [M, D], centred pseudo-inputs
-    data: Tensor | None  # [B, D], centred inputs; None for K_cc
+    X_c: Tensor  # [M, D], pseudo-inputs minus the centre
+    X: Tensor | None  # [B, D], inputs minus the centre; None for K_cc
     r2: Tensor | None  # [M, B], where the family has a shape to learn
 
 
@@ -76,94 +133,89 @@ class CovarianceGradient(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Pseudo-inputs as a kernel sees them, in one precision; can be asked for many x."""
+    """Pseudo-inputs as a kernel sees them, in one precision, for products with many x (§7.2)."""
 
     family: Family
-    shift: Tensor  # [D], the centre: squared distances by products cancel digits far from it
-    scale: Tensor  # [D]
-    points: Tensor  # [M, D], centred
-    scaled: Tensor  # [M, D]
-    lifted: Tensor  # [M, D + 2], (-2 scaled, 1, squared norms): squared distances are products with (scaled, norms, 1)
-    log_scale: Tensor  # []
+    centre: Tensor  # [D]: squared distances by products cancel digits far from it
+    scale: Tensor  # [D], stretch over lengthscale
+    X_c: Tensor  # [M, D], pseudo-inputs minus the centre
+    Z_c: Tensor  # [M, D], X_c times the scale
+    lifted: Tensor  # [M, D + 2], (-2 z_c, 1, |z_c|^2): its products with (z, |z|^2, 1) are squared distances
+    log_s: Tensor  # []
     shape: Tensor  # []
 
     def to(self, dtype: torch.dtype) -> "Placed":
         """The same in another precision."""
-        if self.points.dtype == dtype:
+        if self.X_c.dtype == dtype:
             return self
         family, *tensors = self
         return Placed(family, *(t.to(dtype) for t in tensors))
 
 
 def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
-    """Centre and scale the pseudo-inputs."""
+    """Centre and scale the pseudo-inputs (§7.2)."""
     X_c = X_c.to(torch.float64)
-    shift = X_c.mean(0)
+    centre = X_c.mean(0)
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)
-    points = (X_c - shift).to(dtype)
-    scaled = points * scale
-    lifted = torch.cat([-2.0 * scaled, scaled.new_ones(len(scaled), 1), scaled.square().sum(1, keepdim=True)], 1)
-    log_scale, shape = kernel.outputscale.log(), kernel.shape.to(dtype)
-    return Placed(kernel.family, shift.to(dtype), scale, points, scaled, lifted, log_scale, shape)
+    centred = (X_c - centre).to(dtype)
+    Z_c = centred * scale
+    lifted = torch.cat([-2.0 * Z_c, Z_c.new_ones(len(Z_c), 1), Z_c.square().sum(1, keepdim=True)], 1)
+    log_s, shape = kernel.outputscale.log(), kernel.shape.to(dtype)
+    return Placed(kernel.family, centre.to(dtype), scale, centred, Z_c, lifted, log_s, shape)
 
 
 def covariance_at(placed: Placed, x: Tensor | None) -> Covariance:
-    """K_cx [M, B], with x in the precision of the placed points; or without x K_cc [M, M]."""
+    """K_cx [M, B], with x in the precision of the placed points; or without x K_cc [M, M] (§7.2)."""
     if x is None:
-        data, norms = None, placed.lifted[:, -1:]
-        r2 = (norms + norms.mT).addmm_(placed.scaled, placed.scaled.mT, alpha=-2.0)  # [M, M], symmetric to the bit
-        r2.fill_diagonal_(0.0)
+        X, norms = None, placed.lifted[:, -1:]
+        u2 = (norms + norms.mT).addmm_(placed.Z_c, placed.Z_c.mT, alpha=-2.0)  # [M, M], symmetric to the bit
+        u2.fill_diagonal_(0.0)
     else:
-        data = x - placed.shift
-        scaled = data * placed.scale
-        r2 = placed.lifted @ torch.cat([scaled, scaled.square().sum(1, keepdim=True), x.new_ones(len(x), 1)], 1).mT
-    kept = None if placed.family.shape_slope is None else r2.clamp_min(0.0)
-    K, slope = placed.family.evaluate(r2, placed.log_scale, placed.shape)
-    return Covariance(K, slope, placed.points, data, kept)
-
-
-def covariance(kernel: StationaryKernel, X_c: Tensor, x: Tensor | None = None) -> Covariance:
-    """K_cx [M, B] in the precision of x, or without x K_cc [M, M] in float64."""
-    return covariance_at(place(kernel, X_c, torch.float64 if x is None else x.dtype), x)
+        X = x - placed.centre
+        Z = X * placed.scale
+        # |z_c|^2 + |z|^2 - 2 z_c^T z in one product: 42 instead of 51 us at 50 x 512, 284 instead of 424 at 500 x 1024.
+        u2 = placed.lifted @ torch.cat([Z, Z.square().sum(1, keepdim=True), x.new_ones(len(x), 1)], 1).mT
+    # Only a family without a stretch has a shape, so its u2 is r2; evaluate may overwrite it.
+    r2 = None if placed.family.shape_slope is None else u2.clamp_min(0.0)
+    K, slope = placed.family.evaluate(u2, placed.log_s, placed.shape)
+    return Covariance(K, slope, placed.X_c, X, r2)
 
 
 class _Moments(NamedTuple):
-    """Sums of H = G dK/dr2 over the data, of which the derivatives are made; from one product."""
+    """Sums of H = G * dK/dr2 (over the slope factor) over the data, all from one product (§7.3)."""
 
-    total: Tensor  # [M, 1], sum_b H_mb
-    first: Tensor  # [M, D], sum_b H_mb data_bd
-    second: Tensor  # [D], sum_mb H_mb data_bd^2
+    h: Tensor  # [M, 1], H 1
+    HX: Tensor  # [M, D]
+    HXX: Tensor  # [D], 1^T H (X * X)
 
 
 def _moments(of: Covariance, G: Tensor) -> _Moments:
     H = G * of.slope  # [M, B]
-    if of.data is None:
+    if of.X is None:
         # No point moves away from itself; its terms would cancel below, but only to rounding times scale squared.
         H.fill_diagonal_(0.0)
-        points, num_dims = of.points, of.points.shape[1]
-        sums = H @ torch.cat([points, points.new_ones(len(points), 1)], 1)  # [M, D + 1]
-        total = sums[:, num_dims:]
-        return _Moments(total, sums[:, :num_dims], (total * points.square()).sum(0))
-    num_dims = of.data.shape[1]
-    columns = torch.cat([of.data, of.data.square(), of.data.new_ones(len(of.data), 1)], 1)
-    sums = (H @ columns).to(torch.float64)  # [M, 2 D + 1]
-    return _Moments(sums[:, 2 * num_dims :], sums[:, :num_dims], sums[:, num_dims : 2 * num_dims].sum(0))
+        X, D = of.X_c, of.X_c.shape[1]
+        sums = H @ torch.cat([X, X.new_ones(len(X), 1)], 1)  # [M, D + 1]
+        h = sums[:, D:]
+        return _Moments(h, sums[:, :D], (h * X.square()).sum(0))  # H is symmetric, so 1^T H = h^T
+    D = of.X.shape[1]
+    sums = (H @ torch.cat([of.X, of.X.square(), of.X.new_ones(len(of.X), 1)], 1)).to(torch.float64)  # [M, 2 D + 1]
+    return _Moments(sums[:, 2 * D :], sums[:, :D], sums[:, D : 2 * D].sum(0))
 
 
 def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> CovarianceGradient:
-    """Turn the derivative G [M, B] with respect to a matrix, symmetric for K_cc, into that of its origins."""
-    points, moments = of.points.to(torch.float64), _moments(of, G)
-    rows_points = moments.total * points  # [M, D]
-    # sum_mb H_mb (points_md - data_bd)^2, which is what the inverse lengthscales see.
-    spread = (points * torch.sub(rows_points, moments.first, alpha=2.0)).sum(0) + moments.second
-    scale = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(torch.float64)
-    pull = (2.0 if of.data is None else 1.0) * scale * kernel.inverse_lengthscale
+    """Turn the derivative G [M, B] in a matrix, symmetric for K_cc, into that of its parameters (§7.3)."""
+    X_c, (h, HX, HXX) = of.X_c.to(torch.float64), _moments(of, G)
+    hX_c = h * X_c  # [M, D]
+    squares = (X_c * torch.sub(hX_c, HX, alpha=2.0)).sum(0) + HXX  # [D], sum_mi H_mi (X_c,md - X_id)^2
+    factor = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(torch.float64)
+    sides = 2.0 if of.X is None else 1.0  # a pseudo-input is a row and a column of K_cc
     d_shape = None
     if kernel.family.shape_slope is not None and of.r2 is not None:
         d_shape = (G * kernel.family.shape_slope(of.r2, kernel.shape.to(of.K.dtype), of.K)).sum(dtype=torch.float64)
     return CovarianceGradient(
-        X_c=pull * (rows_points - moments.first),
-        inverse_lengthscale=scale * spread,
+        X_c=sides * factor * kernel.inverse_lengthscale * (hX_c - HX),
+        inverse_lengthscale=factor * squares,
         outputscale=torch.dot(G.reshape(-1), of.K.reshape(-1)) / kernel.outputscale,
         shape=d_shape,
     )
@@ -172,97 +224,40 @@ def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> Covariance
 def pull_back_both(
     kernel: StationaryKernel, among: Covariance, G_cc: Tensor, across: Covariance, G_cx: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What :func:`pull_back` of K_cc and of K_cx add up to, for X_c [M, D] and the log lengthscales [D] alone.
+    """The sum of :func:`pull_back` of K_cc and of K_cx, for X_c [M, D] and the log lengthscales [D] alone.
 
-    The two share their points, so half of the small operations is saved.
+    Both matrices have the same pseudo-inputs, so half of the small operations can be shared: 164 instead of 460 us at
+    M = 50 and B = 512, where a whole training step takes 1.4 ms.
     """
-    points, near, far = among.points, _moments(among, G_cc), _moments(across, G_cx)
-    rows_points = torch.add(far.total, near.total, alpha=2.0) * points  # [M, D]
-    inner = torch.sub(rows_points, far.first).sub_(near.first, alpha=2.0)
-    spread = (points * (inner - far.first)).sum(0) + far.second
-    pull = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.square()
-    return pull * inner, pull * -spread
+    X_c, cc, cx = among.X_c, _moments(among, G_cc), _moments(across, G_cx)
+    hX_c = torch.add(cx.h, cc.h, alpha=2.0) * X_c  # [M, D]
+    inner = torch.sub(hX_c, cx.HX).sub_(cc.HX, alpha=2.0)  # [M, D]
+    # The squares of K_cc are X_c * (2 h X_c - 2 H X_c) summed over its points, as H is symmetric there.
+    squares = (X_c * (inner - cx.HX)).sum(0) + cx.HXX  # [D]
+    factor = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.square()
+    return factor * inner, factor * -squares
 
 
 def _data_gradient(kernel: StationaryKernel, of: Covariance, G: Tensor) -> Tensor | None:
-    """What x [B, D] gets; none where the matrix is K_cc."""
-    if of.data is None:
+    """The derivative in x [B, D] (§7.3); None where the matrix is K_cc."""
+    if of.X is None:
         return None
     H = G * of.slope
-    pull = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(H.dtype).square()
-    return pull * (H.sum(0)[:, None] * of.data - H.mT @ of.points)
+    factor = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(H.dtype).square()
+    return factor * (H.sum(0)[:, None] * of.X - H.mT @ of.X_c)
 
 
 def square_matrix(kernel: StationaryKernel, X_c: Tensor) -> Tensor:
-    """K_cc [M, M], always in float64."""
-    K_cc: Tensor = _Matrix.apply(  # type: ignore[no-untyped-call]
-        kernel.family, X_c, None, kernel.inverse_lengthscale, kernel.outputscale, kernel.shape
-    )
+    """K_cc [M, M], always in float64 (§7.2)."""
+    K_cc: Tensor = _Matrix.apply(kernel.family, X_c, None, *kernel[1:])  # type: ignore[no-untyped-call]
     return K_cc
 
 
 def cross_matrix(kernel: StationaryKernel, X_c: Tensor, x: Tensor) -> Tensor:
-    """K_cx [..., M, B] in the precision of x, whose leading dimensions are batch dimensions."""
-    K_cx: Tensor = _Matrix.apply(  # type: ignore[no-untyped-call]
-        kernel.family,
-        X_c,
-        x.reshape(-1, x.shape[-1]),
-        kernel.inverse_lengthscale,
-        kernel.outputscale,
-        kernel.shape,
-    )
+    """K_cx [..., M, B] in the precision of x, whose leading dimensions are batch dimensions (§7.2)."""
+    rows = x.reshape(-1, x.shape[-1])
+    K_cx: Tensor = _Matrix.apply(kernel.family, X_c, rows, *kernel[1:])  # type: ignore[no-untyped-call]
     return K_cx if x.ndim == 2 else K_cx.reshape(len(X_c), *x.shape[:-1]).movedim(0, -2)
-
-
-def _root(r2: Tensor) -> Tensor:
-    # A positive floor keeps the derivative of the square root finite at zero distance.
-    return r2.clamp_min_(torch.finfo(r2.dtype).tiny * 1e8).sqrt_()
-
-
-def _rbf(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    K = torch.sub(log_scale, r2.clamp_min_(0.0), alpha=0.5, out=r2).exp_()
-    return K, K
-
-
-def _matern12(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    # exp(-r) has a kink at zero: there the derivative is taken as zero, as for any coincident points.
-    coincident = r2 <= torch.finfo(r2.dtype).eps
-    r = _root(r2)
-    K = (log_scale - r).exp_()
-    return K, torch.where(coincident, 0.0, K / torch.where(coincident, 1.0, r))
-
-
-def _matern32(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    r = _root(r2)
-    decay = (log_scale - r).exp_()
-    return torch.addcmul(decay, r, decay, out=r), decay  # (1 + r) s exp(-r)
-
-
-def _matern52(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    r = _root(r2)
-    decay = (log_scale - r).exp_()
-    slope = torch.addcmul(decay, r, decay)  # (1 + r) s exp(-r)
-    return torch.addcmul(slope, r.square_(), decay, value=1.0 / 3.0), slope
-
-
-def _rq(r2: Tensor, log_scale: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    u = r2.clamp_min_(0.0).mul_(0.5).div_(shape)
-    K = (log_scale - shape * u.log1p()).exp_()
-    return K, K / (1.0 + u)
-
-
-def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
-    u = 0.5 * r2 / shape
-    return K * (u / (1.0 + u) - u.log1p())
-
-
-FAMILIES: dict[str, Family] = {
-    "rbf": Family(_rbf, -0.5),
-    "matern12": Family(_matern12, -0.5),
-    "matern32": Family(_matern32, -1.5, math.sqrt(3.0)),
-    "matern52": Family(_matern52, -5.0 / 6.0, math.sqrt(5.0)),
-    "rq": Family(_rq, -0.5, shape_slope=_rq_shape_slope),
-}
 
 
 class _Matrix(torch.autograd.Function):
@@ -278,7 +273,8 @@ class _Matrix(torch.autograd.Function):
         outputscale: Tensor,
         shape: Tensor,
     ) -> Tensor:
-        result = covariance(StationaryKernel(family, inverse_lengthscale, outputscale, shape), X_c, x)
+        kernel = StationaryKernel(family, inverse_lengthscale, outputscale, shape)
+        result = covariance_at(place(kernel, X_c, torch.float64 if x is None else x.dtype), x)
         ctx.family, ctx.dtype = family, X_c.dtype
         ctx.save_for_backward(inverse_lengthscale, outputscale, shape, *result)
         return result.K
@@ -288,7 +284,7 @@ class _Matrix(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
         inverse_lengthscale, outputscale, shape, *saved = ctx.saved_tensors
         kernel, of = StationaryKernel(ctx.family, inverse_lengthscale, outputscale, shape), Covariance(*saved)
-        G = symmetrise(G) if of.data is None else G
+        G = symmetrise(G) if of.X is None else G
         gradient = pull_back(kernel, of, G)
         d_x = _data_gradient(kernel, of, G) if ctx.needs_input_grad[2] else None
         return (

@@ -4,9 +4,8 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
-from cvgp.gp.kernels import square_matrix
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.gp.process import prior_mean
 
 __all__ = ["ExactObjective"]
 

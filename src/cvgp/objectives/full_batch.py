@@ -16,10 +16,9 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
-from cvgp.gp.autograd import backward_from
-from cvgp.gp.kernels import cross_matrix, diagonal
+from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
+from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
-from cvgp.gp.process import prior_mean
 from cvgp.parallel.group import ALONE, Group, sum_of
 
 __all__ = [
@@ -64,7 +63,7 @@ class _ChunkGraph:
             self._psi = L_inv.to(self.K_cx.dtype) @ self.K_cx.detach()
         return self._psi
 
-    def backward(self, solution: bounds.FullSolution, L_inv: Tensor, *, tight: bool) -> tuple[Tensor, Tensor | None]:
+    def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor, *, tight: bool) -> tuple[Tensor, Tensor | None]:
         """Add this chunk's part of the gradient to the parameters.
 
         Returns what the tight bound gains here, and the chunk's part of its derivative in K_cc.
@@ -77,7 +76,9 @@ class _ChunkGraph:
                     solution, L_inv, psi, self.k_xx, self.residual, precision
                 )
             else:
-                gradient = bounds.data_gradient(solution, self.K_cx, self.k_xx, self.residual, precision)
+                gradient = bounds.data_gradient(
+                    solution.alpha, solution.A, self.K_cx, self.k_xx, self.residual, precision
+                )
         outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normaliser]
         gradients = [*gradient, torch.full_like(gain, self.residual.shape[1])]
         live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
@@ -146,7 +147,7 @@ class TitsiasObjective:
 
         sums = sum_of(self.group, gather, _no_statistics(self.model))
         with torch.no_grad():
-            solution = bounds.solve_full(bounds.Statistics(*sums), L_inv)
+            solution = bounds.solve_titsias(bounds.Statistics(*sums), L_inv)
 
         def backward() -> list[Tensor]:
             # What is not a sum over data is counted by one process.
@@ -194,7 +195,7 @@ def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
 def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
     """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
-    return bounds.solve_full(statistics(model, chunks), L_inv).value.item()
+    return bounds.solve_titsias(statistics(model, chunks), L_inv).value.item()
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> float:

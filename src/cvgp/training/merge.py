@@ -21,8 +21,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernels import log_positive
-from cvgp.gp.likelihoods import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, solve_coreset, statistics, titsias_value
 from cvgp.optim.result import Progress, Result

@@ -11,8 +11,8 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp import bounds
+from cvgp.gp.kernels import prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.gp.process import prior_mean
 from cvgp.objectives.exact import ExactObjective
 from cvgp.optim.result import Result
 from cvgp.training.checkpoint import Checkpoint

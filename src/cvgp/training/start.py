@@ -16,10 +16,8 @@ from cvgp.coreset import Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError, InvalidInputError, InvalidTypeError
-from cvgp.gp.kernels import make_kernel
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.gp.process import prior_mean
 from cvgp.objectives.full_batch import TitsiasObjective, titsias_value
 from cvgp.parallel.group import Group
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see

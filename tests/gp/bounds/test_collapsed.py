@@ -25,7 +25,7 @@ from tests.gp.bounds.problems import (
 
 
 def solve(p: Problem) -> bounds.CollapsedSolution:
-    return bounds.solve(tensor(p.K_cc), tensor(p.w), statistics(p))
+    return bounds.solve_collapsed(tensor(p.K_cc), tensor(p.w), statistics(p))
 
 
 @pytest.mark.parametrize("problem", FULL_DATA.values(), ids=FULL_DATA)
@@ -102,7 +102,7 @@ def test_merged_statistics_are_those_of_the_union(problem: Problem, field: str) 
 def test_bound_of_merged_statistics_is_that_of_the_union() -> None:
     p = FULL_DATA["all of it"]
     merged = statistics(p.rows(np.arange(5))).merge(statistics(p.rows(np.arange(5, 12))))
-    value = bounds.solve(tensor(p.K_cc), tensor(p.w), merged).value
+    value = bounds.solve_collapsed(tensor(p.K_cc), tensor(p.w), merged).value
     np.testing.assert_allclose(value, collapsed(p), rtol=1e-12)
 
 
@@ -119,7 +119,7 @@ def test_statistics_of_float32_data_are_float64() -> None:
 def test_gather_refuses_outputs_without_columns() -> None:
     p = make_problem()
     K_cx, k_xx, y = data_side(p)
-    with pytest.raises(InvalidInputError, match=r"y must be \[B, T\]"):
+    with pytest.raises(InvalidInputError, match=r"y must be \[B, Q\]"):
         bounds.gather(bounds.whitener(tensor(p.K_cc)), K_cx, k_xx, y, k_xx, tensor(0.0))
 
 
@@ -157,4 +157,4 @@ def test_mixed_devices_are_refused(position: int) -> None:
 @pytest.mark.parametrize(("M", "num_weights"), [(3, 3), (4, 3)], ids=["K_cc", "w"])
 def test_solve_refuses_what_does_not_fit_the_statistics(M: int, num_weights: int) -> None:
     with pytest.raises(InvalidInputError, match="With statistics of 4 pseudo-inputs"):
-        bounds.solve(torch.eye(M, dtype=torch.float64), torch.ones(num_weights), statistics(make_problem()))
+        bounds.solve_collapsed(torch.eye(M, dtype=torch.float64), torch.ones(num_weights), statistics(make_problem()))

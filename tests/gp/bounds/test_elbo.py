@@ -77,7 +77,7 @@ BAD_MATRICES = {
     "K_cx of another batch": ({"K_cx": np.ones((4, 11))}, r"K_cx \[M, B\]"),
     "y of one point": ({"y": np.zeros(1)}, "y must be"),
     "y of three dimensions": ({"y": np.zeros((12, 1, 1))}, "y must be"),
-    "y_c of another length": ({"y_c": np.zeros(3)}, r"y_c \[4\] or \[4, T\]"),
+    "y_c of another length": ({"y_c": np.zeros(3)}, r"y_c \[4\] or \[4, Q\]"),
     "y_c of other outputs": ({"y_c": np.zeros((4, 2))}, "as many outputs as y"),
     "y_c of three dimensions": ({"y_c": np.zeros((4, 1, 1))}, "as many outputs as y"),
     "y_c a number": ({"y_c": np.zeros(())}, "as many outputs as y"),

@@ -1,30 +1,37 @@
 """Lower bounds on the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
 
-from cvgp.gp.bounds.collapsed import (
-    CollapsedSolution,
+from cvgp.gp.bounds.collapsed import CollapsedSolution, collapsed_bound, solve_collapsed
+from cvgp.gp.bounds.elbo import ElboGradient, elbo, elbo_with_gradient
+from cvgp.gp.bounds.log_marginal import log_marginal
+from cvgp.gp.bounds.statistics import (
     DataGradient,
-    FullSolution,
     Statistics,
-    collapsed_bound,
+    Weighting,
     data_gradient,
     gather,
     gather_whitened,
-    solve,
-    solve_full,
+    site_precision,
+    weigh,
     whitener,
 )
-from cvgp.gp.bounds.elbo import ElboGradient, elbo, elbo_with_gradient
-from cvgp.gp.bounds.log_marginal import log_marginal
-from cvgp.gp.bounds.tight import TightPart, tight_data_gradient, tightening
-from cvgp.gp.bounds.weighting import Weighting, site_precision, weigh
+from cvgp.gp.bounds.titsias import (
+    TightPart,
+    TitsiasOptimum,
+    TitsiasSolution,
+    solve_titsias,
+    tight_data_gradient,
+    tightening,
+    titsias_optimum,
+)
 
 __all__ = [
     "CollapsedSolution",
     "DataGradient",
     "ElboGradient",
-    "FullSolution",
     "Statistics",
     "TightPart",
+    "TitsiasOptimum",
+    "TitsiasSolution",
     "Weighting",
     "collapsed_bound",
     "data_gradient",
@@ -34,10 +41,11 @@ __all__ = [
     "gather_whitened",
     "log_marginal",
     "site_precision",
-    "solve",
-    "solve_full",
+    "solve_collapsed",
+    "solve_titsias",
     "tight_data_gradient",
     "tightening",
+    "titsias_optimum",
     "weigh",
     "whitener",
 ]

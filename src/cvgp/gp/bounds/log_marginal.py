@@ -1,11 +1,11 @@
-r"""The log marginal likelihood itself: the bound when each observation is a pseudo-point of its own.
+r"""The log marginal likelihood itself: the bound when each observation is a pseudo-point of its own (§6.2).
 
 With the precisions :math:`\rho_i` of the observations (an observation that counts c times has c times the precision),
 :math:`R = diag(\sqrt\rho)`, :math:`B = I + R K R` and :math:`A = (K + R^{-2})^{-1} = R B^{-1} R`, for one output
 
 .. math:: \log p(y) = -\tfrac12 [\, \textstyle\sum_i c_i \log 2\pi s_i + \log|B| + y^T A y \,].
 
-Only B is factorised, so rows with equal inputs do no harm.
+Only B is factorised, so rows with equal inputs do no harm. Sections (§) are those of docs/mathematics.md.
 """
 
 from typing import Any
@@ -13,25 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cvgp.gp.autograd import first_derivative_only
-from cvgp.gp.bounds.weighting import weigh
-from cvgp.gp.checks import check_matrices
-from cvgp.gp.linalg import as_square, inverse_from_factor, plus_identity, safe_cholesky
+from cvgp.gp.bounds.statistics import check_matrices, weigh
+from cvgp.gp.linalg import as_square, first_derivative_only, inverse_from_factor, plus_identity, safe_cholesky
 
 __all__ = ["log_marginal"]
 
 
 def log_marginal(K_xx: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-    """Log p(y) in nats, differentiable in every argument but the sample weights.
+    """Log p(y) in nats (§6.2), differentiable in every argument but the sample weights.
 
     Parameters
     ----------
     K_xx
         Kernel among all inputs `[N, N]`.
     y
-        Outputs `[N]` or `[N, T]`, the prior mean subtracted.
+        Outputs `[N]` or `[N, Q]`, the prior mean subtracted.
     noise
-        Noise variance, a scalar or one a point `[N]`.
+        Noise variance, a scalar or one per point `[N]`.
     sample_weight
         How often each observation counts `[N]`.
     """
@@ -51,18 +49,18 @@ class _LogMarginal(torch.autograd.Function):
         ctx.dtypes = [argument.dtype for argument in (K, y, precision)]
         K, y, precision = as_square(K), y.to(torch.float64), precision.to(torch.float64)
         num_outputs = y.shape[1]
-        root = precision.sqrt()
-        column = root[:, None]
-        RKR = (K * root).mul_(column)
-        L_B = safe_cholesky(plus_identity(RKR), "B = I + R K R")
-        P = inverse_from_factor(L_B)  # [N, N], B^-1
-        a = P @ (column * y)  # [N, T]
-        alpha = column * a  # A y
+        R = precision.sqrt()[:, None]  # [N, 1], the diagonal of R as a column
+        RR = R * R.mT
+        RKR = K * RR
+        L = safe_cholesky(plus_identity(RKR), "B = I + R K R")
+        P = inverse_from_factor(L)  # [N, N], B^-1
+        a = P @ (R * y)  # [N, Q]
+        alpha = R * a  # A y
         one_minus_P = (RKR * P).sum(1)  # 1 - diag(P) without cancellation
         d_precision = (a.square().sum(1) + num_outputs * one_minus_P) / (-2.0 * precision)
-        d_K = P.mul_(-0.5 * num_outputs * column).mul_(root).addmm_(alpha, alpha.mT, alpha=0.5)
+        d_K = (P * RR).addmm_(alpha, alpha.mT, beta=-0.5 * num_outputs, alpha=0.5)
         ctx.save_for_backward(d_K, -alpha, d_precision)
-        return -0.5 * ((y * alpha).sum() + 2.0 * num_outputs * L_B.diagonal().log().sum())
+        return -0.5 * ((y * alpha).sum() + 2.0 * num_outputs * L.diagonal().log().sum())
 
     @staticmethod
     @first_derivative_only

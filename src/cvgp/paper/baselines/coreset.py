@@ -9,8 +9,7 @@ import cvgp
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.gp.kernels import diagonal
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import diagonal, gaussian_likelihood
 from cvgp.objectives.full_batch import full_bound
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch import MinibatchBaseline

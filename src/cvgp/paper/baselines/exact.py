@@ -9,8 +9,7 @@ from torch import Tensor
 
 from cvgp.data.arrays import MemorySource
 from cvgp.errors import InvalidInputError
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, gaussian_likelihood, square_matrix
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import factorise, kl_divergence
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction

@@ -8,8 +8,7 @@ from torch import Tensor
 import cvgp
 from cvgp.data.arrays import MemorySource
 from cvgp.gp import bounds
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, gaussian_likelihood
 from cvgp.metrics import kl_gaussian
 from cvgp.objectives.full_batch import TitsiasObjective, statistics
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
@@ -37,7 +36,7 @@ class SparseGP(Baseline):
         self.model.kernel.requires_grad_(self.learn_prior)
         self.model.likelihood.requires_grad_(self.learn_prior)
         self.objective = TitsiasObjective(self.model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
-        self._solved: bounds.FullSolution | None = None
+        self._solved: bounds.TitsiasSolution | None = None
 
         def value_and_backward() -> float:
             self._solved = None
@@ -58,10 +57,10 @@ class SparseGP(Baseline):
         return self.validation_rmse()
 
     @torch.no_grad()
-    def _solution(self) -> bounds.FullSolution:
+    def _solution(self) -> bounds.TitsiasSolution:
         if self._solved is None:
             L_inv = bounds.whitener(self.model.jittered_covariance())
-            self._solved = bounds.solve_full(statistics(self.model, self.source.chunks(CHUNK_ROWS)), L_inv)
+            self._solved = bounds.solve_titsias(statistics(self.model, self.source.chunks(CHUNK_ROWS)), L_inv)
         return self._solved
 
     @torch.no_grad()

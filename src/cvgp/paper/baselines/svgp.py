@@ -23,7 +23,7 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import FactorisationError
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood
 from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch import MinibatchBaseline
 from cvgp.paper.baselines.start import Start

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 import cvgp
-from cvgp.gp import bounds, sites
-from cvgp.gp.kernels import cross_matrix, diagonal
-from cvgp.gp.likelihoods import gaussian_likelihood
+from cvgp.gp import bounds
+from cvgp.gp.kernels import cross_matrix, diagonal, gaussian_likelihood
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.objectives.full_batch import full_bound, statistics
 from cvgp.paper.baselines import ExactGP, SparseGP, Start
@@ -74,7 +73,7 @@ def _run(key: Key) -> Outcome:
 def _best_outputs(model: cvgp.CVGP, sparse: SparseGP) -> float:
     """The bound with the best pseudo-outputs for equal weights."""
     found = statistics(model, sparse.source.chunks(CHUNK_ROWS))
-    return bounds.solve(model.jittered_covariance(), model.site_precision, found).value.item()
+    return bounds.solve_collapsed(model.jittered_covariance(), model.site_precision, found).value.item()
 
 
 @torch.no_grad()
@@ -84,7 +83,7 @@ def _full_matrix_bound(sparse: SparseGP) -> float:
     K = model.jittered_covariance()
     L = safe_cholesky(K, "K_cc")
     L_inv = inverse_lower(L)
-    best = sites.full_matrix_optimum(K, statistics(model, data.chunks(CHUNK_ROWS)))
+    best = bounds.titsias_optimum(K, statistics(model, data.chunks(CHUNK_ROWS)))
     mean, S = L_inv @ best.f_mean[:, 0], L_inv @ best.f_covariance @ L_inv.mT  # of the whitened values
     noise, expected = sparse.noise, 0.0
     for batch in data.chunks(CHUNK_ROWS):

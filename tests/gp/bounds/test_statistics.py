@@ -74,7 +74,7 @@ def test_log_normaliser_is_float64_for_a_float32_batch() -> None:
 
 @pytest.mark.parametrize("shape", [(3,), (5,), (4, 1)], ids=str)
 def test_noise_of_a_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidInputError, match=r"noise must be a scalar or one variance a point \[4\]"):
+    with pytest.raises(InvalidInputError, match=r"noise must be a scalar or one variance per point \[4\]"):
         weigh(torch.ones(shape), ONES)
 
 

@@ -1,0 +1,183 @@
+r"""The bounds of Titsias: the best full site covariance (2009), and a tighter bound for any q(f_c) (2025).
+
+*2009 (§6).* Where the covariance of the sites may be any matrix, the best one leaves
+:math:`A = L_K^{-T} (I - C^{-1}) L_K^{-1}`. A diagonal of weights cannot exceed this bound, and comes close to it. It
+has no weights to search over, so it is the better guide for kernel and pseudo-inputs when every evaluation sees all
+data.
+
+*2025 (§4, arXiv 2502.08730).* Where the paper's bound pays :math:`d_i / s_i` for the prior variance
+:math:`d_i = k_{ii} - k_i^T K^{-1} k_i` that the pseudo-inputs leave unexplained, this one pays
+:math:`\log(1 + d_i / s_i)`. It adds
+
+.. math:: \tfrac12 \sum_i [\, d_i / s_i - \log(1 + d_i / s_i) \,] \ge 0,
+
+which holds neither y_c nor beta: their optimum at a fixed kernel and fixed pseudo-inputs stays the same. A sample
+weight divides :math:`s_i` inside the logarithm; outside it, weights below one would lift the result above log p(y).
+It is a bound only when the same (jittered) K_cc is used in both parts. Sections (§) are those of docs/mathematics.md.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cvgp.gp.bounds.statistics import DataGradient, Statistics, check_matrices, weigh, whitener
+from cvgp.gp.linalg import (
+    as_square,
+    first_derivative_only,
+    inverse_lower,
+    plus_identity,
+    safe_cholesky,
+    symmetric_product,
+)
+
+__all__ = [
+    "TightPart",
+    "TitsiasOptimum",
+    "TitsiasSolution",
+    "solve_titsias",
+    "tight_data_gradient",
+    "tightening",
+    "titsias_optimum",
+]
+
+
+class TitsiasSolution(NamedTuple):
+    """The bound at the best full site covariance, what attains it, and its derivative on the M x M side."""
+
+    value: Tensor  # []
+    alpha: Tensor  # [M, Q], L_K^-T C^-1 b
+    A: Tensor  # [M, M], L_K^-T (I - C^-1) L_K^-1
+    C_inv_b: Tensor  # [M, Q], the weights of the mean on whitened features
+    C_inv: Tensor  # [M, M]
+    d_K_cc: Tensor  # [M, M]
+
+
+def solve_titsias(statistics: Statistics, L_K_inv: Tensor) -> TitsiasSolution:
+    """Maximise over y_c and a full site covariance, in O(M^3) (§6.1)."""
+    num_outputs = statistics.b.shape[1]
+    C = plus_identity(statistics.Phi)
+    L_C = safe_cholesky(C, "C = I + Phi")
+    L_C_inv = inverse_lower(L_C)
+    C_inv = L_C_inv.mT @ L_C_inv
+    C_inv_b = C_inv @ statistics.b
+    alpha = L_K_inv.mT @ C_inv_b
+    value = (
+        num_outputs * statistics.log_normaliser
+        - 0.5 * statistics.yy
+        + 0.5 * (statistics.b * C_inv_b).sum()
+        - 0.5 * num_outputs * (statistics.kk - statistics.Phi.trace() + 2.0 * L_C.diagonal().log().sum())
+    )
+    I_minus_C_inv = plus_identity(-C_inv)
+    # A S A with S = L_K C L_K^T, in whitened coordinates (I - C^-1) C (I - C^-1) = Phi - (I - C^-1).
+    ASA = L_K_inv.mT @ (statistics.Phi - I_minus_C_inv) @ L_K_inv
+    d_K_cc = -0.5 * (alpha @ alpha.mT + num_outputs * ASA)
+    return TitsiasSolution(value, alpha, L_K_inv.mT @ I_minus_C_inv @ L_K_inv, C_inv_b, C_inv, d_K_cc)
+
+
+class TitsiasOptimum(NamedTuple):
+    """The sites with a full covariance that attain Titsias' bound, and the posterior that they give."""
+
+    y_c: Tensor  # [M, Q]
+    Sigma: Tensor  # [M, M], site covariance
+    f_mean: Tensor  # [M, Q], mean of q(f_c)
+    f_covariance: Tensor  # [M, M], covariance of q(f_c)
+    value: Tensor  # []
+
+
+def titsias_optimum(K_cc: Tensor, statistics: Statistics) -> TitsiasOptimum:
+    r"""The best sites :math:`\Sigma^* = L_K \Phi^{-1} L_K^T` and :math:`y_c^* = L_K \Phi^{-1} b` (§6.1).
+
+    The posterior :math:`q(f_c) = N(L_K C^{-1} b, L_K C^{-1} L_K^T)` exists even where :math:`\Phi` has no inverse.
+    """
+    L_K = safe_cholesky(as_square(K_cc), "K_cc")
+    solution = solve_titsias(statistics, inverse_lower(L_K))
+    # Phi may be singular (fewer data than pseudo-inputs); its inverse is formed only for the sites themselves.
+    Phi_inv = torch.linalg.pinv(statistics.Phi, hermitian=True)
+    return TitsiasOptimum(
+        y_c=L_K @ Phi_inv @ statistics.b,
+        Sigma=L_K @ Phi_inv @ L_K.mT,
+        f_mean=L_K @ solution.C_inv_b,
+        f_covariance=L_K @ solution.C_inv @ L_K.mT,
+        value=solution.value,
+    )
+
+
+def tightening(
+    K_cc: Tensor,
+    K_cx: Tensor,
+    k_xx: Tensor,
+    noise: Tensor,
+    *,
+    num_outputs: int = 1,
+    sample_weight: Tensor | None = None,
+    num_data: float | None = None,
+) -> Tensor:
+    """What the tighter bound adds to :func:`~cvgp.gp.bounds.elbo.elbo` or to the collapsed bound, in nats (§4)."""
+    check_matrices(K_cc, K_cx, k_xx)
+    weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
+    explained: Tensor = _ExplainedVariance.apply(K_cc, K_cx)  # type: ignore[no-untyped-call]
+    unexplained = (k_xx - explained).clamp_min(0.0) * (weighting.precision / weighting.scale)  # [B]
+    gain = unexplained - unexplained.log1p()
+    return 0.5 * num_outputs * weighting.scale * gain.sum(dtype=torch.float64)
+
+
+class TightPart(NamedTuple):
+    """One batch's part of the tighter bound at the best full site covariance."""
+
+    gain: Tensor  # [], what it adds to the bound of 2009
+    gradient: DataGradient  # of the bound of 2009 and the gain together
+    Psi: Tensor  # [M, M], sum of psi psi^T times the derivative in the explained variance; d_K_cc is -L^-T Psi L^-1
+
+
+def tight_data_gradient(
+    solution: TitsiasSolution, L_K_inv: Tensor, psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor
+) -> TightPart:
+    r"""The second pass over a batch with whitened features psi = L_K^-1 K_cx `[M, B]`, computed in float64 (§4.1).
+
+    With :math:`q_i = |\psi_i|^2`, :math:`u_i = \rho_i (k_{ii} - q_i)` and
+    :math:`A k_i = L_K^{-T} (\psi_i - C^{-1} \psi_i)` one product serves the derivatives of both parts of the bound.
+    """
+    num_outputs, dtype = y.shape[1], psi.dtype
+    psi, k_xx, y, rho = (t.to(torch.float64) for t in (psi, k_xx, y, precision))
+    C_inv_psi = solution.C_inv @ psi  # [M, B]
+    q = psi.square().sum(0)  # [B], the explained variance
+    r = y - psi.mT @ solution.C_inv_b  # [B, Q]
+    f_var = k_xx - q + (psi * C_inv_psi).sum(0)  # [B]
+    unexplained = (k_xx - q).clamp_min(0.0)
+    u = unexplained * rho
+    gain = 0.5 * num_outputs * (u - u.log1p()).sum()
+    d_u = 0.5 * num_outputs * u / (1.0 + u)  # [B], d gain / du
+    d_q = torch.where(k_xx > q, -d_u * rho, 0.0)
+    rho_r = rho[:, None] * r
+    Q_rho = num_outputs * rho
+    # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix.
+    d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
+    gradient = DataGradient(
+        K_cx=L_K_inv.mT @ d_psi,
+        k_xx=-0.5 * Q_rho - d_q,
+        y=-rho_r,
+        precision=-0.5 * (r.square().sum(1) + num_outputs * f_var) + d_u * unexplained,
+    )
+    return TightPart(gain, DataGradient(*(g.to(dtype) for g in gradient)), symmetric_product(psi * d_q, psi))
+
+
+class _ExplainedVariance(torch.autograd.Function):
+    """q_i = k_i^T K_cc^-1 k_i for each column of K_cx, with its analytic gradient (§4.1)."""
+
+    @staticmethod
+    def forward(ctx: Any, K_cc: Tensor, K_cx: Tensor) -> Tensor:
+        L_K_inv = whitener(K_cc)
+        psi = L_K_inv.to(K_cx.dtype) @ K_cx  # [M, B]
+        ctx.save_for_backward(L_K_inv, psi)
+        ctx.dtype = K_cc.dtype
+        return psi.square().sum(0)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad_q: Tensor) -> tuple[Tensor, Tensor]:
+        L_K_inv, psi = ctx.saved_tensors
+        K_inv_k = L_K_inv.mT.to(psi.dtype) @ psi  # [M, B]
+        weighted = K_inv_k * grad_q
+        d_K_cc = symmetric_product(weighted, K_inv_k).neg_()  # dq = -k^T K^-1 dK K^-1 k
+        return d_K_cc.to(ctx.dtype), weighted.mul_(2.0)
