@@ -14,9 +14,8 @@ from cvgp.data.tables import blocks as rows
 from cvgp.data.tables import reservoir
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table
-from cvgp.data.tables.whole import read_table
 from cvgp.paper.report import fill
-from tests.data.tables.tables import frame, write_parts
+from tests.data.tables.tables import frame, read_table, write_parts
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Data beyond memory")[1].split("\n## ")[0]
