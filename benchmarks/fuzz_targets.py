@@ -21,6 +21,7 @@ from benchmarks.fuzz_mutations import damage, forge_arrays, forge_header, forge_
 from cvgp.cli import app
 from cvgp.cli.baselines import Baselines, learn_baselines
 from cvgp.cli.summary import as_text, summarise
+from cvgp.data.tables.by_schema import load_rows
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
@@ -88,7 +89,7 @@ def open_model(corpus: Corpus, random: Random) -> None:
     schema = stored_schema(model)
     if schema is not None:
         with suppress(CVGPError):
-            schema.encode_both(corpus.frame)
+            load_rows(corpus.folder / "table.parquet", schema)
     model.prune(0.1)
     model.sample_y(x)
     if hasattr(model, "baselines_"):

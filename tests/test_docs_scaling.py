@@ -56,7 +56,7 @@ def test_the_code_runs(in_a_folder_with_data: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     "sentence",
     [
-        f"One file of up to {table.IN_MEMORY_BYTES / 1e6:.0f} MB is loaded",
+        f"take at most {table.IN_MEMORY_BYTES / 1e6:.0f} MB in float64, they are loaded",
         f"a uniform sample of {reservoir.RESERVOIR_ROWS:,} rows",
         f"up to {windows.MOST_OPEN} at a time, {rows.BLOCK_ROWS} rows of each in turn",
         f"{windows.WINDOW_BYTES / 1e6:.0f} MB of these are shuffled together",

@@ -1,6 +1,8 @@
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from cvgp.data.tables.location import open_dataset
@@ -99,6 +101,17 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> Non
 def test_what_is_no_place_is_refused(value: object) -> None:
     with pytest.raises(InvalidTypeError, match="a path, a glob"):
         open_dataset(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("notes", ["1.5", '{"index_columns": 3}', "{", "[" * 100_000, '{"index_columns": [{}, 1]}'])
+def test_notes_of_pandas_may_hold_anything(tmp_path: Path, notes: str) -> None:
+    table = pa.Table.from_pandas(frame(9)).replace_schema_metadata({b"pandas": notes.encode()})
+    pq.write_table(table, tmp_path / "table.parquet")
+    try:
+        outcome = open_dataset(tmp_path).schema.names
+    except FileFormatError as error:
+        outcome = error
+    assert isinstance(outcome, FileFormatError) or outcome == ["a", "b", "y"]
 
 
 @pytest.mark.parametrize("name", [None, "id"])

@@ -66,7 +66,7 @@ def open_dataset(location: Location) -> ds.Dataset:
         names = dataset.schema.names
     except PermissionError as error:
         raise FileAccessError(f"{files[0]} cannot be read ({error}); check who may read it.") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         if any(words in str(error) for words in ("duplicate field names", "multiple columns named")):
             raise InvalidInputError(f"Column names must be unique: {files[0]}: {error}; rename the columns.") from error
         remedy = (
@@ -105,7 +105,10 @@ def _check_names(file: str, ending: str, names: list[str]) -> None:
 
 def _without_index(dataset: ds.Dataset) -> ds.Dataset:
     """The dataset without the row labels that pandas stores beside the columns: they number rows, and tell nothing."""
-    labels = (dataset.schema.pandas_metadata or {}).get("index_columns", [])
+    notes = dataset.schema.pandas_metadata
+    labels = notes.get("index_columns") if isinstance(notes, dict) else None
+    if not isinstance(labels, list):  # anything may stand in a file
+        return dataset
     kept = [field for field in dataset.schema if field.name not in labels]
     return dataset if len(kept) == len(dataset.schema) else dataset.replace_schema(pa.schema(kept))
 
