@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 import cvgp
 from benchmarks.fuzz_mutations import damage, forge_arrays, forge_header, forge_json, forge_text, tensor_file
 from cvgp.cli import app
-from cvgp.cli.baselines import Baselines
+from cvgp.cli.baselines import Baselines, learn_baselines
 from cvgp.cli.summary import as_text, summarise
-from cvgp.data.schema import Schema
-from cvgp.data.tables.whole import read_table, write_table
+from cvgp.data.tables.by_schema import load_rows
+from cvgp.data.tables.training_table import TrainingTable
+from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
 from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
@@ -58,15 +59,13 @@ class Corpus:
 
     def _table(self, ending: str) -> bytes:
         path = self.folder / f"table{ending}"
-        write_table(self.frame, path)
+        write_table(pa.Table.from_pandas(self.frame), path)
         return path.read_bytes()
 
     def _model(self) -> bytes:
-        schema = Schema.learn(self.frame, "y")
-        x, y = schema.encode_both(self.frame)
-        model = cvgp.CVGPRegressor(5, solver="adam", max_iter=5, random_state=0)
-        model.fit(pd.DataFrame(x, columns=list(schema.feature_names)), y)
-        model.schema_, model.baselines_ = schema.to_json(), Baselines.learn(x, y).to_json()
+        table = TrainingTable(self.folder / "table.parquet", "y")
+        model = cvgp.CVGPRegressor(5, solver="adam", max_iter=5, random_state=0).fit(table, "y")
+        learn_baselines(model, table)
         model.save(self.folder / "model.cvgp")
         return (self.folder / "model.cvgp").read_bytes()
 
@@ -90,7 +89,7 @@ def open_model(corpus: Corpus, random: Random) -> None:
     schema = stored_schema(model)
     if schema is not None:
         with suppress(CVGPError):
-            schema.encode_both(corpus.frame)
+            load_rows(corpus.folder / "table.parquet", schema)
     model.prune(0.1)
     model.sample_y(x)
     if hasattr(model, "baselines_"):
@@ -126,8 +125,7 @@ def open_table(corpus: Corpus, random: Random) -> None:
         _write_forged_notes(random, corpus.frame, path)
     else:
         path.write_bytes(damage(random, corpus.tables[ending]))
-    frame = read_table(path)
-    Schema.learn(frame, str(frame.columns[-1])).encode_both(frame)
+    TrainingTable(path, "y").load()
 
 
 def run_command(corpus: Corpus, random: Random) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cvgp import CVGPRegressor
-from cvgp.data.columns import MAX_CATEGORIES
+from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.estimators import units as scaled
 from cvgp.training import plan
 from cvgp.training.start import DEFAULT_KERNEL

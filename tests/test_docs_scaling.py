@@ -14,9 +14,8 @@ from cvgp.data.tables import blocks as rows
 from cvgp.data.tables import reservoir
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table
-from cvgp.data.tables.whole import read_table
 from cvgp.paper.report import fill
-from tests.data.tables.tables import frame, write_parts
+from tests.data.tables.tables import frame, read_table, write_parts
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Data beyond memory")[1].split("\n## ")[0]
@@ -57,7 +56,7 @@ def test_the_code_runs(in_a_folder_with_data: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     "sentence",
     [
-        f"One file of up to {table.IN_MEMORY_BYTES / 1e6:.0f} MB is loaded",
+        f"take at most {table.IN_MEMORY_BYTES / 1e6:.0f} MB in float64, they are loaded",
         f"a uniform sample of {reservoir.RESERVOIR_ROWS:,} rows",
         f"up to {windows.MOST_OPEN} at a time, {rows.BLOCK_ROWS} rows of each in turn",
         f"{windows.WINDOW_BYTES / 1e6:.0f} MB of these are shuffled together",

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 import cvgp
 from benchmarks.environments import ROOT
 from cvgp.cli import app
-from cvgp.data.tables.whole import read_table
 from cvgp.parallel import process_group as distributed
-from tests.data.tables.tables import frame, write_parts
+from tests.data.tables.tables import frame, read_table, write_parts
 from tests.parallel.groups import RAY_WARNINGS, torchrun
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")

@@ -159,5 +159,5 @@ def test_a_bad_shard_is_an_error_of_its_own(folder: Path) -> None:
     spoilt = make_table(100, 7)
     spoilt.iloc[3, 0] = np.nan
     spoilt.to_parquet(folder / "spoilt.parquet")
-    with pytest.raises(InvalidInputError, match="missing or NaN"):
+    with pytest.raises(InvalidInputError, match="missing or not a number"):
         on_ray.fit_and_merge([folder / "part-0.parquet", folder / "spoilt.parquet"], "price", **SETTINGS, max_iter=20)

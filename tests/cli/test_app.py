@@ -6,7 +6,7 @@ import pytest
 
 import cvgp
 from cvgp.cli import options
-from cvgp.data.columns import Impute
+from cvgp.data.schema import Impute
 from cvgp.gp.kernels import KERNEL_NAMES
 from cvgp.training.initialise import InitName
 from cvgp.training.settings import BoundName, SolverName

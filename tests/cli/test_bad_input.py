@@ -38,15 +38,18 @@ def gaps() -> pd.DataFrame:
 
 
 BAD_TABLES = {
-    "missing values": (gaps(), "Missing values by column: 'size' 3, 'colour' 1"),
-    "the way out of missing values": (gaps(), "--impute median|mean|most_frequent|drop"),
+    "missing values": (gaps(), "bad.csv, data row 2: column 'size' is missing or not a number"),
+    "the way out of missing values": (gaps(), "choose a rule for missing values (impute, --impute)"),
     "dates": (with_column(pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d")), "days since a fixed date"),
-    "infinity": (with_column(np.where(np.arange(40) == 3, np.inf, 1.0)), "'extra' holds 1 infinite"),
+    "infinity": (with_column(np.where(np.arange(40) == 3, np.inf, 1.0)), "data row 4: column 'extra' is infinite"),
     "a text in every row": (with_column([f"row {i}" for i in range(40)]), "leave it out if it only names the rows"),
-    "a target of text": (make_table(40).assign(price="cheap"), "'price' must hold numbers"),
-    "a target with gaps": (make_table(40).assign(price=[None] + [1.0] * 39), "'price' has 1 missing values"),
-    "only the target": (make_table(40)[["price"]], "at least one column beside the target"),
-    "no rows": (make_table(40)[:0], "empty table"),
+    "a target of text": (make_table(40).assign(price="cheap"), "data row 1: column 'price' is missing or not a number"),
+    "a target with gaps": (
+        make_table(40).assign(price=[None] + [1.0] * 39),
+        "data row 1: column 'price' is missing or not a number",
+    ),
+    "only the target": (make_table(40)[["price"]], "needs different columns for ['price'] and at least one beside"),
+    "no rows": (make_table(40)[:0], "holds no rows; it must have at least one"),
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 import cvgp
 from cvgp import metrics
 from cvgp.cli.baselines import Baselines
-from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, make_table
+from tests.data.tables.tables import read_table
 
 SCORES = {"rmse", "mean_log_likelihood", "crps", "coverage_50", "coverage_90", "coverage_95"}
 

@@ -9,9 +9,8 @@ import pytest
 
 from cvgp.cli.model_files import load_model
 from cvgp.data.tables import training_table as table_module
-from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, flat, make_table
-from tests.data.tables.tables import damage, write, write_parts
+from tests.data.tables.tables import damage, read_table, write, write_parts
 
 QUICK = ("--coreset", 8, "--max-iter", 10, "--quiet")
 ROWS = 60
@@ -49,7 +48,7 @@ def test_a_small_table_in_several_files_is_the_same_model_as_in_one(
 
 def test_one_small_file_is_said_to_be_loaded(run: Run, table: Path, tmp_path: Path) -> None:
     result = run("fit", table, "--target", "price", "--out", tmp_path / "m", "--coreset", 8, "--max-iter", 5)
-    assert "60 rows, 3 columns as 4 features (loaded)" in flat(result.stderr)
+    assert "1 file, 60 rows, 3 columns as 4 features (loaded, 0 MB)" in flat(result.stderr)
 
 
 @pytest.mark.usefixtures("nothing_is_small")
@@ -191,7 +190,7 @@ def test_a_batch_of_nan_in_a_million_rows_is_named_or_counted(run: Run, tmp_path
     flags = ("--target", "y", "--out", tmp_path / "m", "--solver", "adam", *QUICK)
     result = run("fit", tmp_path / "data", *flags)
     assert result.exit_code == 1
-    assert "part-2.parquet, data row 12346: column 'x3' is missing or NaN" in flat(result.stderr)
+    assert "part-2.parquet, data row 12346: column 'x3' is missing or not a number" in flat(result.stderr)
     result = run("fit", tmp_path / "data", *flags, "--on-bad-rows", "skip", "--json")
     assert json.loads(result.stdout)["rows_skipped"] == 512
     assert json.loads(result.stdout)["rows"] == 10**6 - 512

@@ -2,14 +2,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import cvgp
 from cvgp.cli.model_files import TABLE_ENDINGS, free_names
-from cvgp.data.schema import Schema
-from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, make_table
+from tests.data.tables.tables import read_table
 
 COLUMNS = ["price_mean", "price_sd", "price_lower", "price_upper"]
 
@@ -22,8 +20,9 @@ def test_predictions_stand_beside_the_columns_of_the_table(run: Run, model: Path
 def test_predictions_are_those_of_the_model(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
     run("predict", model, table, "--out", tmp_path / "out.parquet")
     found, frame, estimator = read_table(tmp_path / "out.parquet"), read_table(table), cvgp.load(model)
-    schema = Schema.from_json(estimator.schema_)
-    x = pd.DataFrame(schema.encode(frame), columns=list(schema.feature_names))
+    x = frame[["size", "weight"]].assign(
+        **{f"colour={colour}": (frame["colour"] == colour).astype(float) for colour in ("blue", "red")}
+    )
     lower, upper = estimator.predict_quantiles(x, [0.025, 0.975]).T
     mean, sd = estimator.predict(x, return_std=True)
     np.testing.assert_allclose(found[COLUMNS].to_numpy(), np.column_stack([mean, sd, lower, upper]), rtol=1e-12)

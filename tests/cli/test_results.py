@@ -8,8 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 import cvgp
-from cvgp.data.tables.whole import read_table
 from tests.cli.conftest import Run, make_table
+from tests.data.tables.tables import read_table
 
 
 @pytest.fixture(scope="session")

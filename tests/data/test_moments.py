@@ -40,7 +40,7 @@ def test_missing_values_do_not_count() -> None:
 @pytest.mark.parametrize("fill", [0.0, -2.5, 1e6])
 def test_filled_values_count_as_if_they_had_been_there(fill: float) -> None:
     values = VALUES[:50, :1]
-    filled = moments_of(values).filled(0, fill, 10.0)
+    filled = moments_of(values).filled(np.array([fill]), np.array([10.0]))
     whole = np.append(values, np.full(10, fill))
     assert filled.means[0] == pytest.approx(whole.mean())
     assert filled.scales[0] == pytest.approx(whole.std())
@@ -48,4 +48,6 @@ def test_filled_values_count_as_if_they_had_been_there(fill: float) -> None:
 
 def test_one_column_is_filled_alone() -> None:
     moments = moments_of(VALUES)
-    np.testing.assert_array_equal(moments.filled(1, 5.0, 4.0).weight, [200.0, 204.0, 200.0])
+    filled = moments.filled(np.array([1.0, 5.0, 1.0]), np.array([0.0, 4.0, 0.0]))
+    np.testing.assert_array_equal(filled.weight, [200.0, 204.0, 200.0])
+    np.testing.assert_array_equal(filled.means[[0, 2]], moments.means[[0, 2]])

@@ -1,18 +1,24 @@
 """Fitting to tables in files."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
+from typer.testing import CliRunner
 
 import cvgp
 from cvgp import CVGPRegressor
+from cvgp.cli import app
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
+from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+from cvgp.estimators.tables import is_in_files
 from cvgp.training import checkpoint
 from cvgp.training.monitor import FitEvent
 from tests.data.tables.tables import damage, write, write_parts
@@ -55,6 +61,28 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "MOST_OPEN", 3)
 
 
+def test_paths_lists_of_them_datasets_and_open_tables_are_in_files(folder: Path) -> None:
+    path = folder / "part-0.parquet"
+    assert all(map(is_in_files, (path, str(path), [path, str(path)], ds.dataset(path), TrainingTable(path, "y"))))
+
+
+@pytest.mark.parametrize("value", [3, [1.0, 2.0], [], np.ones((2, 2)), pd.DataFrame({"a": ["b"]}), ["a", 1.0]])
+def test_rows_themselves_are_not_in_files(value: object) -> None:
+    assert not is_in_files(value)
+
+
+def test_arrays_are_fitted_without_what_reads_files() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from cvgp import CVGPRegressor\n"
+        "x = np.linspace(0, 1, 20)[:, None]\n"
+        "CVGPRegressor(3, solver='adam', max_iter=2, random_state=0).fit(x, x[:, 0])\n"
+        "assert 'cvgp.data.tables.training_table' not in sys.modules\n"
+        "assert 'pyarrow.dataset' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def fit(place: object, **options: object) -> CVGPRegressor:
     return CVGPRegressor(**OPTIONS, **options).fit(place, "y")
 
@@ -87,6 +115,27 @@ def test_names_and_schema_of_the_table_are_kept(folder: Path, in_parts: None, tm
     again = cvgp.load(tmp_path / "m.cvgp")
     assert again.schema_["target"] == "y"
     np.testing.assert_array_equal(again.predict(encoded(rows())), model.predict(encoded(rows())))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz", "parquet", "feather"])
+@pytest.mark.parametrize("impute", [None, "mean", "median", "drop"])
+def test_the_command_line_learns_the_same_from_the_same_file(tmp_path: Path, ending: str, impute: str | None) -> None:
+    table = rows(200)
+    table["flag"] = pd.array(table["a"] > 0, dtype="boolean")
+    if impute is not None:
+        table.loc[::7, "a"] = np.nan
+        table.loc[::11, "color"] = None
+        table.loc[::13, "flag"] = pd.NA
+    path = write(tmp_path / f"table.{ending}", table)
+    options = ["--coreset", "8", "--max-iter", "5", "--seed", "3", "--quiet", *(["--impute", impute] if impute else [])]
+    command = ["fit", str(path), "--target", "y", "--out", str(tmp_path / "m.cvgp"), *options]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    by_command = cvgp.load(tmp_path / "m.cvgp")
+    model = CVGPRegressor(8, max_iter=5, random_state=3).fit(str(path), "y", impute=impute)
+    assert by_command.schema_ == model.schema_
+    assert by_command.n_rows_ == model.n_rows_
+    assert by_command.coreset_ == model.coreset_
+    assert by_command.elbo_ == model.elbo_
 
 
 def test_a_schema_does_not_outlive_a_fit_to_arrays(folder: Path) -> None:
@@ -143,7 +192,7 @@ def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path, in_parts: N
     table = rows()
     table.loc[100:199, "a"] = np.nan
     write_parts(tmp_path, table, cuts=(3000,))
-    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'a' is missing or NaN"):
+    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'a' is missing"):
         fit(tmp_path)
     model = CVGPRegressor(**OPTIONS).fit(tmp_path, "y", on_bad_rows="skip")
     assert model.n_bad_rows_ == 100

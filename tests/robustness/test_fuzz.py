@@ -55,7 +55,7 @@ LIMITED = """
 import sys
 import cvgp
 from benchmarks.fuzz_worker import _peak, limit_memory
-from cvgp.data.tables.whole import read_table
+from tests.data.tables.tables import read_table
 from cvgp.errors import CVGPError
 cvgp.load(sys.argv[1])
 for table in sys.argv[3].split():

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import cvgp
-from cvgp.data.tables.whole import read_table
 from cvgp.errors import CVGPError
+from tests.data.tables.tables import read_table
 
 PACKAGE = Path(cvgp.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))

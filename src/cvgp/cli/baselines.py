@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Members
 
-__all__ = ["Baselines"]
+if TYPE_CHECKING:
+    from cvgp.data.tables.training_table import TrainingTable
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["Baselines", "learn_baselines"]
 
 Array = NDArray[np.float64]
 Predictions = tuple[Array, Array]
@@ -74,6 +78,12 @@ class Baselines(NamedTuple):
         if not (mean_sd > 0.0 and line_sd > 0.0):
             raise FileFormatError("The baselines' standard deviations must be positive.")
         return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
+
+
+def learn_baselines(model: CVGPRegressor, table: TrainingTable) -> None:
+    """Attach the simple models that `cvgp evaluate` compares with."""
+    sample = table.sample()
+    model.baselines_ = Baselines.learn(sample.x, sample.y[:, 0]).to_json()
 
 
 def _sd_without_own_row(y: Array, residual: Array, leverage: Array) -> float:

@@ -18,12 +18,10 @@ import typer
 from cvgp import errors
 from cvgp.cli.model_files import load_model, model_schema
 from cvgp.cli.options import Impute, OnBadRows
-from cvgp.cli.predict import check_some, predicted_tables, prediction_names
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
 
 if TYPE_CHECKING:
-    from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["check_storage", "fit_on_ray", "predict_on_ray"]
@@ -55,6 +53,7 @@ def fit_on_ray(
 ) -> tuple[CVGPRegressor, float]:
     """The fitted model, and the seconds that it took."""
     from cvgp.adapters import ray
+    from cvgp.cli.baselines import learn_baselines
 
     storage = Path(parameters["checkpoint_dir"])
     start = time.perf_counter()
@@ -75,26 +74,18 @@ def fit_on_ray(
     return model, time.perf_counter() - start
 
 
-def learn_baselines(model: CVGPRegressor, table: TrainingTable) -> None:
-    """Attach the simple models that `cvgp evaluate` compares with."""
-    from cvgp.cli.baselines import Baselines
-
-    sample = table.sample()
-    model.baselines_ = Baselines.learn(sample.x, sample.y[:, 0]).to_json()
-
-
 def predict_on_ray(
     address: str, workers: int, predictor: Predictor, model_file: Path, data: str, out: Path
 ) -> list[str]:
     """Predict the parts of a table as tasks of Ray Data, into a folder that takes its place when it is whole."""
     from cvgp.adapters.ray import connect
-    from cvgp.data.tables.dataset import open_dataset
-    from cvgp.data.tables.parts import list_parts
+    from cvgp.data.tables.location import open_dataset
+    from cvgp.data.tables.reader import list_parts
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileAccessError(f"Cannot write the folder {out}, which is there already; choose another name.")
     dataset = open_dataset(data)
-    names = prediction_names(predictor, dataset.schema.names)
+    names = predictor.names(dataset.schema.names)
     connect(address)
     import ray.data
 
@@ -120,7 +111,7 @@ def predict_on_ray(
             predictor.rows += int(counts["rows"])
             predictor.empty += int(counts["empty"])
             predictor.unknown += Counter(json.loads(str(counts["unknown"])))
-        check_some(predictor, data)
+        predictor.check_some(data)
         os.replace(temporary, out)
     except FileAccessError:
         raise
@@ -135,8 +126,8 @@ class _PartPredictor:
     """Predicts parts of a table, each into a file of its own, and tells how many rows they had."""
 
     def __init__(self, model: bytes, data: str, folder: str, on_bad_rows: str) -> None:
-        from cvgp.data.tables.dataset import open_dataset
-        from cvgp.data.tables.parts import list_parts
+        from cvgp.data.tables.location import open_dataset
+        from cvgp.data.tables.reader import list_parts
 
         with tempfile.TemporaryDirectory() as local:
             path = Path(local) / "model.cvgp"
@@ -168,7 +159,7 @@ class _PartPredictor:
     def _predict(self, predictor: Predictor, number: int) -> None:
         from cvgp.data.tables.writer import table_writer
 
-        tables = predicted_tables(predictor, self.dataset, [self.parts[number]])
+        tables = predictor.tables(self.dataset, [self.parts[number]])
         first = next(tables, None)
         if first is None:
             return  # a file of such a part would have no columns

@@ -28,9 +28,9 @@ def coreset(
     model = load_model(model_file)
 
     import numpy as np
-    import pandas as pd
+    import pyarrow as pa
 
-    from cvgp.data.tables.whole import write_table
+    from cvgp.data.tables.writer import write_table
     from cvgp.plots.columns import feature_names, target_name
 
     points = model.coreset_
@@ -39,9 +39,9 @@ def coreset(
     names = feature_names(model)
     names += free_names([*outputs, "beta"], names)
     order = np.argsort(-points.beta, kind="stable")
-    frame = pd.DataFrame(np.column_stack([points.X, points.y, points.beta])[order], columns=names)
-    write_table(frame, out)
+    values = np.column_stack([points.X, points.y, points.beta])[order]
+    write_table(pa.table(list(values.T), names=names), out)
     if as_json:
-        print_json({"out": str(out), "points": len(frame), "columns": names})
+        print_json({"out": str(out), "points": len(points), "columns": names})
     else:
-        print(f"Wrote {len(frame)} pseudo-points to {out}: {', '.join(names)}")
+        print(f"Wrote {len(points)} pseudo-points to {out}: {', '.join(names)}")

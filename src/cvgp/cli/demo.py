@@ -46,9 +46,9 @@ def demo(
 
 def _write_tables(train: Path, test: Path) -> None:
     import numpy as np
-    import pandas as pd
+    import pyarrow as pa
 
-    from cvgp.data.tables.whole import write_table
+    from cvgp.data.tables.writer import write_table
 
     rng = np.random.default_rng(0)
     rows = TRAINING_ROWS + TEST_ROWS
@@ -60,6 +60,6 @@ def _write_tables(train: Path, test: Path) -> None:
     weekend = np.select([day == "saturday", day == "sunday"], [-4.0, -8.0], 0.0)
     weather = 0.05 * (temperature - 18.0) ** 2 + 0.1 * wind * np.maximum(18.0 - temperature, 0.0) / 5
     demand = (45.0 + daily + weekend + weather + rng.normal(0.0, 2.0, rows)).round(2)
-    frame = pd.DataFrame({"hour": hour, "day": day, "temperature": temperature, "wind": wind, "demand": demand})
-    write_table(frame[:TRAINING_ROWS], train)
-    write_table(frame[TRAINING_ROWS:], test)
+    table = pa.table({"hour": hour, "day": day, "temperature": temperature, "wind": wind, "demand": demand})
+    write_table(table.slice(0, TRAINING_ROWS), train)
+    write_table(table.slice(TRAINING_ROWS), test)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ LEVELS = (50, 90, 95)
 
 def evaluate(
     model_file: ModelFile,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")],
     as_json: AsJson = False,
 ) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
@@ -35,9 +34,9 @@ def evaluate(
     schema = model_schema(model, model_file)
 
     from cvgp.cli.baselines import Baselines
-    from cvgp.data.tables.whole import read_table
+    from cvgp.data.tables.by_schema import load_rows
 
-    x, y = schema.encode_both(read_table(data))
+    x, y = load_rows(data, schema)
     predictions = {"cvgp": model.predict(features(schema, x), return_std=True)}
     stored = getattr(model, "baselines_", None)
     if stored is not None:

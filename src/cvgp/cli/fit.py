@@ -27,12 +27,13 @@ from cvgp.cli.options import (
 )
 from cvgp.cli.progress import show_progress
 from cvgp.cli.signals import terminate_between_iterations
-from cvgp.cli.training_data import TrainingData, read_training_data
+from cvgp.cli.training_data import open_training_table
 from cvgp.cli.workers import join_workers
 from cvgp.errors import FileAccessError, WorkerError
 from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
+    from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["fit"]
@@ -140,21 +141,20 @@ def fit(
         _finish(model, out, target, seconds, as_json)
         return
     with join_workers():
-        training = read_training_data(data, target, impute, on_bad_rows)
-        if training.left_out:
-            note(f"{data}: {training.left_out}.")
+        table = open_training_table(data, target, impute, on_bad_rows)
+        left_out = table.survey.bad.summary()
+        if left_out:
+            note(f"{data}: {left_out}.")
         if not quiet:
             several = f", {worker.world} workers" if worker.world > 1 else ""
-            note(f"{data}: {training.description}{several}")
-        model, seconds = _fit(parameters, training, quiet or worker.rank > 0)
+            note(f"{data}: {table.describe()}{several}")
+        model, seconds = _fit(parameters, table, target, quiet or worker.rank > 0)
     if worker.rank > 0:
         return  # the first one stores what all of them hold
 
-    from cvgp.cli.baselines import Baselines
+    from cvgp.cli.baselines import learn_baselines
 
-    model.schema_ = training.schema.to_json()
-    model.baselines_ = Baselines.learn(*training.sample).to_json()
-    model.n_bad_rows_ = training.num_skipped
+    learn_baselines(model, table)
     _finish(model, out, target, seconds, as_json)
 
 
@@ -171,7 +171,7 @@ def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_jso
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
-def _fit(parameters: dict[str, Any], training: TrainingData, quiet: bool) -> tuple[CVGPRegressor, float]:
+def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: bool) -> tuple[CVGPRegressor, float]:
     from cvgp.estimators.regressor import CVGPRegressor
 
     model = CVGPRegressor(**parameters)
@@ -180,7 +180,7 @@ def _fit(parameters: dict[str, Any], training: TrainingData, quiet: bool) -> tup
         with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
             # A group is ended by its first worker, between two iterations of all.
             ending = [end_here] if launched().rank == 0 else []
-            model.set_params(callbacks=[*callbacks, *ending]).fit(training.x, training.y)
+            model.set_params(callbacks=[*callbacks, *ending]).fit(table, target)
     except WorkerError as error:
         raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:

@@ -9,7 +9,7 @@ from cvgp.cli.model_files import load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
-    from cvgp.data.columns import Column
+    from cvgp.data.schema import Column
 
 __all__ = ["info"]
 

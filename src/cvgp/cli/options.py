@@ -71,9 +71,8 @@ class Dtype(StrEnum):
 class Impute(StrEnum):
     """What to do about missing values."""
 
-    MEDIAN = "median"
     MEAN = "mean"
-    MOST_FREQUENT = "most_frequent"
+    MEDIAN = "median"
     DROP = "drop"
 
 

@@ -26,7 +26,7 @@ MOST_COLUMNS = 4
 def plot(
     model_file: ModelFile,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
-    data: Annotated[Path | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
+    data: Annotated[str | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the importance of features, what the most important columns do, training, and with data the predictions."""
@@ -35,10 +35,10 @@ def plot(
     model = load_model(model_file)
     table = None
     if data is not None:
-        from cvgp.data.tables.whole import read_table
+        from cvgp.data.tables.by_schema import load_rows
 
         schema = model_schema(model, model_file)
-        x, y = schema.encode_both(read_table(data))
+        x, y = load_rows(data, schema)
         table = features(schema, x), y
     figure, names = _draw(model, table)
 

@@ -1,33 +1,40 @@
-"""Predictions for the rows of a table, one part of it at a time."""
+"""Predictions beside the columns of a table, one batch of its rows at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from cvgp.cli.model_files import features
+from cvgp.cli.model_files import features, free_names
 from cvgp.cli.options import OnBadRows
-from cvgp.data.tables.bad_rows import bad_cells
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.data.tables.bad_rows import BadRows
+from cvgp.data.tables.by_schema import encoder_of
+from cvgp.data.tables.prefetch import prefetch
+from cvgp.data.tables.reader import Part, read_batches
+from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.metrics import interval
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["COLUMNS", "Predictor"]
+__all__ = ["Predictor"]
 
 COLUMNS = ("mean", "sd", "lower", "upper")
 LEVEL = 0.95
+ADVICE = (
+    "Correct it, leave the predictions of such rows empty (--on-bad-rows skip), or fit the model again with a rule for "
+    "missing values (--impute)."
+)
 
 
 class Predictor:
-    """A model that counts what it is given."""
+    """A model that counts the rows that it is given."""
 
     def __init__(self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows) -> None:
         self.model = model
@@ -39,33 +46,60 @@ class Predictor:
         self.unknown = Counter[str]()
         """Cells with a category that the model does not know, by column."""
 
-    def predict(self, frame: pd.DataFrame, file: str, before: int = 0) -> list[NDArray[np.float64]]:
-        """The columns [n] of predictions for rows of a file, of which `before` came before; NaN where there is none."""
-        good = self._usable(frame, file, before)
-        self.rows += len(frame)
-        self.empty += int((~good).sum())
-        columns = [np.full(len(frame), np.nan) for _ in COLUMNS]
-        if good.any():
+    def names(self, taken: list[str]) -> list[str]:
+        """The names of the columns of predictions, beside columns of these names."""
+        return free_names([f"{self.schema.target}_{part}" for part in COLUMNS], taken)
+
+    def tables(self, dataset: Any, parts: Sequence[Part]) -> Iterator[pa.Table]:
+        """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
+        every = dataset.schema.names
+        encoder = encoder_of(self.schema, dataset, with_target=False)
+        bad = BadRows(encoder, self.schema.impute, self.on_bad_rows.value, ADVICE)
+        kinds = dict.fromkeys(every, "") | encoder.kinds  # columns that the model does not know stay as they are
+        schema: pa.Schema | None = None
+        for part, before, batch in prefetch(lambda: _batches(parts, every, kinds)):
             try:
-                x, unknown = self.schema.encode_cells(frame[good], np.ones(int(good.sum()), dtype=np.bool_))
-            except (InvalidInputError, InvalidTypeError) as error:
-                after = f" after data row {before}" if before else ""
-                raise type(error)(f"{file}{after}: {error}") from error
-            self.unknown += unknown
-            mean, sd = self.model.predict(features(self.schema, x), return_std=True)
+                rows = encoder.encode(batch, self.unknown)
+            except InvalidTypeError as error:
+                raise InvalidTypeError(f"{part.file}: {error}") from error
+            predictions = self._predict(rows.x, bad.find(rows, part, before))
+            table = pa.Table.from_batches([batch])
+            schema = schema or table.schema
+            try:
+                table = table.cast(schema)  # files may hold the same numbers in another type
+            except (pa.ArrowException, ValueError) as error:
+                raise FileFormatError(
+                    f"The columns of {part.file} do not fit those of the first file ({error}); write it again as that "
+                    "one."
+                ) from error
+            for name, values in zip(self.names(every), predictions, strict=True):
+                table = table.append_column(name, pa.array(values, from_pandas=True))
+            yield table
+
+    def check_some(self, data: str) -> None:
+        """Refuse a table of which no row could be predicted."""
+        if self.empty == self.rows:
+            raise InvalidInputError(
+                f"{data}: not a single row can be predicted, since each has a missing or bad value; fill some."
+            )
+
+    def _predict(self, x: NDArray[np.float64], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+        self.rows += len(good)
+        self.empty += int((~good).sum())
+        columns = [np.full(len(good), np.nan) for _ in COLUMNS]
+        if good.any():
+            mean, sd = self.model.predict(features(self.schema, x[good]), return_std=True)
             for column, values in zip(columns, (mean, sd, *interval(mean, sd, LEVEL)), strict=True):
                 column[good] = values
         return columns
 
-    def _usable(self, frame: pd.DataFrame, file: str, before: int) -> NDArray[np.bool_]:
-        complete = self.schema.complete_rows(frame)  # which finds columns that lack as well
-        names = [column.name for column in self.schema.columns]
-        bad, name = bad_cells(frame, names, missing_is_bad=self.schema.impute is None)
-        if bad.any() and self.on_bad_rows is OnBadRows.ERROR:
-            row = before + int(bad.argmax()) + 1
-            raise InvalidInputError(
-                f"{file}, data row {row}: column {name!r} is missing, NaN or infinite. Correct it, leave the "
-                "predictions of such rows empty (--on-bad-rows skip), or fit the model again with a rule for missing "
-                "values (--impute)."
-            )
-        return ~bad & complete if self.schema.impute == "drop" else ~bad
+
+def _batches(
+    parts: Sequence[Part], names: list[str], kinds: dict[str, str]
+) -> Iterator[tuple[Part, int, pa.RecordBatch]]:
+    """Batches with their parts, and the number of rows of the part that came before."""
+    for part in parts:
+        before = 0
+        for batch in read_batches(part, names, kinds):
+            yield part, before, batch
+            before += len(batch)

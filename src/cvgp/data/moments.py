@@ -35,17 +35,9 @@ class Moments(NamedTuple):
         squares = self.squares * mine**2 + other.squares * theirs**2 + self.weight * share * apart**2
         return Moments(weight, magnitude, self.mean * mine + share * apart, squares)
 
-    def filled(self, column: int, value: float, weight: float) -> Moments:
-        """With a value that stands in for what was missing in a column."""
-        only = np.arange(len(self.weight)) == column
-        return self.merge(
-            Moments(
-                np.where(only, weight, 0.0),
-                np.where(only, max(abs(value), TINY), TINY),
-                np.where(only, np.sign(value) if value else 0.0, 0.0),
-                np.zeros(len(only)),
-            )
-        )
+    def filled(self, values: Array, weight: Array) -> Moments:
+        """With values [C] that stand in for what was missing, each with the weight [C] of the rows that it fills."""
+        return self.merge(Moments(weight, np.maximum(np.abs(values), TINY), np.sign(values), np.zeros_like(values)))
 
     @property
     def means(self) -> Array:

@@ -6,27 +6,91 @@ A schema is plain data. It is stored as JSON and checked when it is read, so a f
 from __future__ import annotations
 
 import reprlib  # what comes from a file may be too long or too deep for repr
+import sys
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
+from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 
-from cvgp.data.cells import is_missing, numbers
-from cvgp.data.columns import Column, Impute
-from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
+__all__ = ["MAX_CATEGORIES", "Column", "Impute", "Kind", "Schema", "check_rule", "warn_unknown"]
 
-__all__ = ["Schema", "warn_unknown"]
+Kind = Literal["numeric", "boolean", "categorical"]
+Impute = Literal["mean", "median", "drop"]
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+MAX_CATEGORIES = 50
 
-_RULES = get_args(Impute)
-_OPTION = f"--impute {'|'.join(_RULES)}"
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column of a table is encoded.
+
+    Parameters
+    ----------
+    name : str
+        The column's name in the table.
+    kind : {"numeric", "boolean", "categorical"}
+        As itself, as 0 and 1, or as one indicator per category.
+    categories : tuple of str
+        The categories in order, if the kind is categorical.
+    fill : float, bool or str, optional
+        What stands in for a missing value; None where there must be none.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    fill: float | bool | str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or self.kind not in get_args(Kind):
+            raise InvalidInputError(
+                f"A column has a name and a kind of {get_args(Kind)}, got {reprlib.repr((self.name, self.kind))}."
+            )
+        if not all(isinstance(category, str) for category in self.categories):
+            raise InvalidInputError(f"The categories of column {self.name!r} must be text.")
+        n_allowed = range(1, MAX_CATEGORIES + 1) if self.kind == "categorical" else range(1)
+        if len(self.categories) not in n_allowed or list(self.categories) != sorted(set(self.categories)):
+            raise InvalidInputError(
+                f"The {self.kind} column {self.name!r} cannot have the {len(self.categories)} categories given; a "
+                f"categorical one has 1 to {MAX_CATEGORIES}, sorted and different."
+            )
+        if self.fill is not None and not self._is_value(self.fill):
+            raise InvalidInputError(
+                f"The {self.kind} column {self.name!r} cannot be filled with {reprlib.repr(self.fill)}."
+            )
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the numbers that stand for a cell, such as `color=blue` and `color=red`."""
+        if self.kind == "categorical":
+            return tuple(f"{self.name}={category}" for category in self.categories)
+        return (self.name,)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of JSON types."""
+        return {"name": self.name, "kind": self.kind, "categories": list(self.categories), "fill": self.fill}
+
+    @classmethod
+    def from_json(cls, data: object) -> Column:
+        """The column of such a dictionary, which may come from an untrusted file."""
+        if not isinstance(data, dict) or set(data) != {"name", "kind", "categories", "fill"}:
+            raise FileFormatError("A column of the schema must have exactly a name, a kind, categories and a fill.")
+        if not isinstance(data["categories"], list):
+            raise FileFormatError("The categories of a column of the schema must be a list.")
+        try:
+            return cls(data["name"], data["kind"], tuple(data["categories"]), data["fill"])
+        except InvalidInputError as error:
+            raise FileFormatError(f"The schema holds a column that cannot be: {error}") from error
+
+    def _is_value(self, value: object) -> bool:
+        if self.kind == "categorical":
+            return isinstance(value, str) and value in self.categories
+        if self.kind == "boolean":
+            return isinstance(value, bool)
+        # The comparison is false for NaN and infinity, and exact for integers beyond the range of floats.
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +103,16 @@ class Schema:
         The column to predict.
     columns : tuple of Column
         The other columns, in the order of the features.
-    impute : {"median", "mean", "most_frequent", "drop"}, optional
+    impute : {"mean", "median", "drop"}, optional
         The rule for missing values; None where they are an error.
     n_dropped : int
         How many rows of the training table the rule "drop" left out; no part of the schema's value.
 
     Examples
     --------
-    >>> frame = pd.DataFrame({"color": ["red", "blue", "red"], "size": [1.0, 2.0, 3.0], "price": [5.0, 7.0, 9.0]})
-    >>> schema = Schema.learn(frame, target="price")
-    >>> schema.feature_names
+    >>> color = Column("color", "categorical", categories=("blue", "red"))
+    >>> Schema("price", (color, Column("size", "numeric"))).feature_names
     ('color=blue', 'color=red', 'size')
-    >>> schema.encode(pd.DataFrame({"size": [4.0], "color": ["blue"]}))
-    array([[1., 0., 4.]])
     """
 
     target: str
@@ -62,7 +123,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not isinstance(self.target, str):
             raise InvalidInputError(f"The target must be the name of a column, got {reprlib.repr(self.target)}.")
-        _check_rule(self.impute)
+        check_rule(self.impute)
         names = [self.target, *(column.name for column in self.columns)]
         if not self.columns or len(set(names)) < len(names):
             raise InvalidInputError(f"A schema has a target and at least one other column, all different; got {names}.")
@@ -79,102 +140,10 @@ class Schema:
                 f"The number of dropped rows must be an integer, got {reprlib.repr(self.n_dropped)}."
             )
 
-    @classmethod
-    def learn(cls, frame: pd.DataFrame, target: str, impute: Impute | None = None) -> Schema:
-        """Learn the encoding from a training table.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            The training table; every column but the target is a feature. Text becomes one indicator per category;
-            dates are refused.
-        target : str
-            The name of the column to predict, which holds numbers.
-        impute : {"median", "mean", "most_frequent", "drop"}, optional
-            What to do about missing values: fill them with this of the column (with the most frequent value where
-            the column holds text, or true and false), or drop the rows. By default they are an error. A row without
-            target can only be dropped.
-        """
-        _check_rule(impute)
-        _check_table(frame)
-        if target not in frame.columns:
-            raise InvalidInputError(f"There is no column {target!r} for the target; choose from {list(frame.columns)}.")
-        names = [name for name in frame.columns if name != target]
-        if not names or frame.empty:
-            raise InvalidInputError(
-                f"A training table needs rows and at least one column beside the target {target!r}; got a table of "
-                f"{len(frame)} rows and the columns {list(frame.columns)}."
-            )
-        kept = frame[_complete_rows(frame, list(frame.columns))] if impute == "drop" else frame
-        if kept.empty:
-            counts = _missing_counts(frame, [*names, target])
-            raise InvalidInputError(
-                f"Every row has a missing value, so dropping leaves none: {counts}; leave out the emptiest columns or "
-                "use another rule for missing values."
-            )
-        columns = tuple(Column.learn(kept[name], impute) for name in names)
-        if impute is None:
-            _refuse_missing(kept, names, f"fill them or choose a rule, impute=... in Python or {_OPTION}")
-        _encode_target(frame[target], allow_missing=impute == "drop")
-        return cls(target, columns, impute, n_dropped=len(frame) - len(kept))
-
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of the columns of the encoded matrix."""
         return tuple(name for column in self.columns for name in column.feature_names)
-
-    def complete_rows(self, frame: pd.DataFrame, with_target: bool = False) -> BoolArray:
-        """Mark the rows [n] in which no value of the features, and of the target if asked, is missing."""
-        names = [column.name for column in self.columns] + ([self.target] if with_target else [])
-        _check_present(frame, names)
-        return _complete_rows(frame, names)
-
-    def encode(self, frame: pd.DataFrame) -> FloatArray:
-        """The features of a table as a matrix [n, D].
-
-        Columns are found by name; those the schema does not know are ignored. A category that the training table
-        did not have gets no indicator, and a warning counts such cells.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            A table with the columns of the training table; the target may be absent.
-        """
-        names = [column.name for column in self.columns]
-        _check_present(frame, names)
-        if self.impute is None:
-            _refuse_missing(frame, names, f"fill them, or fit the model again with a rule ({_OPTION})")
-        elif self.impute == "drop":
-            _refuse_missing(frame, names, "the model's rule is to drop such rows, so remove them first")
-        values, unknown = self.encode_cells(frame, np.ones(len(frame), dtype=np.bool_))
-        warn_unknown(unknown)
-        return values
-
-    def encode_target(self, frame: pd.DataFrame) -> FloatArray:
-        """The target of a table as a vector [n]; a missing value is an error, since nothing can stand in for it.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            A table with the target's column.
-        """
-        _check_present(frame, [self.target])
-        return _encode_target(frame[self.target])
-
-    def encode_both(self, frame: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-        """Features [n, D] and target [n] of a table; under the rule "drop" without its incomplete rows.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            A table with all columns of the training table.
-        """
-        if self.impute != "drop":
-            return self.encode(frame), self.encode_target(frame)
-        rows = self.complete_rows(frame, with_target=True)
-        values, unknown = self.encode_cells(frame, rows)
-        warn_unknown(unknown)
-        return values, _encode_target(frame[self.target], allow_missing=True)[rows]
 
     def to_json(self) -> dict[str, Any]:
         """The schema as a dictionary of JSON types."""
@@ -198,86 +167,22 @@ class Schema:
         except InvalidInputError as error:
             raise FileFormatError(f"The schema cannot be used: {error}") from error
 
-    def encode_cells(self, frame: pd.DataFrame, rows: BoolArray) -> tuple[FloatArray, Counter[str]]:
-        """The features of some rows of a table, and how many cells of each column hold a category of no name.
 
-        It is for callers who have looked for missing values themselves.
-        """
-        # All rows are encoded before some are left out, so that errors count them as the table does.
-        parts, unknown = [], Counter[str]()
-        for column in self.columns:
-            values, is_unknown = column.encode(frame[column.name])
-            parts.append(values[rows])
-            if np.any(is_unknown[rows]):
-                unknown[column.name] = int(np.sum(is_unknown[rows]))
-        return np.hstack(parts), unknown
+def check_rule(impute: object) -> None:
+    """Refuse a rule for missing values that does not exist."""
+    if impute is not None and impute not in get_args(Impute):
+        raise InvalidInputError(
+            f"The rule for missing values must be one of {get_args(Impute)} or None, got {reprlib.repr(impute)}."
+        )
 
 
 def warn_unknown(unknown: Mapping[str, int]) -> None:
     """Say how many cells hold a category that the training table did not have, if any do."""
     if unknown:
+        counts = ", ".join(f"{name!r} {count}" for name, count in unknown.items())
         warnings.warn(
-            f"Cells with a category that the training table did not have: {_listing(unknown)}; they are encoded as "
-            "none of the known ones.",
+            f"Cells with a category that the training table did not have: {counts}; they are encoded as none of the "
+            "known ones.",
             CVGPWarning,
             stacklevel=3,
         )
-
-
-def _check_rule(impute: object) -> None:
-    if impute is not None and impute not in _RULES:
-        raise InvalidInputError(
-            f"The rule for missing values must be one of {_RULES} or None, got {reprlib.repr(impute)}."
-        )
-
-
-def _check_table(frame: pd.DataFrame) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise InvalidTypeError(f"Expected a pandas DataFrame, got {type(frame).__name__}; convert it to one.")
-    names = list(frame.columns)
-    if not all(isinstance(name, str) for name in names):
-        raise InvalidTypeError(f"Column names must be text, got {names}; use frame.rename(columns=str).")
-    if len(set(names)) < len(names):
-        raise InvalidInputError(f"Column names must be unique, got {names}; rename the repeated ones.")
-
-
-def _check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    _check_table(frame)
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise InvalidInputError(
-            f"The table lacks the columns {absent}, which the model was fitted with; it has {list(frame.columns)}. "
-            "Add or rename them."
-        )
-
-
-def _complete_rows(frame: pd.DataFrame, names: Sequence[str]) -> BoolArray:
-    missing = [is_missing(frame[name]) for name in names]
-    return np.asarray(~np.logical_or.reduce(missing), dtype=np.bool_)
-
-
-def _encode_target(column: pd.Series[Any], allow_missing: bool = False) -> FloatArray:
-    values = numbers(column)
-    missing = np.isnan(values)
-    if missing.any() and not allow_missing:
-        raise InvalidInputError(
-            f"The target {column.name!r} has {int(missing.sum())} missing values, the first in data row "
-            f"{int(missing.argmax()) + 1}; remove these rows, or fit with impute='drop' (--impute drop)."
-        )
-    return values
-
-
-def _refuse_missing(frame: pd.DataFrame, names: Sequence[str], remedy: str) -> None:
-    counts = _missing_counts(frame, names)
-    if counts:
-        first = int(np.argmin(_complete_rows(frame, names))) + 1
-        raise InvalidInputError(f"Missing values by column: {counts}; the first in data row {first}; {remedy}.")
-
-
-def _missing_counts(frame: pd.DataFrame, names: Sequence[str]) -> str:
-    counts = {name: int(np.sum(is_missing(frame[name]))) for name in names}
-    return _listing({name: count for name, count in counts.items() if count})
-
-
-def _listing(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name!r} {count}" for name, count in counts.items())

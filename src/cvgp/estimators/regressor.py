@@ -193,7 +193,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         sample_weight: ArrayLike | str | None = None,
         noise_variance: ArrayLike | str | None = None,
         *,
-        impute: Literal["mean", "drop"] | None = None,
+        impute: Literal["mean", "median", "drop"] | None = None,
         on_bad_rows: Literal["error", "skip"] = "error",
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise.
@@ -210,8 +210,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             A weight of two is the row twice; rows of weight zero do not count at all.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
-        impute : {"mean", "drop"}, optional
-            With a table in files: fill missing values of features, or leave their rows out.
+        impute : {"mean", "median", "drop"}, optional
+            With a table in files: fill missing values of features, or leave their rows out. Text, and true and false,
+            are filled with the most frequent value. The median of a table that is too large to be loaded is that of a
+            random sample of 100,000 rows.
         on_bad_rows : {"error", "skip"}
             With a table in files: whether a row with NaN, infinity or a missing value is an error or is left out;
             `n_bad_rows_` counts them.

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from cvgp.data.tables.location import is_location
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group
 
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
 
-__all__ = ["load_arrays", "open_table"]
+__all__ = ["is_in_files", "load_arrays", "open_table"]
 
 
 def open_table(
     x: Any, y: Any, weight: Any, noise: Any, *, impute: Any, on_bad_rows: Any, group: Group
 ) -> TrainingTable | None:
     """The table that `fit` was given the place of, looked through once; None where x holds the rows themselves."""
-    if not (is_location(x) or _is_open(x)):
+    if not is_in_files(x):
         if impute is not None or on_bad_rows != "error":
             raise InvalidInputError(
                 "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
@@ -46,5 +47,12 @@ def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def _is_open(x: Any) -> bool:
-    return type(x).__name__ == "TrainingTable" and type(x).__module__ == "cvgp.data.tables.training_table"
+def is_in_files(x: Any) -> bool:
+    """Whether a value is a path, a list of paths, a pyarrow dataset or a table that is open already."""
+    if isinstance(x, (list, tuple)):
+        return bool(x) and all(isinstance(item, (str, os.PathLike)) for item in x)
+    if isinstance(x, (str, os.PathLike)):
+        return True
+    # An object of these classes cannot exist before their modules are imported; arrays are fitted without them.
+    classes = (("pyarrow.dataset", "Dataset"), ("cvgp.data.tables.training_table", "TrainingTable"))
+    return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)

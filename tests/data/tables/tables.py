@@ -6,8 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.feather
 import pyarrow.parquet as pq
+
+from cvgp.data.schema import Impute, Schema
+from cvgp.data.tables.location import open_dataset
+from cvgp.data.tables.reader import list_parts, read_batches
+from cvgp.data.tables.training_table import TrainingTable
 
 NUM_ROWS = 40_000
 """Several blocks in each of several files."""
@@ -39,6 +45,22 @@ def write(path: Path, table: pd.DataFrame, group: int = 9_000) -> Path:
     else:
         table.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
     return path
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """All columns of all rows of a table, as the package reads them."""
+    dataset = open_dataset(path)
+    kinds = dict.fromkeys(dataset.schema.names, "")
+    batches = [batch for part in list_parts(dataset) for batch in read_batches(part, list(kinds), kinds)]
+    return pa.Table.from_batches(batches).to_pandas()
+
+
+def learn(table: pd.DataFrame, target: str, impute: Impute | None = None) -> Schema:
+    """The schema of a table in memory."""
+    dataset = ds.dataset(pa.Table.from_pandas(table, preserve_index=False))
+    schema = TrainingTable(dataset, target, impute=impute).schema
+    assert schema is not None
+    return schema
 
 
 def damage(path: Path, position: int = 2000, length: int = 4000) -> None:

@@ -1,32 +1,57 @@
+from pathlib import Path
+
 import numpy as np
-import pandas as pd
 import pytest
 
-from cvgp.data.tables.bad_rows import bad_cells
+from cvgp.data.rows import Array, Rows
+from cvgp.data.schema import Column
+from cvgp.data.tables.bad_rows import BadRows
+from cvgp.data.tables.blocks import Encoder
+from cvgp.data.tables.location import open_dataset
+from cvgp.data.tables.reader import Part, list_parts
+from cvgp.errors import InvalidInputError
+from tests.data.tables.tables import frame, write
 
-FRAME = pd.DataFrame(
-    {
-        "size": [1.0, np.inf, 3.0, np.nan, 5.0],
-        "count": pd.array([1, 2, None, 4, 5], dtype="Int64"),
-        "color": ["red", "red", "red", None, "red"],
-    }
-)
+ENCODER = Encoder((Column("a", "numeric"), Column("b", "numeric")), ("y",), "w", None, {})
+X = np.array([[1.0, 1.0], [np.inf, 1.0], [np.nan, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+Y = np.array([[1.0], [1.0], [1.0], [np.nan], [1.0], [1.0]])
+WEIGHT = np.array([1.0, 1.0, 1.0, 1.0, -1.0, 0.0])
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Part:
+    return list_parts(open_dataset(write(tmp_path / "t.parquet", frame(100))))[0]
+
+
+def rows() -> Rows[Array]:
+    return Rows(X, Y, WEIGHT, None)
 
 
 @pytest.mark.parametrize(
-    ("missing_is_bad", "rows"), [(True, [1, 2, 3]), (False, [1])], ids=["without a rule", "with a rule"]
+    ("impute", "kept", "skipped", "dropped"),
+    [(None, [0], 4, 0), ("mean", [0, 2], 3, 0), ("median", [0, 2], 3, 0), ("drop", [0], 2, 2)],
 )
-def test_infinite_cells_and_those_that_no_rule_fills_are_bad(missing_is_bad: bool, rows: list[int]) -> None:
-    bad, column = bad_cells(FRAME, list(FRAME), missing_is_bad=missing_is_bad)
-    assert np.flatnonzero(bad).tolist() == rows
-    assert column == "size"
+def test_rows_count_by_the_rule(part: Part, impute: str | None, kept: list[int], skipped: int, dropped: int) -> None:
+    bad = BadRows(ENCODER, impute, "skip")
+    assert np.flatnonzero(bad.find(rows(), part, 0)).tolist() == kept
+    assert (bad.skipped, bad.dropped) == (skipped, dropped)
 
 
-def test_only_the_columns_that_are_named_count() -> None:
-    bad, column = bad_cells(FRAME, ["color"], missing_is_bad=True)
-    assert (np.flatnonzero(bad).tolist(), column) == ([3], "color")
+def test_the_first_bad_row_is_named_with_its_cause_and_the_advice(part: Part) -> None:
+    bad = BadRows(ENCODER, None, "error", advice="Do something.")
+    with pytest.raises(InvalidInputError, match=r"t\.parquet, data row 12: column 'a' is infinite\. Do something\.$"):
+        bad.find(rows(), part, 10)
 
 
-def test_a_table_without_bad_cells_has_no_bad_row() -> None:
-    bad, column = bad_cells(FRAME[:1], list(FRAME), missing_is_bad=True)
-    assert (bad.any(), column) == (False, "")
+@pytest.mark.parametrize(
+    ("row", "words"), [(2, "'a' is missing or not a number"), (3, "'y' is missing"), (4, "'w' is negative")]
+)
+def test_the_cause_is_said(part: Part, row: int, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"data row 1: column {words}"):
+        BadRows(ENCODER, None, "error").find(rows().take(slice(row, None)), part, 0)
+
+
+def test_good_rows_are_kept_without_a_word(part: Part) -> None:
+    bad = BadRows(ENCODER, None, "error")
+    assert bad.find(rows().take(slice(0, 1)), part, 0).all()
+    assert bad.summary() == ""

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cvgp.data.columns import Column
+from cvgp.data.schema import Column
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
-from cvgp.data.tables.dataset import open_dataset
-from cvgp.data.tables.parts import list_parts
+from cvgp.data.tables.location import open_dataset
+from cvgp.data.tables.reader import list_parts
 from tests.data.tables.tables import frame, write
 
 KINDS = dict.fromkeys(("a", "b", "y"), "numeric")

@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 
 from cvgp.data.scaling import learn_scaling
-from cvgp.data.schema import Schema
+from cvgp.data.tables import location
 from cvgp.data.tables.blocks import BLOCK_ROWS
-from cvgp.data.tables.dataset import open_dataset
 from cvgp.data.tables.first_pass import Survey, TableColumns, survey_table
+from cvgp.data.tables.location import open_dataset
+from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from tests.data.tables.tables import frame, write, write_parts
 
@@ -75,12 +76,16 @@ def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
     assert found.moments.means[0] == pytest.approx(table["a"].drop([*range(15_000, 15_100), 39_999]).mean())
 
 
+@pytest.mark.parametrize("typed_bytes", [0, 10**9], ids=["first block", "whole file"])
 @pytest.mark.parametrize("cell", ["oops", "inf", ""])
-def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(tmp_path: Path, cell: str) -> None:
-    rows = [f"{i},1" for i in range(300_000)]  # more than the first block, by which types are guessed
+def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(
+    tmp_path: Path, cell: str, typed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{i},1" for i in range(300_000)]  # more than the first block, by which types may be guessed
     rows[250_000] = f"{cell},1"
     rows[3] = " 4.5 ,1"
     (tmp_path / "table.csv").write_text("\n".join(["a,y", *rows]))
+    monkeypatch.setattr(location, "TYPED_BYTES", typed_bytes)
     with pytest.raises(InvalidInputError, match=r"table\.csv, data row 250001: column 'a' is"):
         survey(tmp_path)
     assert survey(tmp_path, on_bad_rows="skip").num_rows == 299_999
@@ -92,23 +97,40 @@ def test_a_table_of_bad_rows_only_is_refused(tmp_path: Path) -> None:
         survey(tmp_path, on_bad_rows="skip")
 
 
-@pytest.mark.parametrize("impute", ["mean", "drop"])
-def test_columns_are_learned_as_from_a_table_in_memory(tmp_path: Path, impute: str) -> None:
+def treated(impute: str) -> pd.DataFrame:
+    """The table under a rule for missing values, by pandas."""
+    table = mixed()
+    if impute == "drop":
+        return table.dropna()
+    fills = {"size": table["size"].agg(impute), "color": table["color"].mode()[0], "is_new": table["is_new"].mode()[0]}
+    return table.fillna(fills)
+
+
+def encoded(table: pd.DataFrame) -> np.ndarray:
+    indicators = [table["color"] == color for color in ("blue", "green", "red")]
+    return np.column_stack([table["size"], *indicators, table["is_new"].astype(float)]).astype(float)
+
+
+@pytest.mark.parametrize("impute", ["mean", "median", "drop"])
+def test_columns_are_learned_as_from_the_table_in_memory(tmp_path: Path, impute: str) -> None:
     write_parts(tmp_path, mixed(), cuts=(100, 180), group=50)
-    found, schema = survey(tmp_path, impute=impute), Schema.learn(mixed(), "y", impute)  # type: ignore[arg-type]
-    assert [(c.name, c.kind, c.categories) for c in found.encoder.columns] == [
-        (c.name, c.kind, c.categories) for c in schema.columns
-    ]
-    assert [c.fill for c in found.encoder.columns] == pytest.approx([c.fill for c in schema.columns])
-    assert found.bad.dropped == schema.n_dropped
+    found, table = TrainingTable(tmp_path, "y", impute=impute).survey, treated(impute)  # type: ignore[arg-type]
+    assert found.encoder.feature_names == ["size", "color=blue", "color=green", "color=red", "is_new"]
+    if impute != "drop":
+        assert [c.fill for c in found.encoder.columns] == [
+            pytest.approx(table.loc[0, "size"]),
+            table.loc[0, "color"],
+            table.loc[0, "is_new"],
+        ]
+    assert found.bad.dropped == len(mixed()) - len(table)
 
 
-@pytest.mark.parametrize("impute", ["mean", "drop"])
+@pytest.mark.parametrize("impute", ["mean", "median", "drop"])
 def test_moments_are_those_of_the_encoded_table(tmp_path: Path, impute: str) -> None:
     write_parts(tmp_path, mixed(), cuts=(100, 180), group=50)
-    found, schema = survey(tmp_path, impute=impute), Schema.learn(mixed(), "y", impute)  # type: ignore[arg-type]
-    x, y = schema.encode_both(mixed())
-    whole = learn_scaling(x, y[:, None])
+    found, table = TrainingTable(tmp_path, "y", impute=impute).survey, treated(impute)  # type: ignore[arg-type]
+    x = encoded(table)
+    whole = learn_scaling(x, table[["y"]].to_numpy())
     np.testing.assert_allclose(found.moments.means, np.append(whole.x_mean, whole.y_mean), atol=1e-12)
     np.testing.assert_allclose(found.moments.scales, np.append(whole.x_scale, whole.y_scale))
     np.testing.assert_allclose(found.reservoir.rows.x, x)
@@ -120,10 +142,10 @@ def test_a_missing_category_is_a_bad_row_without_a_rule(tmp_path: Path) -> None:
         survey(tmp_path)
 
 
-@pytest.mark.parametrize("rule", ["median", "most_frequent", "guess"])
-def test_rules_that_need_whole_columns_are_refused(tmp_path: Path, rule: str) -> None:
+@pytest.mark.parametrize("rule", ["most_frequent", "guess"])
+def test_unknown_rules_are_refused(tmp_path: Path, rule: str) -> None:
     write(tmp_path / "table.parquet", frame(5))
-    with pytest.raises(InvalidInputError, match="needs whole columns in memory"):
+    with pytest.raises(InvalidInputError, match="must be one of"):
         survey(tmp_path, impute=rule)
 
 

@@ -41,8 +41,11 @@ def test_every_row_is_as_likely_as_another() -> None:
     assert np.abs(counts.reshape(10, 100).sum(axis=1) - 2000).max() < 5 * 43
 
 
-def test_missing_values_are_filled() -> None:
+def test_features_are_changed_for_all_rows() -> None:
     reservoir = Reservoir(10)
     x = np.array([[1.0, np.nan], [np.nan, 2.0]])
     reservoir.add(Rows(x, x[:, :1], None, None), 0, np.arange(2), np.random.default_rng(0))
-    assert reservoir.filled(np.array([7.0, 8.0])).rows.x.tolist() == [[1.0, 8.0], [7.0, 2.0]]
+    assert reservoir.with_features(lambda x: np.where(np.isnan(x), [7.0, 8.0], x)).rows.x.tolist() == [
+        [1.0, 8.0],
+        [7.0, 2.0],
+    ]

@@ -11,8 +11,8 @@ import torch
 
 from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.data.tables import shuffle as windows
-from cvgp.data.tables.dataset import open_dataset
 from cvgp.data.tables.first_pass import TableColumns, survey_table
+from cvgp.data.tables.location import open_dataset
 from cvgp.data.tables.streaming import ArrowSource
 from cvgp.errors import FileFormatError, MissingFileError
 from tests.data.tables.tables import NUM_ROWS, damage, frame, write_parts

@@ -5,15 +5,20 @@ import pandas as pd
 import pytest
 
 from cvgp.data.scaling import learn_scaling
-from cvgp.data.schema import Schema
 from cvgp.data.tables import training_table as table_module
-from cvgp.data.tables.training_table import TrainingTable, is_small_file
+from cvgp.data.tables.reservoir import Reservoir
+from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import InvalidTypeError
-from tests.data.tables.tables import frame, write, write_parts
+from tests.data.tables.tables import frame, learn, write_parts
 
 
 def mixed() -> pd.DataFrame:
     return frame(300).assign(color=["red", "blue", "green"] * 100)
+
+
+def features() -> np.ndarray:
+    indicators = [mixed()["color"] == color for color in ("blue", "green", "red")]
+    return np.column_stack([mixed()[["a", "b"]], *indicators]).astype(float)
 
 
 @pytest.fixture
@@ -23,17 +28,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_rows_are_those_of_the_table_in_memory(folder: Path) -> None:
-    table, schema = TrainingTable(folder, "y"), Schema.learn(mixed(), "y")
-    assert table.schema == schema
-    x, y = schema.encode_both(mixed())
-    np.testing.assert_array_equal(table.load().x, x)
-    np.testing.assert_array_equal(table.load().y[:, 0], y)
-    np.testing.assert_array_equal(table.sample().x, x)
+    table = TrainingTable(folder, "y")
+    assert table.schema == learn(mixed(), "y")
+    np.testing.assert_array_equal(table.load().x, features())
+    np.testing.assert_array_equal(table.load().y[:, 0], mixed()["y"])
+    np.testing.assert_array_equal(table.sample().x, features())
+
+
+def test_rows_that_are_not_all_in_the_sample_are_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (100, None))
+    table = TrainingTable(folder, "y")
+    assert len(table.sample().x) == 100
+    np.testing.assert_array_equal(table.load().x, features())
 
 
 def test_scaling_is_that_of_the_table_in_memory(folder: Path) -> None:
-    x, y = Schema.learn(mixed(), "y").encode_both(mixed())
-    for mine, whole in zip(TrainingTable(folder, "y").scaling, learn_scaling(x, y[:, None]), strict=True):
+    whole_table = learn_scaling(features(), mixed()[["y"]].to_numpy())
+    for mine, whole in zip(TrainingTable(folder, "y").scaling, whole_table, strict=True):
         np.testing.assert_allclose(mine, whole)
 
 
@@ -68,30 +79,3 @@ def test_the_description_counts_files_rows_columns_and_features(folder: Path) ->
 def test_columns_are_given_by_name(folder: Path, options: dict[str, object]) -> None:
     with pytest.raises(InvalidTypeError, match="names of its columns"):
         TrainingTable(folder, **options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
-def test_one_file_is_small_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    path = write(tmp_path / f"table.{ending}", frame(1000))
-    assert is_small_file(path)
-    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 1000)
-    assert not is_small_file(path)
-
-
-@pytest.mark.parametrize("name", ["", "*.parquet", "part-?.parquet"])
-def test_folders_and_globs_are_not_one_small_file(folder: Path, name: str) -> None:
-    assert not is_small_file(folder / name)
-
-
-def test_an_address_is_not_one_small_file(folder: Path) -> None:
-    assert not is_small_file((folder / "part-0.parquet").as_uri())
-
-
-@pytest.mark.parametrize("name", ["absent.csv", "garbage.parquet"])
-def test_a_file_that_cannot_be_read_is_left_to_its_reader(tmp_path: Path, name: str) -> None:
-    (tmp_path / "garbage.parquet").write_bytes(b"no parquet")
-    assert is_small_file(tmp_path / name)
-
-
-def test_a_file_with_the_name_of_a_glob_is_one_file(tmp_path: Path) -> None:
-    assert is_small_file(write(tmp_path / "table[1].csv", frame(3)))

@@ -1,59 +1,50 @@
-"""Rows[Array] that cannot be learned from: named by file and row, or left out and counted."""
+"""Rows that cannot be learned from: named by file and row, or left out and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.cells import is_missing
 from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.blocks import Encoder
-from cvgp.data.tables.parts import Part
+from cvgp.data.tables.reader import Part
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["BadRows", "OnBadRows", "bad_cells"]
+__all__ = ["BadRows", "OnBadRows"]
 
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
 
-
-def bad_cells(frame: pd.DataFrame, names: Sequence[str], *, missing_is_bad: bool) -> tuple[Mask, str]:
-    """Mark the rows [n] of a table in memory with a bad cell in these columns, and name the first one's column."""
-    marks = []
-    for name in names:
-        column = frame[name]
-        bad = is_missing(column) if missing_is_bad else np.zeros(len(frame), dtype=np.bool_)
-        if column.dtype.kind == "f":
-            bad = bad | np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
-        marks.append(bad)
-    table = np.column_stack(marks)  # [n, columns]
-    rows: Mask = np.logical_or.reduce(table, axis=1)
-    return rows, names[int(table[rows.argmax()].argmax())] if rows.any() else ""
+TRAINING_ADVICE = (
+    "Correct it, choose a rule for missing values (impute, --impute), or leave such rows out and have them counted "
+    "(on_bad_rows='skip', --on-bad-rows skip)."
+)
 
 
 class BadRows:
     """Finds them in a pass.
 
-    A value that is infinite is bad, and so are a missing one (NaN is one) where no rule says what to do about it, and
-    a weight or a noise variance that is negative.
+    An infinite value is bad. So is a missing one (NaN is one) where no rule says what to do about it, and a negative
+    weight or noise variance. The advice ends the error that the first bad row is.
     """
 
-    def __init__(self, encoder: Encoder, impute: str | None, on_bad_rows: OnBadRows) -> None:
+    def __init__(
+        self, encoder: Encoder, impute: str | None, on_bad_rows: OnBadRows, advice: str = TRAINING_ADVICE
+    ) -> None:
         if on_bad_rows not in ("error", "skip"):
             raise InvalidInputError(f"on_bad_rows must be 'error' or 'skip'; got {on_bad_rows!r}.")
         self.encoder = encoder
         self.impute = impute
         self.on_bad_rows = on_bad_rows
+        self.advice = advice
         self.skipped = 0
         """Bad rows that were left out."""
         self.dropped = 0
-        """Rows[Array] that the rule for missing values left out."""
+        """Rows that the rule for missing values left out."""
         self.first = ""
         """What is wrong with the first bad row."""
 
@@ -90,7 +81,7 @@ class BadRows:
         wrong = np.isinf(values)
         wrong[:, num_values:] |= missing[:, num_values:] | (values[:, num_values:] < 0.0)
         incomplete = missing[:, :num_values]
-        if self.impute == "mean":
+        if self.impute in ("mean", "median"):
             incomplete[:, :num_features] = False
         if self.impute != "drop":
             wrong[:, :num_values] |= incomplete
@@ -111,11 +102,8 @@ class BadRows:
             *(name for name in (encoder.weight, encoder.noise) if name is not None),
         ]
         value = values[row, position]
-        found = "is missing or NaN" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
+        found = "is missing or not a number" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
         where = f"{part.file}, data row {part.first_row + start + row + 1}"
         self.first = f"{where}: column {names[position]!r} {found}"
         if self.on_bad_rows == "error":
-            raise InvalidInputError(
-                f"{self.first}. Correct it, choose a rule for missing values (impute, --impute), or leave such rows "
-                "out and have them counted (on_bad_rows='skip', --on-bad-rows skip)."
-            )
+            raise InvalidInputError(f"{self.first}. {self.advice}")

@@ -1,23 +1,25 @@
-"""Rows[Array] of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
+"""Rows of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cvgp.data.columns import Column
 from cvgp.data.rows import Array, Rows
-from cvgp.data.tables.arrow_columns import column_numbers, encode_columns
-from cvgp.data.tables.parts import Part, read_batches
+from cvgp.data.schema import Column
+from cvgp.data.tables.cells import labels, numbers, truths
+from cvgp.data.tables.reader import Part, read_batches
+from cvgp.errors import FileFormatError
 
 __all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks"]
 
 BLOCK_ROWS = 8192
-"""Rows[Array] of a part that are passed on together; the unit in which parts are mixed."""
+"""Rows of a part that are passed on together; the unit in which parts are mixed."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,49 @@ class Encoder:
             None if self.noise is None else none,
         )
 
-    def encode(self, batch: pa.RecordBatch) -> Rows[Array]:
-        """The rows of a batch."""
-        return Rows(
-            encode_columns(batch, self.columns),
-            np.stack([column_numbers(batch.column(name)) for name in self.targets], axis=1),
-            None if self.weight is None else column_numbers(batch.column(self.weight)),
-            None if self.noise is None else column_numbers(batch.column(self.noise)),
-        )
+    def encode(self, batch: pa.RecordBatch, unknown: Counter[str] | None = None) -> Rows[Array]:
+        """The rows of a batch, with NaN where a value is missing and its column has no fill.
+
+        A category that its column does not have gets no indicator and is counted in `unknown`; without a counter it is
+        as good as missing.
+        """
+        y = np.empty((len(batch), len(self.targets)))
+        for position, name in enumerate(self.targets):
+            y[:, position] = numbers(name, batch.column(name))
+        weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in (self.weight, self.noise))
+        return Rows(self._features(batch, unknown), y, weight, noise)
+
+    def _features(self, batch: pa.RecordBatch, unknown: Counter[str] | None) -> Array:
+        x = np.empty((len(batch), len(self.feature_names)))
+        start = 0
+        for column in self.columns:
+            stop = start + len(column.feature_names)
+            cells = batch.column(column.name)
+            if column.kind == "categorical":
+                x[:, start:stop], is_unknown = _indicators(column, *labels(column.name, cells))
+                if unknown is None:
+                    x[is_unknown, start:stop] = np.nan
+                elif is_unknown.any():
+                    unknown[column.name] += int(is_unknown.sum())
+            else:
+                values = (numbers if column.kind == "numeric" else truths)(column.name, cells)
+                x[:, start] = values if column.fill is None else np.where(np.isnan(values), float(column.fill), values)
+            start = stop
+        return x
+
+
+def _indicators(column: Column, codes: NDArray[np.int64], names: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
+    """One number per category [n, C], NaN where text is missing and not filled; and which cells [n] are unknown."""
+    position = {category: index for index, category in enumerate(column.categories)}
+    # The code of a missing value is -1, which picks the last entry: that of the fill.
+    lookup = np.array([position.get(name, -1) for name in [*names, str(column.fill)]])
+    index = lookup[codes]  # [n]
+    known = np.flatnonzero(index >= 0)
+    values = np.zeros((len(codes), len(column.categories)))
+    values[known, index[known]] = 1.0
+    unfilled = (codes < 0) & (column.fill is None)
+    values[unfilled] = np.nan
+    return values, (index < 0) & ~unfilled
 
 
 @dataclass(frozen=True)
@@ -92,11 +129,17 @@ def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Ite
         begin = block * BLOCK_ROWS
         inside = slice(*np.searchsorted(known.excluded, (begin, begin + BLOCK_ROWS)))
         bad = known.excluded[inside] - begin
-        yield rows.take(np.delete(np.arange(len(rows.x)), bad)) if len(bad) else rows
+        good = rows.take(np.delete(np.arange(len(rows.x)), bad)) if len(bad) else rows
+        if np.isnan(good.x).any():
+            raise FileFormatError(
+                f"{known.part.file} has changed: it holds a text that it did not have in the first pass, or lacks a "
+                "value that it had; start again, once nothing writes to it any more."
+            )
+        yield good
 
 
 def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: int) -> Iterator[Rows[Array]]:
-    """Rows[Array] in blocks of their size, but for the last, however the file is cut."""
+    """Rows in blocks of their size, but for the last, however the file is cut."""
     skip = first_block * BLOCK_ROWS
     pending: list[Rows[Array]] = []
     count = 0

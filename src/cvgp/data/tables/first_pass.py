@@ -14,18 +14,16 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.cells import kind_of
-from cvgp.data.columns import MAX_CATEGORIES, Column
 from cvgp.data.moments import Moments, moments_of, no_moments
-from cvgp.data.tables.arrow_columns import column_labels
+from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
-from cvgp.data.tables.parts import Part, column_kinds, list_parts, read_batches
+from cvgp.data.tables.cells import check_categories, labels, spell_numbers
+from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
@@ -53,7 +51,7 @@ class Survey:
     moments: Moments
     """Of the columns of x, then of y, of all rows."""
     reservoir: Reservoir
-    """Rows[Array] of this process's parts."""
+    """Some rows of this process's parts."""
     bad: BadRows
     """What was found in this process's parts, with the numbers of all."""
     total_rows: int
@@ -81,8 +79,9 @@ def survey_table(
     columns
         The targets, and the columns of sample weights and of known noise variances if there are any.
     impute
-        What to do about missing values of features: fill them with the column's ``mean`` (true or false, and text, with
-        what is most frequent), or ``drop`` the rows. The other rules need whole columns in memory.
+        What to do about missing values of features: fill them with the column's ``mean`` or ``median`` (true or false,
+        and text, with what is most frequent), or ``drop`` the rows. See :func:`~cvgp.data.tables.filling.fill_gaps`
+        for what fills them.
     on_bad_rows
         Whether rows that are not finite (or, without a rule, not complete) are an ``error`` or are left out: ``skip``.
     group
@@ -105,7 +104,7 @@ def survey_table(
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
     survey = Survey(encoder, tuple(known), moments, reservoir, bad, rows, len({part.file for part in every_part}))
-    return _filled(survey) if impute == "mean" else survey
+    return _without_unused(survey)
 
 
 def _moments_of_all(moments: Moments, group: Group) -> Moments:
@@ -141,6 +140,7 @@ def _survey_part(
 def _make_encoder(
     dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, impute: str | None, group: Group
 ) -> Encoder:
+    check_rule(impute)
     names = dataset.schema.names
     special = [*columns.targets, *(name for name in (columns.weight, columns.noise) if name is not None)]
     for name in special:
@@ -149,79 +149,76 @@ def _make_encoder(
     features = [name for name in names if name not in special]
     if len(set(special)) < len(special) or not features:
         raise InvalidInputError(f"A table needs different columns for {special} and at least one beside; got {names}.")
-    if impute not in (None, "mean", "drop"):
-        raise InvalidInputError(
-            f"The rule {impute!r} for missing values needs whole columns in memory, and this table is read in parts; "
-            "use 'mean' or 'drop'."
-        )
     kinds = column_kinds(dataset, [*features, *special])
+    if set(kinds.values()) == {"null"}:
+        raise InvalidInputError("The table holds no rows; it must have at least one.")
     for name in features:
         if kinds[name] == "null":
             raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
+    is_text_file = isinstance(getattr(dataset, "format", None), ds.CsvFileFormat)
     for name in special:
+        if is_text_file and kinds[name] == "categorical":
+            kinds[name] = "numeric"  # the rows that hold text are bad ones
         if kinds[name] not in ("numeric", "boolean"):
             raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
     text = [name for name in features if kinds[name] == "categorical"]
-    counts = _count_texts(parts, text, kinds, group)
-    categories = {name: _text_column(name, found, fills=impute == "mean") for name, found in counts.items()}
-    encoded = tuple(categories.get(name) or Column(name, kinds[name]) for name in features)  # type: ignore[arg-type]
+    counts = _count_texts(parts, text, kinds, group, is_text_file=is_text_file)
+    kinds |= dict.fromkeys([name for name in text if name not in counts], "numeric")
+    for name, found in counts.items():
+        check_categories(name, list(found), sum(found.values()))
+    encoded = tuple(Column(name, kinds[name], tuple(sorted(counts.get(name, ())))) for name in features)  # type: ignore[arg-type]
     return Encoder(encoded, columns.targets, columns.weight, columns.noise, kinds)
 
 
 def _count_texts(
-    parts: Sequence[Part], names: Sequence[str], kinds: dict[str, str], group: Group
+    parts: Sequence[Part], names: Sequence[str], kinds: dict[str, str], group: Group, *, is_text_file: bool
 ) -> dict[str, Counter[str]]:
-    """How often each text stands in each of some columns, of all processes' parts."""
-    if not names:
-        return {}
+    """How often each text stands in each of some columns, of all processes' parts.
+
+    Too many different texts are refused. But one wrong cell makes text of a column of numbers in a text file. Such a
+    column is left out here: the rows of its wrong cells are bad ones.
+    """
+
+    def add(name: str, found: Iterable[tuple[str, int]]) -> None:
+        for text, times in found:
+            counts[name][text] += times
+        if len(counts[name]) > MAX_CATEGORIES:
+            if not (is_text_file and spell_numbers(counts[name])):
+                check_categories(name, list(counts[name]), sum(counts[name].values()))
+            del counts[name]
+
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     for part in parts:
-        for batch in read_batches(part, names, kinds):
-            for name in names:
-                codes, labels = column_labels(batch.column(name))
-                times = np.bincount(codes[codes >= 0]).tolist()
-                _count(name, counts[name], zip(labels, times, strict=False))
-    total: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for text in gather_text(group, json.dumps(counts)):
-        for name, found in json.loads(text).items():
-            _count(name, total[name], found.items())
-    return total
+        for batch in read_batches(part, list(counts), kinds) if counts else ():
+            for name in list(counts):
+                codes, texts = labels(name, batch.column(name))
+                add(name, zip(texts, np.bincount(codes[codes >= 0]).tolist(), strict=False))
+    gathered = [json.loads(text) for text in gather_text(group, json.dumps(counts))] if names else []
+    counts = {name: Counter() for name in names if all(name in found for found in gathered)}
+    for found in gathered:
+        for name in list(counts):
+            add(name, found[name].items())
+    return counts
 
 
-def _count(name: str, counts: Counter[str], found: Iterable[tuple[str, int]]) -> None:
-    for label, times in found:
-        counts[label] += times
-    if len(counts) > MAX_CATEGORIES:
-        raise InvalidInputError(
-            f"Column {name!r} holds more than {MAX_CATEGORIES} different texts, such as {next(iter(counts))!r}, but "
-            "text is encoded as categories, at most so many; leave it out if it only names the rows, convert it if it "
-            "spells numbers, or group its values into fewer."
-        )
-
-
-def _text_column(name: str, counts: Counter[str], *, fills: bool) -> Column:
-    if not counts:
-        raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
-    categories = sorted(counts)
-    kind_of(pd.Series(categories, name=name, dtype=object))  # refuses text that spells dates
-    fill = max(categories, key=counts.__getitem__) if fills else None
-    return Column(name, "categorical", tuple(categories), fill)
-
-
-def _filled(survey: Survey) -> Survey:
-    """With the means of what is there in the place of what is missing."""
-    moments, columns, position = survey.moments, [], 0
-    total = float(moments.weight[-1])  # no row without target counts
+def _without_unused(survey: Survey) -> Survey:
+    """Without the categories that stand only in rows that do not count."""
+    names = survey.encoder.feature_names
+    text = {name for c in survey.encoder.columns if c.kind == "categorical" for name in c.feature_names}
+    is_used = np.array([name not in text or survey.moments.mean[d] > 0.0 for d, name in enumerate(names)])
+    if is_used.all():
+        return survey
+    columns, start = [], 0
     for column in survey.encoder.columns:
-        if column.kind != "categorical":
-            if moments.weight[position] == 0.0:
-                raise InvalidInputError(f"Column {column.name!r} holds no values at all; leave it out.")
-            mean = float(moments.means[position])
-            fill: float | bool = mean > 0.5 if column.kind == "boolean" else mean
-            moments = moments.filled(position, float(fill), total - float(moments.weight[position]))
-            column = replace(column, fill=fill)
-        columns.append(column)
-        position += len(column.feature_names)
-    encoder = replace(survey.encoder, columns=tuple(columns))
-    fills = np.concatenate([np.full(len(c.feature_names), 0.0 if isinstance(c.fill, str) else c.fill) for c in columns])
-    return replace(survey, encoder=encoder, moments=moments, reservoir=survey.reservoir.filled(fills))
+        stop = start + len(column.feature_names)
+        used = is_used[start:stop]
+        if not used.any():
+            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
+        kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
+        columns.append(replace(column, categories=kept))
+        start = stop
+    moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
+    reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
+    return replace(
+        survey, encoder=replace(survey.encoder, columns=tuple(columns)), moments=moments, reservoir=reservoir
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,10 +59,10 @@ class Reservoir:
         """Some of its rows."""
         return self._with(self.rows.take(kept), self.where[kept], self._keys[0][kept])
 
-    def filled(self, fills: NDArray[np.float64]) -> Reservoir:
-        """With these values [D] in the place of missing ones."""
+    def with_features(self, change: Callable[[Array], Array]) -> Reservoir:
+        """With other features, made from those of all its rows [n, D]."""
         rows = self.rows
-        return self._with(rows._replace(x=np.where(np.isnan(rows.x), fills, rows.x)), self.where, self._keys[0])
+        return self._with(rows._replace(x=change(rows.x)), self.where, self._keys[0])
 
     def _with(self, rows: Rows[Array], where: NDArray[np.int64], keys: NDArray[np.float64]) -> Reservoir:
         other = Reservoir(self.size)

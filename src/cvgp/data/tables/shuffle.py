@@ -68,7 +68,7 @@ class Window:
 
     epoch: int
     first: int
-    """Rows[Array] of the epoch that come before."""
+    """Rows of the epoch that come before."""
     rows: Rows[Array]
 
 
@@ -97,7 +97,7 @@ class Epoch:
         self._firsts = np.arange(0, len(self.turns), mixing.window_blocks)
         self._window_blocks = mixing.window_blocks
         self.starts = np.concatenate([[0], np.cumsum(np.add.reduceat(counts, self._firsts))])
-        """Rows[Array] before each window, and in the end all."""
+        """Rows before each window, and in the end all."""
 
     def window_of(self, row: int) -> int:
         """The window that holds a row of the epoch."""

@@ -24,7 +24,7 @@ from cvgp.data.tables.shuffle import Epoch, Mixing, Window
 __all__ = ["ArrowSource"]
 
 PASS_ROWS = 8 * BLOCK_ROWS
-"""Rows[Array] that are handed over together in a pass in order."""
+"""Rows that are handed over together in a pass in order."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class ArrowSource(Undivided):
                 yield Rows(*(None if t is None else t[start : start + size] for t in batch))  # type: ignore[arg-type]
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
-        """Rows[Array] of one step, from the window that is in memory or from the next one, which is read meanwhile.
+        """Rows of one step, from the window that is in memory or from the next one, which is read meanwhile.
 
         As in memory, a remainder that fills no batch sits the epoch out, and rows with weights are drawn in proportion
         to them.

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import torch
 
-from cvgp.data.columns import Impute
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
-from cvgp.data.schema import Schema
+from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
-from cvgp.data.tables.dataset import Location, open_dataset
+from cvgp.data.tables.filling import fill_gaps
 from cvgp.data.tables.first_pass import TableColumns, survey_table
-from cvgp.data.tables.parts import list_parts
+from cvgp.data.tables.location import Location, open_dataset
+from cvgp.data.tables.reader import list_parts
 from cvgp.data.tables.streaming import ArrowSource
 from cvgp.errors import InvalidTypeError
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["IN_MEMORY_BYTES", "TrainingTable", "is_small_file"]
+__all__ = ["IN_MEMORY_BYTES", "TrainingTable"]
 
 IN_MEMORY_BYTES = 128_000_000
 """Tables up to this size, as features and targets in float64, are loaded; larger ones are read again in parts."""
 
 
 class TrainingTable:
-    """Rows[Array] in files, with everything that one pass over them tells.
+    """Rows in files, with everything that one pass over them tells.
 
     Parameters
     ----------
     location
         A path, a glob, a folder, a list of these, or a pyarrow dataset; see
-        :func:`~cvgp.data.tables.dataset.open_dataset`.
+        :func:`~cvgp.data.tables.location.open_dataset`.
     target
         The column to predict, or several; all others are features.
     sample_weight, noise_variance
-        Columns that are none, but hold weights or known noise variances.
+        Columns that are no features: they hold weights, or known noise variances.
     impute, on_bad_rows
-        See :func:`~cvgp.data.tables.first_pass.survey_table`.
+        See :func:`~cvgp.data.tables.first_pass.survey_table` and :func:`~cvgp.data.tables.filling.fill_gaps`.
     group
         The processes that the table is for. A table that all of them can load is looked through by each; of a larger
         one, each looks at its own parts and reads no others.
@@ -83,6 +79,7 @@ class TrainingTable:
         if self.group is not group and not self.fits_in_memory:
             self.group = group
             self.survey = look(group=group)
+        self.survey = fill_gaps(self.survey, impute, fits_in_memory=self.fits_in_memory, group=self.group)
 
     @property
     def num_rows(self) -> int:
@@ -121,6 +118,8 @@ class TrainingTable:
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""
+        if len(self.sample().x) == self.num_rows:
+            return self.sample()
         return Rows[Array].join(
             [rows for known in self.survey.parts for rows in read_blocks(known, self.survey.encoder)]
         )
@@ -135,26 +134,11 @@ class TrainingTable:
 
     def describe(self) -> str:
         """Size and way of reading, in a line."""
-        files = self.survey.total_files
+        files = "1 file" if self.survey.total_files == 1 else f"{self.survey.total_files} files"
         columns, features = len(self.survey.encoder.columns), len(self.feature_names)
         size, limit = f"{self.num_bytes / 1e6:.0f} MB", f"{IN_MEMORY_BYTES / 1e6:.0f} MB"
         how = f"loaded, {size}" if self.fits_in_memory else f"read in parts: {size} is more than {limit}"
-        return f"{files} files, {self.num_rows} rows, {columns} columns as {features} features ({how})"
-
-
-def is_small_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names one file that is certainly small enough to be loaded as a whole, or nothing at all."""
-    text = os.fspath(path)
-    if "://" in text or not (os.path.isfile(text) or not _names_several(text)):
-        return False
-    try:
-        if text.lower().endswith(".parquet"):
-            metadata = pq.read_metadata(text)
-            return bool(8 * metadata.num_rows * metadata.num_columns <= IN_MEMORY_BYTES)
-        expected = 5 if text.lower().endswith(".gz") else 1
-        return Path(text).stat().st_size * expected <= IN_MEMORY_BYTES
-    except (OSError, pa.ArrowException):
-        return True  # whoever reads it will say what is wrong with it
+        return f"{files}, {self.num_rows} rows, {columns} columns as {features} features ({how})"
 
 
 def _looks_small(dataset: ds.Dataset) -> bool:
@@ -162,7 +146,3 @@ def _looks_small(dataset: ds.Dataset) -> bool:
     parts = list_parts(dataset)
     width = 8 * len(dataset.schema.names)
     return sum(part.num_bytes if part.num_rows is None else width * part.num_rows for part in parts) <= IN_MEMORY_BYTES
-
-
-def _names_several(text: str) -> bool:
-    return os.path.isdir(text) or any(character in text for character in "*?[")

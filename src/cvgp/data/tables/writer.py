@@ -1,28 +1,54 @@
-"""Writing a table to one file, part by part: the file takes its place when all parts are in it."""
+"""Writing a table to one file, at once or part by part: the file takes its place when all rows are in it."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import IO, Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cvgp.data.tables.whole import TEXT_ENDINGS, append_text, compressed, ending_of
+from cvgp.data.tables.location import SEPARATORS, ending_of
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["table_writer"]
+__all__ = ["table_writer", "write_table"]
 
 Write = Callable[[pa.Table], None]
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
+    """Write a whole table; see :func:`table_writer`."""
+    with table_writer(path) as write:
+        write(table)
 
 
 @contextmanager
 def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
-    """A function that appends rows, all with the same columns; see :func:`~cvgp.data.tables.whole.write_table`.
+    """A function that appends rows, all with the same columns.
 
-    If the block fails, an old file of that name stays as it was.
+    In text files a spreadsheet would run text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return as a
+    formula. Such names and cells get a leading apostrophe, which shows them as text. Numbers are written as they
+    are, with all their digits. If the block fails, an old file of that name stays as it was.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .feather or .arrow; an old one is replaced.
+
+    Raises
+    ------
+    FileFormatError
+        If the ending is unknown.
+    FileAccessError
+        If the file cannot be written: a missing folder, no permission, a full disk.
 
     Examples
     --------
@@ -30,25 +56,54 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
     ...     for part in parts:
     ...         write(part)
     """
-    ending = ending_of(Path(path))
+    ending = ending_of(path)
     with atomic_write(path) as temporary, ExitStack() as stack:
-        yield (
-            _text_writer(temporary, ending, stack)
-            if ending in TEXT_ENDINGS
-            else _arrow_writer(temporary, ending, stack)
-        )
+        make = _text_writer if ending in SEPARATORS else _arrow_writer
+        yield make(temporary, ending, stack)
 
 
 def _text_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:
-    stream = stack.enter_context(compressed(stack.enter_context(temporary.open("wb")), ending))
+    stream = stack.enter_context(_compressed(stack.enter_context(temporary.open("wb")), ending))
     is_first = True
 
     def write(table: pa.Table) -> None:
         nonlocal is_first
-        append_text(table.to_pandas(), stream, ending, header=is_first)
+        _append_text(table.to_pandas(ignore_metadata=True), stream, ending, header=is_first)
         is_first = False
 
     return write
+
+
+def _compressed(file: IO[bytes], ending: str) -> AbstractContextManager[Any]:
+    if not ending.endswith(".gz"):
+        return nullcontext(file)
+    # A name and a time in the header would make equal tables unequal files.
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+
+
+def _append_text(frame: pd.DataFrame, stream: Any, ending: str, *, header: bool) -> None:
+    safe = frame.rename(columns=_defuse)
+    text = list(safe.columns)
+    for name in safe.columns:
+        if safe[name].dtype.kind not in "biufcmM":  # neither numbers nor times
+            cells = [_defuse(cell) for cell in safe[name].astype(object)]
+            safe[name] = pd.Series(cells, dtype=object)
+            text += [cell for cell in cells if isinstance(cell, str)]
+    # Readers take a bare carriage return for the end of a line, and Python's csv module leaves it unquoted.
+    has_breaks = any("\r" in cell for cell in text)
+    safe.to_csv(
+        stream,
+        mode="wb",
+        sep=SEPARATORS[ending],
+        header=header,
+        index=False,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if has_breaks else csv.QUOTE_MINIMAL,
+    )
+
+
+def _defuse(cell: Any) -> Any:
+    return "'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
 
 
 def _arrow_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:

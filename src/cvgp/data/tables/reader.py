@@ -1,7 +1,7 @@
-"""The pieces in which files are read: row groups of Parquet, and whole files of other formats, block by block.
+"""Reading the rows of a table: row groups of Parquet, and whole files of other formats, batch by batch.
 
-Every piece knows its file, where in it it begins and what the file looked like when it was first seen, so that a
-damaged, missing or changed file is an error that says so, and a bad row has a name.
+Every part knows its file, the row with which it begins, and the size and time of the file when it was listed. So a
+damaged, missing or changed file is an error that says so, and a bad row has a file and a number.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cvgp.data.tables.arrow_columns import kind_of_type
+from cvgp.data.tables.cells import kind_of_type
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["Part", "column_kinds", "list_parts", "read_batches"]
+__all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches"]
 
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
 BATCH_ROWS = 1 << 14
-"""Rows[Array] that are decoded at a time: each open part holds so many."""
+"""Rows that are decoded at a time: each open part holds so many."""
+
+TEXT_TYPES = {"numeric": pa.string(), "categorical": pa.string(), "boolean": pa.bool_()}
+"""How the cells of a text file are read, by the kind of their column. A cell that is no number must not end it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Part:
     row_group: int | None
     """Of a Parquet file."""
     first_row: int
-    """Rows[Array] of the file that come before."""
+    """Rows of the file that come before."""
     num_rows: int | None
     """As the file says; None where only reading can tell."""
     num_bytes: int
@@ -68,9 +71,8 @@ def list_parts(dataset: ds.Dataset) -> list[Part]:
     return parts
 
 
-def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
-    """The kind of each column, the same in every file; `null` where no file says one."""
-    kinds: dict[str, tuple[str, Any, str]] = {}
+def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[str, str, pa.DataType]]:
+    """File, column and type of each of these columns of each file; a file that has none of a name is refused."""
     for fragment in dataset.get_fragments():
         file = getattr(fragment, "path", "") or "the table in memory"
         with _blaming(file):
@@ -78,6 +80,7 @@ def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
             constants = ds.get_partition_keys(fragment.partition_expression)
         for name in names:
             if name in constants:
+                yield file, name, dataset.schema.field(name).type
                 continue
             positions = schema.get_all_field_indices(name)
             if len(positions) != 1:
@@ -86,22 +89,30 @@ def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
                     f"{file} has the column {name!r} {found}; every file of a table has each column once. It has "
                     f"{schema.names}."
                 )
-            arrow_type = schema.field(positions[0]).type
-            kind = kind_of_type(name, arrow_type)
-            known = kinds.get(name, ("null", None, ""))
-            if "null" in (kind, known[0]):
-                kinds[name] = known if kind == "null" else (kind, arrow_type, file)
-            elif kind != known[0]:
-                raise InvalidTypeError(
-                    f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {arrow_type} in {file}. "
-                    "Write one of the files again with the other's type, or leave it out."
-                )
-    partitioned = {name: kind_of_type(name, dataset.schema.field(name).type) for name in names if name not in kinds}
-    return partitioned | {name: kind for name, (kind, _, _) in kinds.items()}
+            yield file, name, schema.field(positions[0]).type
+
+
+def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
+    """The kind of each column, the same in every file; `null` where no file says one."""
+    found: dict[str, tuple[str, pa.DataType, str]] = {}
+    for file, name, arrow_type in column_types(dataset, names):
+        kind = kind_of_type(name, arrow_type)
+        known = found.setdefault(name, (kind, arrow_type, file))
+        if known[0] == "null":
+            found[name] = (kind, arrow_type, file)
+        elif kind not in ("null", known[0]):
+            raise InvalidTypeError(
+                f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {arrow_type} in {file}. "
+                "Write one of the files again with the other's type, or leave it out."
+            )
+    return {name: kind for name, (kind, _, _) in found.items()}
 
 
 def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The rows of a part with the columns of these names, in order.
+
+    The kinds say how the cells of text files are read: a cell of a numeric column that spells no number is missing.
+    A column without a kind has the type that its file seems to give it.
 
     Raises
     ------
@@ -146,31 +157,36 @@ def _read_row_group(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch
 def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
     physical = part.fragment.physical_schema
     constants = ds.get_partition_keys(part.fragment.partition_expression)
-    is_text = isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat)
-    fields = []
-    for name in names:
+    form: Any = getattr(part.fragment, "format", None)
+    is_text = isinstance(form, ds.CsvFileFormat)
+    fields, spelled = [], {}
+    for position, name in enumerate(names):
         if name in constants:
             fields.append(pa.field(name, pa.scalar(constants[name]).type))
-        elif is_text and kinds[name] == "numeric":
-            fields.append(pa.field(name, pa.string()))  # a cell that is no number must not end the reading
-        else:
-            fields.append(physical.field(name))
+            continue
+        found = physical.field(name).type
+        if is_text and kinds[name] in TEXT_TYPES:
+            if kinds[name] == "numeric":
+                # Integers are certain only where the types come from the whole file.
+                is_certain = part.num_bytes <= form.default_fragment_scan_options.read_options.block_size
+                spelled[position] = found if is_certain and pa.types.is_integer(found) else pa.float64()
+            found = TEXT_TYPES[kinds[name]]
+        fields.append(pa.field(name, found))
     scanner = part.fragment.scanner(
         schema=pa.schema(fields), columns=list(names), batch_size=BATCH_ROWS, use_threads=False, batch_readahead=1
     )
     for batch in scanner.to_reader():
-        for position, name in enumerate(names):
-            if is_text and kinds[name] == "numeric" and name not in constants:
-                batch = batch.set_column(position, name, _numbers_in_text(batch.column(position)))
+        for position, number_type in spelled.items():
+            batch = batch.set_column(position, names[position], _numbers_in_text(batch.column(position), number_type))
         yield batch
 
 
-def _numbers_in_text(column: pa.Array) -> pa.Array:
-    """Text as numbers; NaN for what spells none, so that its row is a bad one."""
+def _numbers_in_text(column: pa.Array, number_type: pa.DataType) -> pa.Array:
+    """Text as numbers; missing where it spells none, so that its row is a bad one."""
     try:
-        return column.cast(pa.float64())
+        return column.cast(number_type)
     except pa.ArrowInvalid:
-        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64))
+        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64), from_pandas=True)
 
 
 def _stamp(fragment: ds.Fragment) -> tuple[int | None, int | None] | None:
@@ -201,11 +217,11 @@ def _blaming(file: str) -> Iterator[None]:
     """Name the file in whatever Arrow has against it."""
     try:
         yield
-    except (CVGPError, MemoryError):
+    except CVGPError:
         raise
     except FileNotFoundError as error:
         raise MissingFileError(f"{file} is not there (any more); restore it, or start again without it.") from error
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # Arrow's include a size beyond the memory
         reason = f"{type(error).__name__}: {str(error).strip()}"
         raise FileFormatError(
             f"{file} could not be read ({reason}); it is damaged, or not what its name says: write it again."

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from cvgp.data.tables.dataset import open_dataset
-from cvgp.data.tables.parts import column_kinds, list_parts, read_batches
+from cvgp.data.tables.location import open_dataset
+from cvgp.data.tables.reader import column_kinds, list_parts, read_batches
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 from tests.data.tables.tables import damage, frame, write, write_parts
 

@@ -1,0 +1,221 @@
+"""Reading tables by the schema of a model."""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from cvgp.data.schema import Column, Schema
+from cvgp.data.tables import limits
+from cvgp.data.tables.by_schema import encoder_of, load_rows
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from tests.data.tables.tables import learn, write
+
+FRAME = pd.DataFrame(
+    {
+        "size": [1.5, 2.5, 3.5, 4.5],
+        "price": [10, 20, 30, 40],
+        "color": ["red", "blue", "red", "blue"],
+        "sold": [True, False, True, True],
+    }
+)
+MATRIX = np.array([[1.5, 0, 1, 1], [2.5, 1, 0, 0], [3.5, 0, 1, 1], [4.5, 1, 0, 1]])
+HOLES = FRAME.assign(
+    size=[1.5, np.nan, 3.5, 4.5],
+    color=["red", None, "red", None],
+    sold=pd.Series([True, False, True, None], dtype="boolean"),
+)
+SCHEMA = learn(FRAME, "price")
+
+
+def in_memory(frame: pd.DataFrame) -> ds.Dataset:
+    return ds.dataset(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def encode(frame: pd.DataFrame, schema: Schema = SCHEMA) -> np.ndarray:
+    return load_rows(in_memory(frame.assign(price=1.0)), schema)[0]
+
+
+def test_features_and_target_come_together() -> None:
+    x, y = load_rows(in_memory(FRAME), SCHEMA)
+    np.testing.assert_array_equal(x, MATRIX)
+    assert (y.dtype, y.tolist()) == (np.float64, [10.0, 20.0, 30.0, 40.0])
+
+
+def test_matrix_is_float64() -> None:
+    assert encode(FRAME.astype({"size": "float32"})).dtype == np.float64
+
+
+def test_columns_are_found_by_name_in_any_order() -> None:
+    np.testing.assert_array_equal(encode(FRAME[["sold", "price", "color", "size"]]), MATRIX)
+
+
+def test_extra_columns_are_ignored_whatever_they_hold() -> None:
+    extra = FRAME.assign(when=pd.Timestamp("2020-01-01"), note=np.nan)
+    np.testing.assert_array_equal(encode(extra), MATRIX)
+
+
+def test_the_target_may_be_absent_where_it_is_not_asked_for() -> None:
+    dataset = in_memory(FRAME.drop(columns="price"))
+    encoder = encoder_of(SCHEMA, dataset, with_target=False)
+    (batch,) = dataset.to_batches()
+    np.testing.assert_array_equal(encoder.encode(batch).x, MATRIX)
+
+
+@pytest.mark.parametrize("dtype", ["category", "string[pyarrow]", "object"])
+def test_text_of_any_type_is_encoded_alike(dtype: str) -> None:
+    np.testing.assert_array_equal(encode(FRAME.astype({"color": dtype})), MATRIX)
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_encoding_does_not_depend_on_the_types_of_pandas(backend: str) -> None:
+    schema = learn(HOLES, "price", "mean")
+    np.testing.assert_array_equal(encode(HOLES.convert_dtypes(dtype_backend=backend), schema), encode(HOLES, schema))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz", "parquet", "feather"])
+def test_encoding_does_not_depend_on_the_kind_of_file(tmp_path: Path, ending: str) -> None:
+    schema = learn(HOLES, "price", "mean")
+    path = write(tmp_path / f"a.{ending}", HOLES)
+    np.testing.assert_array_equal(load_rows(path, schema)[0], encode(HOLES, schema))
+
+
+def test_a_data_set_of_numbers_is_encoded_as_it_is(uci: Callable) -> None:
+    x, y = uci("wine")
+    frame = pd.DataFrame(x).rename(columns=lambda i: f"x{i}").assign(y=y)
+    found = load_rows(in_memory(frame), learn(frame, "y"))
+    np.testing.assert_array_equal(found[0], x)
+    np.testing.assert_array_equal(found[1], y)
+
+
+@pytest.mark.parametrize("cells", ["1\n2\n", "1.0\n2\n", '"1"\n"2"\n', "1\n2\n\n"], ids=repr)
+def test_the_cells_of_a_text_file_are_read_as_the_schema_says(tmp_path: Path, cells: str) -> None:
+    """A column of text may hold numbers only in another file."""
+    (tmp_path / "a.csv").write_text("a,y\n" + "".join(f"{cell},1\n" for cell in cells.split()))
+    schema = Schema("y", (Column("a", "categorical", ("1", "1.0", "2")),))
+    assert load_rows(tmp_path / "a.csv", schema)[0].sum() == 2
+
+
+@pytest.mark.parametrize("cells", [pd.Series([1, 2]), pd.Series([1.0, 2.0]), pd.Series([1, 2], dtype="category")])
+def test_a_category_is_known_whatever_type_the_file_gives_it(cells: pd.Series) -> None:
+    schema = Schema("y", (Column("a", "categorical", ("1", "2")),))
+    x, _ = load_rows(in_memory(pd.DataFrame({"a": cells, "y": 1.0})), schema)
+    np.testing.assert_array_equal(x, [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("word", ["True", "true", "1"])
+def test_truths_of_a_text_file_may_be_spelled_in_several_ways(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.csv").write_text(f"sold,y\n{word},1\n0,2\n")
+    x, _ = load_rows(tmp_path / "a.csv", Schema("y", (Column("sold", "boolean"),)))
+    assert x.tolist() == [[1.0], [0.0]]
+
+
+# Unknown categories.
+
+
+def test_unknown_categories_are_counted_in_a_warning() -> None:
+    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'color' 2;"):
+        encode(FRAME.assign(color=["pink", "red", "teal", "blue"]))
+
+
+def test_unknown_categories_are_encoded_as_zeros() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CVGPWarning)
+        encoded = encode(FRAME.assign(color="pink"))
+    np.testing.assert_array_equal(encoded, MATRIX * [1, 0, 0, 1])
+
+
+def test_without_a_counter_an_unknown_category_is_as_good_as_missing() -> None:
+    dataset = in_memory(FRAME.assign(color=["pink", "red", "red", "red"]))
+    encoder = encoder_of(SCHEMA, dataset, with_target=True)
+    (batch,) = dataset.to_batches()
+    assert np.isnan(encoder.encode(batch).x[:, 1:3]).all(axis=1).tolist() == [True, False, False, False]
+    counted = Counter[str]()
+    assert not np.isnan(encoder.encode(batch, counted).x).any()
+    assert counted == {"color": 1}
+
+
+# Missing and bad values.
+
+
+def test_a_missing_value_is_named_by_row_and_column() -> None:
+    with pytest.raises(InvalidInputError, match=r"data row 2: column 'size' is missing.*fit the model again"):
+        encode(HOLES)
+
+
+def test_missing_values_are_filled_from_the_training_table() -> None:
+    schema = learn(FRAME, "price", "mean")
+    assert encode(FRAME.assign(size=[np.nan, 100.0, 200.0, 300.0]), schema)[0, 0] == 3.0
+
+
+def test_cells_without_a_fill_are_nan() -> None:
+    columns = tuple(replace(column, fill=None) for column in learn(HOLES, "price", "mean").columns)
+    dataset = in_memory(HOLES)
+    encoder = encoder_of(Schema("price", columns), dataset, with_target=True)
+    (batch,) = dataset.to_batches()
+    complete = HOLES.notna().all(axis=1)
+    np.testing.assert_array_equal(np.isfinite(encoder.encode(batch).x).all(axis=1), complete)
+
+
+def test_incomplete_rows_are_left_out_where_the_rule_is_to_drop_them() -> None:
+    holes = FRAME.assign(size=[np.nan, 2.5, 3.5, 4.5], price=[10, 20, None, 40])
+    x, y = load_rows(in_memory(holes), learn(FRAME, "price", "drop"))
+    np.testing.assert_array_equal(np.column_stack([x, y]), [[2.5, 1, 0, 0, 20], [4.5, 1, 0, 1, 40]])
+
+
+def test_a_missing_target_is_an_error() -> None:
+    with pytest.raises(InvalidInputError, match="data row 2: column 'price' is missing"):
+        load_rows(in_memory(FRAME.assign(price=[1, None, 3, 4])), SCHEMA)
+
+
+def test_an_infinite_value_is_an_error() -> None:
+    with pytest.raises(InvalidInputError, match="data row 2: column 'size' is infinite"):
+        encode(FRAME.assign(size=[1, np.inf, 2, 3]))
+
+
+def test_text_in_a_numeric_column_of_a_text_file_is_refused_by_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", FRAME.assign(size=["1", "2", "big", "4"]))
+    with pytest.raises(InvalidInputError, match=r"a\.csv, data row 3: column 'size' is missing or not a number"):
+        load_rows(path, SCHEMA)
+
+
+def test_text_in_a_numeric_column_of_another_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", FRAME.assign(size=["1", "2", "big", "4"]))
+    with pytest.raises(InvalidTypeError, match="Column 'size' must hold numbers, but it is stored as"):
+        load_rows(path, SCHEMA)
+
+
+def test_missing_columns_are_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"lacks the columns \['size', 'sold'\].*it has \['price', 'color'\]"):
+        load_rows(in_memory(FRAME[["price", "color"]]), SCHEMA)
+
+
+def test_an_absent_target_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"lacks the columns \['price'\]"):
+        load_rows(in_memory(FRAME.drop(columns="price")), SCHEMA)
+
+
+def test_a_table_without_rows_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="The table holds no rows"):
+        load_rows(in_memory(FRAME.iloc[:0]), SCHEMA)
+
+
+def test_a_table_without_a_row_that_can_be_used_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="No row of the table can be used; 4 rows with missing values"):
+        load_rows(in_memory(FRAME.assign(size=np.nan)), learn(FRAME, "price", "drop"))
+
+
+def test_rows_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"a": np.zeros(100_000), "y": np.zeros(100_000)})
+    path = write(tmp_path / "bomb.parquet", frame)
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(limits, "memory_left", lambda: 500_000)
+    with pytest.raises(InvalidInputError, match="holds at least"):
+        load_rows(path, Schema("y", (Column("a", "numeric"),)))
