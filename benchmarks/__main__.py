@@ -20,7 +20,7 @@ from benchmarks.environments import ROOT, WORK_FOLDER
 from benchmarks.runner import Task, run_tasks
 from benchmarks.store import Store
 from cvgp.errors import CVGPError
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZE = 200

@@ -4,7 +4,7 @@ from benchmarks.cluster import WORKERS, CostModel, Network, Plan, cost_model, mo
 from benchmarks.origin import origin
 from benchmarks.scores import Metrics
 from benchmarks.store import Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["ETHERNET", "report"]
 

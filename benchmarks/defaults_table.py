@@ -6,7 +6,7 @@ from statistics import mean
 from benchmarks.defaults import Choice, Plan, choices, task, tasks
 from benchmarks.origin import origin
 from benchmarks.store import Record, Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["report"]
 

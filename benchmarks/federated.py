@@ -16,7 +16,7 @@ from benchmarks.runner import Task
 from benchmarks.scores import Metrics, score
 from benchmarks.store import Record, Store
 from cvgp import CVGPRegressor
-from cvgp.paper.report import markdown_table, number
+from cvgp.paper.markdown import markdown_table, number
 
 __all__ = ["METHODS", "Plan", "report", "task", "tasks"]
 

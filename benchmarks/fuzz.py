@@ -12,7 +12,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from benchmarks.environments import ROOT
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["Report", "run"]
 

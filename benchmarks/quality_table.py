@@ -18,7 +18,7 @@ from benchmarks.quality import (
     tuned_peer,
 )
 from benchmarks.store import Record, Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["report"]
 

@@ -17,8 +17,8 @@ import cvgp
 from benchmarks.datasets import waves
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
+from cvgp.paper.markdown import markdown_table
 from cvgp.paper.provenance import now, provenance
-from cvgp.paper.report import markdown_table
 
 __all__ = ["MAX_SLOPE", "Report", "origin", "run"]
 

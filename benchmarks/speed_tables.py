@@ -9,7 +9,7 @@ from benchmarks.origin import origin
 from benchmarks.race import Plan as RacePlan
 from benchmarks.speed import Plans, tasks
 from benchmarks.store import Record, Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["report"]
 

@@ -8,7 +8,7 @@ from benchmarks import large, prediction, race_results, small, step
 from benchmarks.race import Contestant
 from benchmarks.speed import Plans
 from benchmarks.store import Record, Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["Target", "report", "targets"]
 

@@ -17,7 +17,7 @@ from benchmarks.runner import Task
 from benchmarks.scores import Outcome
 from benchmarks.store import Record, Store
 from benchmarks.workers import Session
-from cvgp.paper.report import markdown_table
+from cvgp.paper.markdown import markdown_table
 
 __all__ = ["HOW", "Plan", "full", "quick", "report", "task", "tasks", "write_files"]
 

@@ -18,7 +18,7 @@ from benchmarks.runner import Task, run_tasks
 from benchmarks.scores import Metrics
 from benchmarks.store import Record, Store
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
 
 DATASET = "waves-150x2"
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(

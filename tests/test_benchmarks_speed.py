@@ -36,7 +36,7 @@ from benchmarks.scores import Metrics, Outcome, score
 from benchmarks.store import Record, Store
 from benchmarks.workers import Session, fit_in_worker
 from cvgp.optim import adam
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
 
 SPLIT = random_split("waves-120x2", seed=0)
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(

@@ -15,7 +15,7 @@ from cvgp.data.tables import reservoir
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table
 from cvgp.data.tables.whole import read_table
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
 from tests.data.tables.tables import frame, write_parts
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")

@@ -14,11 +14,11 @@ from cvgp.paper.baselines import Recipe
 from cvgp.paper.board import Board
 from cvgp.paper.datasets import load
 from cvgp.paper.experiments import Defaults, Experiment, Plan, Results, find_experiment
-from cvgp.paper.experiments.base import base_key, build, product_keys, recipe_of
-from cvgp.paper.experiments.cells import Cell, paired_table
+from cvgp.paper.experiments.comparison import Cell, paired_table
+from cvgp.paper.experiments.experiment import base_key, build, product_keys, recipe_of
 from cvgp.paper.experiments.rates import chosen_records, tuned_keys
+from cvgp.paper.markdown import fill, mean_and_error
 from cvgp.paper.protocol import NUM_FOLDS, PRESETS, Preset, find_preset, fold, train_rows
-from cvgp.paper.report import fill, mean_and_error
 from cvgp.paper.runner import run_plan
 from cvgp.paper.store import Key, Outcome, Record, Store
 

@@ -136,7 +136,7 @@ def table(
     write: Annotated[Path | None, typer.Option(help="Also put it into its place in this page.")] = None,
 ) -> None:
     """Print an experiment's table, in Markdown, from what is in the store."""
-    from cvgp.paper.report import fill
+    from cvgp.paper.markdown import fill
 
     chosen, results = _results(experiment, preset, store)
     text = chosen.table(results)

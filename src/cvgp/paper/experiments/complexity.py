@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.paper.baselines import Baseline, Start
-from cvgp.paper.baselines.start import plain_start
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key, build, recipe_of
+from cvgp.paper.baselines.shared_start import plain_start
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key, build, recipe_of
 from cvgp.paper.figures import grid, line_style, shared_legend
+from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.paper.baselines import METHODS
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.posterior1d import quick_keys
 from cvgp.paper.figures import STYLES, grid
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.scores import score
 from cvgp.paper.store import Key, Outcome
 

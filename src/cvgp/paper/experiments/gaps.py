@@ -11,10 +11,19 @@ import numpy as np
 from cvgp import metrics
 from cvgp.errors import FactorisationError
 from cvgp.paper.baselines import ExactGP, Prediction, Start, common_start
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
+from cvgp.paper.experiments.experiment import (
+    Defaults,
+    Experiment,
+    Plan,
+    Results,
+    build,
+    product_keys,
+    recipe_of,
+    rows_of,
+)
 from cvgp.paper.figures import grid, label, line_style, shared_legend
+from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.protocol import Preset, Split, fold
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.store import Key, Outcome, Record, Store
 
 if TYPE_CHECKING:

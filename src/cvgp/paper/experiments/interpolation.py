@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, build, product_keys
 from cvgp.paper.figures import STYLES, grid, label, line_style
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:

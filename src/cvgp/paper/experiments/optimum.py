@@ -15,11 +15,20 @@ from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.objectives.full_batch import full_bound, statistics
 from cvgp.paper.baselines import ExactGP, SparseGP, Start
-from cvgp.paper.baselines.base import CHUNK_ROWS
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
+from cvgp.paper.baselines.method import CHUNK_ROWS
+from cvgp.paper.experiments.experiment import (
+    Defaults,
+    Experiment,
+    Plan,
+    Results,
+    build,
+    product_keys,
+    recipe_of,
+    rows_of,
+)
 from cvgp.paper.figures import grid, shared_legend
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.protocol import Preset, exact_is_possible, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:

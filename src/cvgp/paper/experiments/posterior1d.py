@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from cvgp.paper.baselines import METHODS, Inducing
 from cvgp.paper.datasets import truth
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, build, product_keys, rows_of
 from cvgp.paper.figures import STYLES, grid
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.protocol import Preset, Split, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.scores import score
 from cvgp.paper.store import Key, Metrics, Outcome, Record, Store
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
-from cvgp.paper.experiments.cells import Cell, box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.comparison import Cell, box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.rates import tuned_keys
+from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.scores import score
 from cvgp.paper.store import Key, Outcome
 

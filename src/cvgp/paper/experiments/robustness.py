@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Results
-from cvgp.paper.experiments.cells import box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.comparison import box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results
 from cvgp.paper.experiments.predictive import run_fold
 from cvgp.paper.experiments.rates import tuned_keys
+from cvgp.paper.markdown import origin
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

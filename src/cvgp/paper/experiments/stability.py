@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from cvgp.gp.kernels import evaluate, make_kernel
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key
 from cvgp.paper.figures import grid
+from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:

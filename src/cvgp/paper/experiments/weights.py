@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cvgp.paper.datasets import SYNTHETIC_NAMES
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.posterior1d import quick_keys
 from cvgp.paper.figures import STYLES, grid
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
 from cvgp.paper.store import Key, Outcome
 
 if TYPE_CHECKING:

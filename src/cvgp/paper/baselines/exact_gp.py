@@ -13,9 +13,9 @@ from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import factorise, kl_divergence
-from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
-from cvgp.paper.baselines.start import Start
-from cvgp.paper.baselines.training import train_full
+from cvgp.paper.baselines.loops import train_full
+from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
+from cvgp.paper.baselines.shared_start import Start
 
 __all__ = ["EXACT_ROWS", "ExactGP"]
 

@@ -12,9 +12,9 @@ from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.gp.kernels import diagonal
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.objectives.full_batch import full_bound
-from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
-from cvgp.paper.baselines.minibatch import MinibatchBaseline
-from cvgp.paper.baselines.start import Start, random_start
+from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Inducing, Prediction
+from cvgp.paper.baselines.minibatch_method import MinibatchBaseline
+from cvgp.paper.baselines.shared_start import Start, random_start
 
 __all__ = ["CVGP", "FLOAT32_LIMIT", "RandomCVGP"]
 

@@ -12,9 +12,9 @@ from cvgp.gp.kernels import cross_matrix, diagonal, evaluate
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.metrics import kl_gaussian
 from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, statistics
-from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
-from cvgp.paper.baselines.start import Start
-from cvgp.paper.baselines.training import train_full
+from cvgp.paper.baselines.loops import train_full
+from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
+from cvgp.paper.baselines.shared_start import Start
 
 __all__ = ["SparseGP"]
 

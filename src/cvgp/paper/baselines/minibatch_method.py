@@ -8,9 +8,9 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError
-from cvgp.paper.baselines.base import Baseline
-from cvgp.paper.baselines.start import Start
-from cvgp.paper.baselines.training import train_minibatches
+from cvgp.paper.baselines.loops import train_minibatches
+from cvgp.paper.baselines.method import Baseline
+from cvgp.paper.baselines.shared_start import Start
 
 __all__ = ["MinibatchBaseline"]
 

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 from cvgp.errors import FileFormatError, MissingFileError
 from cvgp.files.atomic import atomic_write
-from cvgp.paper.experiments.base import Results
+from cvgp.paper.experiments.experiment import Results
 from cvgp.paper.store import Record
 
 __all__ = ["fill", "markdown_table", "mean_and_error", "number", "origin"]

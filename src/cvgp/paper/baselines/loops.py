@@ -9,7 +9,7 @@ from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Status
 from cvgp.optim.stopping import NoImprovement
-from cvgp.paper.baselines.base import OnStep
+from cvgp.paper.baselines.method import OnStep
 from cvgp.paper.baselines.recipe import Recipe
 
 __all__ = ["train_full", "train_minibatches"]

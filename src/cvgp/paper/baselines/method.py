@@ -13,7 +13,7 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.paper.baselines.recipe import Recipe
-from cvgp.paper.baselines.start import Start, common_start
+from cvgp.paper.baselines.shared_start import Start, common_start
 
 __all__ = ["CHUNK_ROWS", "Baseline", "Inducing", "OnStep", "Prediction"]
 

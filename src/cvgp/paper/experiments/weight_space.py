@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, weight_posterior
 from cvgp.gp.kernels import make_kernel
 from cvgp.paper.baselines import CVGP
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key, recipe_of, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key, recipe_of, rows_of
 from cvgp.paper.figures import STYLES, grid
+from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.scores import score
 from cvgp.paper.store import Key, Outcome, Store
 

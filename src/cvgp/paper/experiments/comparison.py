@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from scipy import stats
 
 from cvgp.paper.baselines import METHODS
-from cvgp.paper.experiments.base import Results
+from cvgp.paper.experiments.experiment import Results
 from cvgp.paper.experiments.rates import chosen_rate, chosen_records
 from cvgp.paper.figures import STYLES, grid, label
+from cvgp.paper.markdown import markdown_table, mean_and_error, number
 from cvgp.paper.protocol import NUM_FOLDS, TRAIN_SHARE
-from cvgp.paper.report import markdown_table, mean_and_error, number
 from cvgp.paper.store import Record
 
 if TYPE_CHECKING:
