@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import streaming
-from benchmarks.environments import ROOT
+from benchmarks.peers.environments import ROOT
+from benchmarks.scaling import streaming
 from cvgp.cli import app
 from cvgp.data.tables import blocks as rows
 from cvgp.data.tables import reservoir

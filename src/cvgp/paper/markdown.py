@@ -6,10 +6,13 @@ from statistics import mean, stdev
 
 from cvgp.errors import FileFormatError, MissingFileError
 from cvgp.files.atomic import atomic_write
-from cvgp.paper.experiments.experiment import Results
 from cvgp.paper.store import Record
 
 __all__ = ["fill", "markdown_table", "mean_and_error", "number", "origin"]
+
+PACKAGES = ("torch", "gpytorch", "numpy")
+PEERS = ("gpflow", "tensorflow", "gpboost", "lightgbm")
+"""Known only to the results of these."""
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int) -> str:
@@ -33,19 +36,19 @@ def mean_and_error(values: Sequence[float | None], form: str = ".3f") -> str:
     return f"{mean(known):{form}} ± {stdev(known) / len(known) ** 0.5:{form}}"
 
 
-def origin(results: Results, used: Sequence[Record] | None = None) -> str:
-    """A line that says where results come from; several commits or machines are all named."""
-    records = results.records if used is None else used
+def origin(records: Sequence[Record], what: str | None = None) -> str:
+    """A line that says what the results are and where they come from; several commits or machines are all named."""
     if not records:
         return "No results yet."
-    found = [r.provenance for r in records]
+    found = [record.provenance for record in records]
     dates = sorted(p["date"][:10] for p in found)
     period = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    packages = ", ".join(f"{name} {_all(p[name] for p in found)}" for name in ("torch", "gpytorch", "numpy"))
-    failures = f", {len(results.failures)} failed" if results.failures else ""
+    threads = _all(str(record.task["threads"]) for record in records if "threads" in record.task)
+    versions = {name: _all(p[name] for p in found if name in p) for name in (*PACKAGES, *PEERS)}
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     return (
-        f"Preset `{results.preset.name}`: {len(records)} tasks{failures}, {period}, on "
-        f"{_all(p['processor'] for p in found)}; commit {_all(p['commit'] for p in found)}; {packages}."
+        f"{what or f'{len(records)} results'}, {period}, on {_all(p['processor'] for p in found)}"
+        f"{f' with {threads} threads' if threads else ''}; commit {_all(p['commit'] for p in found)}; {packages}."
     )
 
 

@@ -14,7 +14,7 @@ from cvgp.paper.experiments.experiment import Results
 from cvgp.paper.experiments.rates import chosen_rate, chosen_records
 from cvgp.paper.figures import STYLES, grid, label
 from cvgp.paper.markdown import markdown_table, mean_and_error, number
-from cvgp.paper.protocol import NUM_FOLDS, TRAIN_SHARE
+from cvgp.paper.splits import NUM_FOLDS, TRAIN_SHARE
 from cvgp.paper.store import Record
 
 if TYPE_CHECKING:

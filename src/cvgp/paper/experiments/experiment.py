@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cvgp.paper.baselines import Baseline, Recipe, method_class
-from cvgp.paper.protocol import NUM_FOLDS, Preset
+from cvgp.paper.markdown import origin
+from cvgp.paper.protocol import Preset
+from cvgp.paper.splits import NUM_FOLDS
 from cvgp.paper.store import Key, Outcome, Record, Store
 
 if TYPE_CHECKING:
@@ -64,6 +66,12 @@ class Results:
     def arrays(self, record: Record) -> dict[str, Any]:
         """The arrays of a task."""
         return self.store.arrays(record)
+
+    def origin(self, used: Sequence[Record] | None = None) -> str:
+        """A line that says where the results come from, or those that are used of them."""
+        records = self.records if used is None else used
+        failures = f", {len(self.failures)} failed" if self.failures else ""
+        return origin(records, f"Preset `{self.preset.name}`: {len(records)} tasks{failures}")
 
 
 @dataclass(frozen=True)

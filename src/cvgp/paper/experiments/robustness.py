@@ -9,7 +9,6 @@ from cvgp.paper.experiments.comparison import box_plots, cells, paired_table, sc
 from cvgp.paper.experiments.experiment import Defaults, Experiment, Results
 from cvgp.paper.experiments.predictive import run_fold
 from cvgp.paper.experiments.rates import tuned_keys
-from cvgp.paper.markdown import origin
 from cvgp.paper.protocol import Preset
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def _table(results: Results) -> str:
         score_table(found),
         "RandomCVGP less CVGP, fold by fold:",
         paired_table(found, "RandomCVGP", "CVGP"),
-        origin(results, [r for cell in found for r in cell.records]),
+        results.origin([r for cell in found for r in cell.records]),
     ]
     return "\n\n".join(parts)
 

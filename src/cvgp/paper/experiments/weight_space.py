@@ -15,9 +15,10 @@ from cvgp.gp.kernels import make_kernel
 from cvgp.paper.baselines import CVGP
 from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key, recipe_of, rows_of
 from cvgp.paper.figures import STYLES, grid
-from cvgp.paper.markdown import markdown_table, number, origin
-from cvgp.paper.protocol import Preset, fold
+from cvgp.paper.markdown import markdown_table, number
+from cvgp.paper.protocol import Preset
 from cvgp.paper.scores import score
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _table(results: Results) -> str:
         "Linear kernel: the coefficient of the standardised input. Random features: the root mean square slope of f "
         f"along the input, which is never negative and not zero even for an input without effect. {notes}."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=3), about, origin(results)])
+    return "\n\n".join([markdown_table(header, rows, num_text=3), about, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:
