@@ -48,7 +48,8 @@ class Watch:
     group
         The processes that work on the fit. The clock and the callbacks of the first decide for all when it ends.
     clock
-        Seconds since some time in the past; `time.process_time` limits the time on the processor.
+        Seconds since some time in the past, by default `time.perf_counter`; `time.process_time` limits the time on the
+        processor.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Watch:
         max_time: float | None = None,
         callbacks: Sequence[Callback] = (),
         group: Group = ALONE,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.max_time = max_time
         self.callbacks = tuple(callbacks)
@@ -66,8 +67,8 @@ class Watch:
         self.max_iter = 0
         self._stride = 1
         self.validation_rmse: float | None = None
-        self._clock = clock
-        self._start = clock()
+        self._clock = clock or time.perf_counter
+        self._start = self._clock()
         self._before = 0.0
         self._agreed = 0.0
         self._stop = False
