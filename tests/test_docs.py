@@ -9,7 +9,7 @@ import pytest
 from cvgp import CVGPRegressor
 from cvgp.data.columns import MAX_CATEGORIES
 from cvgp.estimators import units as scaled
-from cvgp.training import fit, size
+from cvgp.training import plan
 from cvgp.training.start import DEFAULT_KERNEL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -38,9 +38,9 @@ def test_every_parameter_is_listed_with_its_default() -> None:
     ("page", "sentence"),
     [
         (REGRESSOR, f"`None` is `{DEFAULT_KERNEL}`"),
-        (REGRESSOR, f"`auto` takes it up to {fit.LBFGS_ROWS} rows"),
-        (REGRESSOR, f"they leave unexplained is {100 * size.UNEXPLAINED_SHARE:g} % of the noise"),
-        (REGRESSOR, f"with at least {size.SMALLEST} and at most {size.LARGEST_BY_DEFAULT} of them"),
+        (REGRESSOR, f"`auto` takes it up to {plan.LBFGS_ROWS} rows"),
+        (REGRESSOR, f"they leave unexplained is {100 * plan.UNEXPLAINED_SHARE:g} % of the noise"),
+        (REGRESSOR, f"with at least {plan.SMALLEST} and at most {plan.LARGEST_BY_DEFAULT} of them"),
         (REGRESSOR, f"Predictions are made {scaled.CHUNK_ROWS} rows at a time"),
         (COMMANDS, f"at most {MAX_CATEGORIES} categories"),
     ],

@@ -17,7 +17,7 @@ from cvgp.data.arrays import MemorySource
 from cvgp.data.split import shared
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.likelihoods import gaussian_likelihood
-from cvgp.objectives.full_batch import CHUNK_ROWS, CollapsedObjective
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import process_group
 from cvgp.training.fit import fit_model
@@ -68,7 +68,7 @@ def step_seconds(group: Group, rows: int, size: int, dims: int, steps: int) -> f
 def pass_seconds(group: Group, rows: int, size: int, dims: int, repeats: int) -> float:
     """An evaluation of the bound on all rows, with its gradient."""
     source = make_rows(rows, dims, group.rank)
-    objective = CollapsedObjective(
+    objective = TitsiasObjective(
         make_model(size, dims), lambda: source.chunks(CHUNK_ROWS), rows, tight=True, group=group
     )
     return timed(objective.value_and_backward, repeats)

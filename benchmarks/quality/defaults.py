@@ -11,8 +11,8 @@ from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
 from cvgp.paper.splits import random_split
 from cvgp.paper.store import Outcome
-from cvgp.training.fit import make_plan
 from cvgp.training.initialise import InitName
+from cvgp.training.plan import make_plan
 from cvgp.training.settings import Settings
 from cvgp.training.start import DEFAULT_KERNEL
 

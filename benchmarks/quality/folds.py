@@ -10,7 +10,7 @@ from cvgp.paper.baselines import SVGP, Recipe
 from cvgp.paper.protocol import PRESETS
 from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome, Store
-from cvgp.training.fit import make_plan
+from cvgp.training.plan import make_plan
 from cvgp.training.settings import Settings
 from cvgp.training.start import DEFAULT_KERNEL
 

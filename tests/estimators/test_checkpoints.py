@@ -17,8 +17,8 @@ import torch
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.files.tensors import read_tensors
-from cvgp.objectives.full_batch import CollapsedObjective
-from cvgp.training import precision, solvers
+from cvgp.objectives.full_batch import TitsiasObjective
+from cvgp.training import minibatches
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
 from cvgp.training.monitor import FitEvent
 
@@ -119,8 +119,13 @@ def test_killed_run_does_not_begin_again(
     copy = shutil.copytree(folder, tmp_path / "copy")
     evaluations: list[FitEvent] = []
     steps: list[int] = []
-    evaluate = CollapsedObjective.value_and_backward
-    monkeypatch.setattr(CollapsedObjective, "value_and_backward", lambda self: steps.append(1) or evaluate(self))
+    evaluate = TitsiasObjective.value_and_backward
+
+    def counted(self: TitsiasObjective, scale: float = 1.0) -> float:
+        steps.append(1)
+        return evaluate(self, scale)
+
+    monkeypatch.setattr(TitsiasObjective, "value_and_backward", counted)
     resumed = estimator(solver, copy, callbacks=[evaluations.append]).fit(X, Y)
     if solver == "adam":
         assert next(event.iteration for event in evaluations if event.phase == "adam") > 50
@@ -161,7 +166,7 @@ def test_finished_run_is_found_again(solver: str, uninterrupted: dict[str, CVGPR
 
 
 def test_run_that_stopped_early_takes_no_further_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "STEPS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(minibatches, "STEPS_BETWEEN_CHECKS", 1)
     options = {"n_iter_no_change": 2, "learning_rate": 0.5}
     first = estimator("early stopping", tmp_path, **options).fit(X, Y)
     again = estimator("early stopping", tmp_path, **options).fit(X, Y)
@@ -175,7 +180,7 @@ def test_precision_that_had_grown_is_resumed(tmp_path: Path, monkeypatch: pytest
     def grow_at_the_second_look(self: object) -> bool:
         return next(answers, False)
 
-    monkeypatch.setattr(precision.Precision, "_too_large", grow_at_the_second_look)
+    monkeypatch.setattr(minibatches.Precision, "_too_large", grow_at_the_second_look)
     answers = iter((False, True))
     whole = estimator("adam").fit(X, Y)
     answers = iter((False, True))

@@ -19,11 +19,11 @@ from cvgp.gp.kernels import evaluate, make_kernel
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.objectives import full_batch as full_data
 from cvgp.objectives.full_batch import (
-    CollapsedObjective,
-    collapsed_parameters,
-    collapsed_value,
+    TitsiasObjective,
     full_bound,
+    searched_parameters,
     solve_coreset,
+    titsias_value,
 )
 
 N, M, D, CHUNK = 23, 5, 2, 8
@@ -103,8 +103,8 @@ def dense_bound(model: CVGP, case: Case, *, tight: bool) -> Tensor:
 
 def value_and_gradients(case: Case, *, tight: bool) -> tuple[float, list[Tensor]]:
     model = case.model()
-    value = CollapsedObjective(model, case.chunks, N, tight=tight).value_and_backward()
-    return value, [p.grad for p in collapsed_parameters(model)]
+    value = TitsiasObjective(model, case.chunks, N, tight=tight).value_and_backward()
+    return value, [p.grad for p in searched_parameters(model)]
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_objective_is_the_dense_bound(case: Case, tight: bool) -> None:
 def test_gradient_is_that_of_the_dense_bound(case: Case, tight: bool) -> None:
     model = case.model()
     dense_bound(model, case, tight=tight).backward()
-    for found, parameter in zip(value_and_gradients(case, tight=tight)[1], collapsed_parameters(model), strict=True):
+    for found, parameter in zip(value_and_gradients(case, tight=tight)[1], searched_parameters(model), strict=True):
         torch.testing.assert_close(found, parameter.grad, rtol=1e-6, atol=1e-7)
 
 
@@ -146,8 +146,8 @@ def test_gradient_is_that_of_finite_differences(tight: bool) -> None:
         for sign in (1.0, -1.0):
             model = case.model()
             with torch.no_grad():
-                collapsed_parameters(model)[i].add_(sign * step)
-            values.append(CollapsedObjective(model, case.chunks, N, tight=tight).value_and_backward())
+                searched_parameters(model)[i].add_(sign * step)
+            values.append(TitsiasObjective(model, case.chunks, N, tight=tight).value_and_backward())
         assert (values[0] - values[1]) / (2.0 * step) == pytest.approx(gradient.sum().item(), rel=1e-5, abs=1e-5)
 
 
@@ -157,9 +157,9 @@ def test_objective_does_not_depend_on_the_chunks(keep: bool) -> None:
     case = CASES["all of it"]
     expected, gradients = value_and_gradients(case, tight=True)
     model = case.model()
-    value = CollapsedObjective(model, lambda: case.source().chunks(N), N, tight=True).value_and_backward()
+    value = TitsiasObjective(model, lambda: case.source().chunks(N), N, tight=True).value_and_backward()
     assert value == pytest.approx(expected, rel=1e-12)
-    for p, gradient in zip(collapsed_parameters(model), gradients, strict=True):
+    for p, gradient in zip(searched_parameters(model), gradients, strict=True):
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
 
 
@@ -171,7 +171,7 @@ def test_matrices_beyond_the_limit_are_computed_twice(monkeypatch: pytest.Monkey
         passes.append(1)
         return CASES["plain"].chunks()
 
-    CollapsedObjective(CASES["plain"].model(), chunks, N).value_and_backward()
+    TitsiasObjective(CASES["plain"].model(), chunks, N).value_and_backward()
     assert len(passes) == 2
 
 
@@ -182,20 +182,20 @@ def test_matrices_within_the_limit_are_computed_once() -> None:
         passes.append(1)
         return CASES["plain"].chunks()
 
-    CollapsedObjective(CASES["plain"].model(), chunks, N).value_and_backward()
+    TitsiasObjective(CASES["plain"].model(), chunks, N).value_and_backward()
     assert len(passes) == 1
 
 
 def test_objective_leaves_the_sites_alone() -> None:
     model = CASES["plain"].model()
-    CollapsedObjective(model, CASES["plain"].chunks, N).value_and_backward()
+    TitsiasObjective(model, CASES["plain"].chunks, N).value_and_backward()
     assert (model.y_c.grad, model.raw_beta.grad) == (None, None)
 
 
 def test_frozen_parameters_are_not_searched_over() -> None:
     model = CASES["plain"].model()
     model.X_c.requires_grad_(False)
-    searched = {id(p) for p in collapsed_parameters(model)}
+    searched = {id(p) for p in searched_parameters(model)}
     left_out = {name for name, p in model.named_parameters() if id(p) not in searched}
     assert left_out == {"X_c", "y_c", "raw_beta"}
 
@@ -205,13 +205,13 @@ def test_objective_of_a_model_that_is_not_finite_raises() -> None:
     with torch.no_grad():
         model.X_c.fill_(math.nan)
     with pytest.raises(FactorisationError):
-        CollapsedObjective(model, CASES["plain"].chunks, N).value_and_backward()
+        TitsiasObjective(model, CASES["plain"].chunks, N).value_and_backward()
 
 
 @EVERY_CASE
-def test_collapsed_value_is_the_objectives(case: Case) -> None:
+def test_titsias_value_is_the_objectives(case: Case) -> None:
     expected = value_and_gradients(case, tight=False)[0]
-    assert collapsed_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-12)
+    assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-12)
 
 
 @EVERY_CASE
@@ -262,4 +262,4 @@ def test_solving_the_coreset_raises_the_bound(case: Case) -> None:
 @EVERY_CASE
 def test_solved_coreset_stays_below_the_full_optimum(case: Case) -> None:
     model = case.model()
-    assert solve_coreset(model, case.chunks()) <= collapsed_value(case.model(), case.chunks()) + 1e-9
+    assert solve_coreset(model, case.chunks()) <= titsias_value(case.model(), case.chunks()) + 1e-9

@@ -10,7 +10,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.linalg import SYMMETRIC_BY_BLOCKS
-from cvgp.objectives.minibatch import DirectElbo, direct_elbo
+from cvgp.objectives.minibatch import MinibatchObjective, direct_elbo
 
 NUM_DATA = 400.0
 FACTOR = -1.0 / NUM_DATA
@@ -28,10 +28,11 @@ def make_model(kernel: str = "rbf", *, ard: bool = True, size: int = 9, **option
     return CVGP(Coreset(batch.x[:size] + 0.1, batch.y[:size], beta), make_kernel(kernel, 3, ard=ard), **options)
 
 
-def direct(model: CVGP) -> DirectElbo:
-    found = direct_elbo(model)
-    assert found is not None
-    return found
+def direct(model: CVGP, batch: Rows[torch.Tensor]) -> MinibatchObjective:
+    assert direct_elbo(model) is not None
+    objective = MinibatchObjective(model, NUM_DATA)
+    objective.rows = batch
+    return objective
 
 
 def gradients(model: CVGP) -> list[torch.Tensor]:
@@ -45,7 +46,7 @@ def assert_same_as_autograd(model: CVGP, batch: Rows[torch.Tensor], rtol: float)
     loss = FACTOR * model.elbo(batch.x, batch.y, NUM_DATA)
     loss.backward()
     expected = gradients(model)
-    value = direct(model).value_and_backward(batch, NUM_DATA, FACTOR)
+    value = direct(model, batch).value_and_backward(FACTOR)
     assert value == pytest.approx(loss.item(), rel=rtol)
     found = gradients(model)
     assert len(found) == len(expected) == 6
@@ -67,7 +68,7 @@ def test_float32_rows_give_the_same_to_their_precision(kernel: str) -> None:
 def test_large_coresets_take_their_own_routines_to_the_same_end() -> None:
     size = SYMMETRIC_BY_BLOCKS + 3
     model, batch = make_model(size=size), make_batch(600)
-    value = direct(model).value_and_backward(batch, NUM_DATA, 1.0)
+    value = direct(model, batch).value_and_backward()
     found = gradients(model)
     A = model.process().factor
     K_cx = model.kernel(model.X_c, batch.x).to_dense().detach()
@@ -91,10 +92,10 @@ def test_large_coresets_take_their_own_routines_to_the_same_end() -> None:
 
 def test_gradient_is_added_to_what_is_there() -> None:
     model, batch = make_model(), make_batch()
-    direct(model).value_and_backward(batch, NUM_DATA, FACTOR)
+    direct(model, batch).value_and_backward(FACTOR)
     once = gradients(model)
     for _ in range(2):
-        direct(model).value_and_backward(batch, NUM_DATA, FACTOR)
+        direct(model, batch).value_and_backward(FACTOR)
     for twice, g in zip(gradients(model), once, strict=True):
         torch.testing.assert_close(twice, 2.0 * g)
 
@@ -102,7 +103,7 @@ def test_gradient_is_added_to_what_is_there() -> None:
 def test_frozen_parameter_gets_no_gradient() -> None:
     model = make_model()
     model.X_c.requires_grad_(False)
-    direct(model).value_and_backward(make_batch(), NUM_DATA, FACTOR)
+    direct(model, make_batch()).value_and_backward(FACTOR)
     assert model.X_c.grad is None
     assert model.y_c.grad is not None
 
@@ -148,9 +149,9 @@ class Operations(TorchDispatchMode):
 def test_a_step_stays_as_short_as_it_is() -> None:
     """A guard of the fast path: by operations, since seconds depend on the machine."""
     model, batch = make_model("matern32", size=60), make_batch(128, dtype=torch.float32)
-    step = direct(model)
+    step = direct(model, batch)
     with Operations() as operations:
-        step.value_and_backward(batch, NUM_DATA, FACTOR)
+        step.value_and_backward(FACTOR)
     assert operations.count < 150
     # M x B and M x M passes, each a read and a write of memory; autograd's path has twice as many.
     assert operations.elements < 18 * 60 * (60 + 128)

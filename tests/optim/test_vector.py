@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cvgp.optim.vector import read_gradient, read_vector, write_vector
+from cvgp.optim.lbfgs import read_gradient, read_vector, write_vector
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cvgp.data.split import SharedSource, SplitSource
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.training_table import TrainingTable
-from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, full_bound, solve_coreset
+from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, solve_coreset
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
@@ -47,9 +47,9 @@ def bounds(group: Group, how: str, *, tight: bool) -> dict[str, Any]:
     """Value and gradient at equal parameters."""
     model = make_model(make_source(ROWS, frequency=3.0), size=12)
     source = spread(group, how)
-    objective = CollapsedObjective(model, lambda: source.chunks(64), source.local_rows, tight=tight, group=group)
+    objective = TitsiasObjective(model, lambda: source.chunks(64), source.local_rows, tight=tight, group=group)
     value = objective.value_and_backward()
-    gradient = torch.cat([p.grad.reshape(-1) for p in collapsed_parameters(model)])
+    gradient = torch.cat([p.grad.reshape(-1) for p in searched_parameters(model)])
     solve_coreset(model, source.chunks(64), group)
     full = full_bound(model, source.chunks(64), source.num_rows, tight=tight, group=group)
     return {"value": value, "gradient": gradient, "y_c": model.y_c.detach(), "full": full}

@@ -9,8 +9,9 @@ from cvgp.errors import FactorisationError, FileAccessError, FileFormatError, In
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
-from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint
+from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
 from cvgp.training.monitor import FitEvent, Watch
+from tests.training.problems import make_model, make_source
 
 SIZE = 3
 IDENTITY = fingerprint([torch.ones(2)], "a fit")
@@ -203,12 +204,10 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         make_checkpoint(tmp_path / "file")
 
 
-def test_without_a_folder_everything_is_evaluated() -> None:
-    assert make_checkpoint(None).journal(SIZE)(POINTS[0], square(POINTS[0]))[0] == float(POINTS[0] @ POINTS[0])
-
-
-def test_without_a_folder_nothing_is_loaded() -> None:
-    assert make_checkpoint(None).load_adam(make_state(), EXTRA) is None
+def test_without_a_folder_there_is_no_checkpoint() -> None:
+    source = make_source(5)
+    with open_checkpoint(None, make_model(source, size=3), source, None, None, Watch()) as checkpoint:
+        assert checkpoint is None
 
 
 def test_empty_folder_holds_nothing_to_load(tmp_path: Path) -> None:

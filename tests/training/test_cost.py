@@ -1,6 +1,6 @@
 import pytest
 
-from cvgp.training.cost import evaluation_seconds, exact_seconds, fit_seconds, step_seconds
+from cvgp.training.plan import evaluation_seconds, exact_seconds, fit_seconds, step_seconds
 
 
 @pytest.mark.parametrize(("size", "batch"), [(50, 512), (400, 1024), (1600, 4096)])

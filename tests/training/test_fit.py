@@ -6,8 +6,11 @@ import torch
 from cvgp.objectives.full_batch import full_bound
 from cvgp.optim.result import Status
 from cvgp.training import fit
-from cvgp.training.cost import ADAM_STEPS, default_batch, evaluation_seconds
-from cvgp.training.fit import (
+from cvgp.training import plan as plan_module
+from cvgp.training.fit import fit_model
+from cvgp.training.monitor import FitEvent, Watch
+from cvgp.training.plan import (
+    ADAM_STEPS,
     FEWEST_POLISH_EVALUATIONS,
     LBFGS_EVALUATIONS,
     LBFGS_ROWS,
@@ -15,11 +18,11 @@ from cvgp.training.fit import (
     PAPER_EPOCHS,
     POLISH_EVALUATIONS,
     POLISH_SECONDS,
-    fit_model,
+    default_batch,
+    evaluation_seconds,
     make_plan,
     polish_evaluations,
 )
-from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.settings import Settings
 from tests.training.problems import NUM_ROWS, SIZE, make_model, make_source, rmse
 
@@ -178,9 +181,9 @@ def test_bound_that_is_asked_for_is_used_by_both_solvers() -> None:
 @pytest.fixture
 def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam and then L-BFGS on the small problem, for a few steps each."""
-    monkeypatch.setattr(fit, "LBFGS_ROWS", 10)
-    monkeypatch.setattr(fit, "ADAM_STEPS", 60)
-    monkeypatch.setattr(fit, "POLISH_EVALUATIONS", 25)
+    monkeypatch.setattr(plan_module, "LBFGS_ROWS", 10)
+    monkeypatch.setattr(plan_module, "ADAM_STEPS", 60)
+    monkeypatch.setattr(plan_module, "POLISH_EVALUATIONS", 25)
 
 
 @pytest.mark.usefixtures("short_phases")
@@ -237,7 +240,7 @@ def test_passes_go_on_while_a_time_limit_allows(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("short_phases")
 def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "ADAM_STEPS", 20_000)
+    monkeypatch.setattr(plan_module, "ADAM_STEPS", 20_000)
     source, watch = make_source(), Watch(max_time=1.0)
     fit_model(make_model(source), source, Settings(), watch)
     ends = {row["phase"]: row["seconds"] for row in watch.history}

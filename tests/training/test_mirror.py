@@ -6,8 +6,7 @@ import pytest
 
 from cvgp.errors import FileAccessError
 from cvgp.parallel.group import ALONE
-from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
-from cvgp.training.mirror import mirrored
+from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, mirrored
 from tests.parallel.groups import ThreadGroup, run_in_threads
 
 
@@ -39,14 +38,6 @@ def test_what_the_others_write_does_not_reach_the_folder(tmp_path: Path) -> None
 def test_a_process_alone_keeps_its_folder(folder: str | None) -> None:
     with mirrored(folder, ALONE) as found:
         assert found == folder
-
-
-def test_a_group_without_a_folder_has_none() -> None:
-    def look(group: ThreadGroup) -> object:
-        with mirrored(None, group) as folder:
-            return folder
-
-    assert run_in_threads(2, look) == [None, None]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path) -> None:

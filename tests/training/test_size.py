@@ -5,8 +5,8 @@ from gpytorch.kernels import Kernel
 
 from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
-from cvgp.training import size as size_module
-from cvgp.training.size import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
+from cvgp.training import plan as size_module
+from cvgp.training.plan import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
 from tests import reference as ref
 
 X = np.random.default_rng(0).uniform(-2.0, 2.0, size=(300, 1))

@@ -9,12 +9,11 @@ from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.likelihoods import gaussian_likelihood
-from cvgp.objectives.full_batch import full_bound
-from cvgp.training.checkpoint import Checkpoint
+from cvgp.objectives.full_batch import full_bound, solve_coreset
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
-from cvgp.training.small_data import fit_exact, holds_the_data, summarise
+from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
 from tests import reference as ref
 from tests.training.problems import make_model, make_source
 
@@ -26,7 +25,7 @@ def model_of_the_data(source: MemorySource, **options: object) -> CVGP:
 
 
 def fit(model: CVGP, source: MemorySource, *, tol: float = 1e-6) -> None:
-    fit_exact(model, source, Watch(), Checkpoint(None, "", Watch()), max_evaluations=100, tol=tol)
+    fit_exact(model, source, Watch(), None, max_evaluations=100, tol=tol)
 
 
 def hyperparameters(model: CVGP) -> list[float]:
@@ -117,7 +116,9 @@ def test_smooth_function_is_summarised_without_loss() -> None:
     source = make_source(80)
     model = model_of_the_data(source)
     fit(model, source)
-    smaller = summarise(model, source, np.random.default_rng(0))
+    smaller = smaller_coreset(model, source, np.random.default_rng(0))
+    assert smaller is not None
+    solve_coreset(smaller, source.chunks(80))
     loss = full_bound(model, source.chunks(80), 80) - full_bound(smaller, source.chunks(80), 80)
     assert len(smaller.X_c) <= 40
     assert -1e-6 <= loss / 80 < 0.01
@@ -127,7 +128,7 @@ def test_rough_function_keeps_its_rows() -> None:
     source = make_source(40)
     model = model_of_the_data(source)
     model.kernel.base_kernel.lengthscale = torch.tensor(1e-3, dtype=torch.float64)
-    assert summarise(model, source, np.random.default_rng(0)) is model
+    assert smaller_coreset(model, source, np.random.default_rng(0)) is None
 
 
 def test_fit_of_the_data_reports_its_likelihood() -> None:

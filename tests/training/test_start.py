@@ -11,9 +11,8 @@ from cvgp.data.arrays import MemorySource
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.training.monitor import Watch
-from cvgp.training.size import SMALLEST
-from cvgp.training.start import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean
-from cvgp.training.start_search import typical_lengthscale
+from cvgp.training.plan import SMALLEST
+from cvgp.training.start import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean, typical_lengthscale
 from tests.parallel.groups import ThreadGroup, run_in_threads
 from tests.training.problems import make_source
 
@@ -89,12 +88,12 @@ def test_noise_suits_a_coreset_that_is_too_small() -> None:
     assert begin(make_source(frequency=6.0), 2).noise.item() >= 0.1
 
 
-def test_sites_stand_for_the_harmonic_mean_of_the_total_noise() -> None:
+def test_first_sites_are_as_precise_as_the_rows_that_they_stand_for() -> None:
     data = make_source().data
     known = torch.linspace(0.1, 1.0, 100, dtype=torch.float64)
     model = begin(MemorySource(data.x, data.y, None, known))
-    expected = 1.0 / (1.0 / (model.noise + known)).mean()
-    assert model.site_noise.item() == pytest.approx(expected.item())
+    expected = (1.0 / (model.noise + known)).sum()
+    assert model.site_precision.sum().item() == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("transform", ["log", "softplus"])

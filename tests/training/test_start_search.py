@@ -10,18 +10,17 @@ from cvgp import CVGP, Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.likelihoods import gaussian_likelihood
-from cvgp.objectives.full_batch import collapsed_value
-from cvgp.training import start_search as start_module
+from cvgp.objectives.full_batch import titsias_value
+from cvgp.training import start as start_module
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
-from cvgp.training.start_search import (
+from cvgp.training.start import (
     START_FACTORS,
     Start,
     raise_noise,
     search_start,
-    site_noise_offset,
     typical_lengthscale,
 )
 from tests.training.problems import make_model, make_source, rmse
@@ -152,9 +151,9 @@ def test_noise_is_raised_to_what_the_coreset_leaves_unexplained() -> None:
 def test_raised_noise_has_the_better_bound() -> None:
     source = make_source(frequency=6.0)
     model = make_model(source, size=3, noise=1e-5)
-    before = collapsed_value(model, source.chunks(100))
+    before = titsias_value(model, source.chunks(100))
     raise_noise(model, source, np.random.default_rng(0))
-    assert collapsed_value(model, source.chunks(100)) > before
+    assert titsias_value(model, source.chunks(100)) > before
 
 
 def test_noise_that_suits_the_coreset_stays() -> None:
@@ -174,11 +173,11 @@ def test_noise_is_never_lowered() -> None:
 def test_site_noise_is_the_harmonic_mean_of_the_total() -> None:
     known = torch.tensor([0.1, 0.4, 1.0], dtype=torch.float64)
     source = MemorySource(known[:, None], known, noise_variance=known)
-    assert 0.2 + site_noise_offset(0.2, source) == pytest.approx(3.0 / (1 / 0.3 + 1 / 0.6 + 1 / 1.2))
+    assert source.harmonic_noise(0.2) == pytest.approx(3.0 / (1 / 0.3 + 1 / 0.6 + 1 / 1.2))
 
 
 def test_sites_have_no_other_noise_where_none_is_known() -> None:
-    assert site_noise_offset(0.2, make_source()) == 0.0
+    assert make_source().harmonic_noise(0.2) == 0.2
 
 
 def test_a_frozen_lengthscale_is_not_tried_at_other_values() -> None:

@@ -31,18 +31,17 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
-from cvgp.training.fit import FitReport, fit_model, make_plan
+from cvgp.training.fit import FitReport, fit_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, print_line
+from cvgp.training.plan import choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import begin_model, starting_kernel, starting_mean
-from cvgp.training.start_search import site_noise_offset
 
 __all__ = ["CVGPRegressor"]
 
 Array = NDArray[np.float64]
-CHUNK_ROWS = 2048
 
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
@@ -226,33 +225,23 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
             (X, y, sample_weight, noise_variance), table = load_arrays(table), None
+        options: dict[str, Any] = {"standardize": self.standardize, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-
-        if table is None:
-            source, held_out, scaling = array_sources(
-                data,
-                settings,
-                rng,
-                standardize=self.standardize,
-                single_output=self._single_output,
-                device=self.device,
-                group=group,
-            )
+            source, held_out, scaling = array_sources(data, settings, rng, single_output=self._single_output, **options)
         else:
-            source, held_out, scaling = table_sources(
-                table, settings, rng, standardize=self.standardize, device=self.device, group=group
-            )
+            source, held_out, scaling = table_sources(table, settings, rng, **options)
+        is_auto = self.n_coreset == "auto"
         model = begin_model(
             source,
             starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
             starting_mean(self.mean),
             rng,
             watch,
-            size=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
+            size=None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
             init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
-            exact_if_few=make_plan(settings, source.num_rows, 1).solver == "lbfgs",
+            exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
         )
         report = fit_model(
             model,
@@ -261,11 +250,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             watch,
             checkpoint_dir=folder,
             validation=held_out,
-            summary_rng=rng if self.n_coreset == "auto" else None,
+            summary_rng=rng if is_auto else None,
         )
-        model = report.model
-        model.set_site_noise_offset(site_noise_offset(model.noise.item(), source))
-        self._set_results(model, scaling, source, report, watch.history)
+        self._set_results(report, scaling, source, watch.history)
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -356,11 +343,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return table
 
     def _set_results(
-        self, model: CVGP, scaling: Scaling, source: DataSource, report: FitReport, history: list[dict[str, Any]]
+        self, report: FitReport, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]
     ) -> None:
         import pandas as pd
 
-        self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
+        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
         self.statistics_ = report.statistics
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.

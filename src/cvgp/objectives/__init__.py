@@ -1,1 +1,21 @@
-"""What an optimiser evaluates: a bound with its gradient, over a minibatch or over all rows."""
+"""What an optimiser evaluates: a bound on log p(y) with its gradient, over a minibatch or over all rows."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+__all__ = ["Objective"]
+
+
+class Objective(Protocol):
+    """A bound in nats, as a function of some parameters."""
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """What receives the gradient."""
+        ...
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        ...

@@ -1,4 +1,4 @@
-"""The collapsed bound over all data, chunk by chunk: what a full-batch optimiser evaluates.
+"""Titsias' bound over all data, chunk by chunk: what a full-batch optimiser evaluates.
 
 Two passes over the chunks make one evaluation. The first adds up statistics; from them the best pseudo-outputs, the
 bound and its M x M derivatives follow; the second sends the data-side derivatives back through the kernel. Memory
@@ -8,7 +8,7 @@ The chunks may be one process's part of the data. Then each pass ends in a sum o
 are M x (M + T) numbers, and of the value and the gradient of the parameters.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 
 import torch
@@ -24,12 +24,12 @@ from cvgp.parallel.group import ALONE, Group, sum_of
 
 __all__ = [
     "CHUNK_ROWS",
-    "CollapsedObjective",
-    "collapsed_parameters",
-    "collapsed_value",
+    "TitsiasObjective",
     "full_bound",
+    "searched_parameters",
     "solve_coreset",
     "statistics",
+    "titsias_value",
 ]
 
 CHUNK_ROWS = 2048
@@ -86,17 +86,17 @@ class _ChunkGraph:
         return gain, Psi
 
 
-class CollapsedObjective:
-    """Value and gradient of the collapsed bound of a model over chunks of data.
+class TitsiasObjective:
+    """Value and gradient of Titsias' bound of a model over chunks of data.
 
-    The sites are at their optimum over y_c and a full covariance: what is left to search over is the kernel, the mean,
-    the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`); along the way
-    they would slow the search, and the diagonal costs little against the full optimum.
+    The sites are at their optimum over y_c and a full covariance. What is left to search over is the kernel, the mean,
+    the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
+    they would slow the search, and a diagonal costs little against the full covariance.
 
     Parameters
     ----------
     model
-        Its parameters, all but y_c and the weights, receive the gradient.
+        All its parameters but y_c and the weights receive the gradient, unless `parameters` says which.
     chunks
         Gives the same chunks each time that it is called.
     num_rows
@@ -105,20 +105,30 @@ class CollapsedObjective:
         Whether to use the tighter bound.
     group
         The processes over which the data are spread; each computes on its own chunks.
+    parameters
+        Some of the model's parameters.
     """
 
     def __init__(
-        self, model: CVGP, chunks: Chunks, num_rows: int, *, tight: bool = False, group: Group = ALONE
+        self,
+        model: CVGP,
+        chunks: Chunks,
+        num_rows: int,
+        *,
+        tight: bool = False,
+        group: Group = ALONE,
+        parameters: Sequence[Tensor] | None = None,
     ) -> None:
         self.model = model
         self.chunks = chunks
         self.tight = tight
         self.group = group
-        self.parameters = collapsed_parameters(model)
+        self.parameters = searched_parameters(model) if parameters is None else list(parameters)
         self.keep = 4 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
 
-    def value_and_backward(self) -> float:
-        """The bound in nats; its gradient is left in the `grad` of the parameters."""
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        before = [p.grad for p in self.parameters]
         for p in self.parameters:
             p.grad = None
         K_cc = self.model.jittered_covariance()
@@ -154,16 +164,17 @@ class CollapsedObjective:
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
 
         value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])
-        for p, gradient in zip(self.parameters, gradients, strict=True):
-            p.grad = gradient.to(p.dtype)
-        return value.item()
+        for p, gradient, old in zip(self.parameters, gradients, before, strict=True):
+            scaled = gradient.to(p.dtype).mul_(scale)
+            p.grad = scaled if old is None else old.add_(scaled)
+        return scale * value.item()
 
     def _graphs(self) -> Iterator[_ChunkGraph]:
         return (_ChunkGraph(self.model, batch) for batch in self.chunks())
 
 
-def collapsed_parameters(model: CVGP) -> list[Tensor]:
-    """What is left to learn when the sites are solved for."""
+def searched_parameters(model: CVGP) -> list[Tensor]:
+    """What is left to search over where the sites are solved for."""
     sites = ("y_c", "raw_beta")
     return [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
 
@@ -180,8 +191,8 @@ def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
 
 
 @torch.no_grad()
-def collapsed_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
-    """The value of :class:`CollapsedObjective` without its gradient, from one pass."""
+def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
+    """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     return bounds.solve_full(statistics(model, chunks), L_inv).value.item()
 

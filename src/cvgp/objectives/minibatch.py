@@ -22,7 +22,48 @@ from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
 
-__all__ = ["DirectElbo", "direct_elbo"]
+__all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
+
+
+class MinibatchObjective:
+    """The bound on all data, estimated from the rows of one step.
+
+    Parameters
+    ----------
+    model
+        Its parameters receive the gradient.
+    num_data
+        N, or the total weight, of which the rows of each step are a uniform sample.
+    tight
+        Whether to use the tighter bound.
+    known_noise
+        Whether rows come with noise variances of their own.
+    """
+
+    rows: Rows[Tensor]
+    """The rows of the present step, to be set before each evaluation."""
+
+    def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.num_data = num_data
+        self._direct = None if tight or known_noise else direct_elbo(model)
+        self._bound = model.tight_elbo if tight else model.elbo
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
+        rows = self.rows
+        if self._direct is None:
+            bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
+            bound.backward()
+            return bound.item()
+        value, gradients = self._direct.value_and_gradients(rows, self.num_data)
+        with torch.no_grad():
+            for parameter, gradient in gradients:
+                if parameter.requires_grad:
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
+                    parameter.grad.add_(gradient, alpha=scale)
+        return scale * value
 
 
 class DirectElbo(NamedTuple):
@@ -37,25 +78,12 @@ class DirectElbo(NamedTuple):
     y_c: Tensor  # [M]
     log_beta: Tensor  # [M]
 
-    @torch.no_grad()
-    def value_and_backward(self, batch: Rows[Tensor], num_data: float, factor: float) -> float:
-        """`factor` times ``model.elbo`` of a batch of plain rows; its gradient is added to `grad`.
-
-        The rows carry neither sample weights nor noise of their own.
-        """
-        value, gradients = self._value_and_gradients(batch, num_data)
-        for parameter, gradient in gradients:
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.grad.add_(gradient, alpha=factor)
-        return factor * value
-
     # Tensors that autograd need not know of cost less to make: a seventh of a step with 50 points.
     @torch.inference_mode()
-    def _value_and_gradients(
+    def value_and_gradients(
         self, batch: Rows[Tensor], num_data: float
     ) -> tuple[float, tuple[tuple[Tensor, Tensor | float], ...]]:
+        """``model.elbo`` of plain rows, without weights or noise of their own, and each parameter with its gradient."""
         x, y = batch.x, batch.y
         above_floor = self.log_noise.exp().item()
         noise = above_floor + self.noise_floor

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
@@ -13,12 +14,12 @@ from cvgp.errors import DivergenceError, FactorisationError, JitterWarning
 from cvgp.gp.linalg import single_threaded_blas
 from cvgp.optim.result import Monitor, Progress, Result, Status
 from cvgp.optim.stopping import Plateau
-from cvgp.optim.vector import read_gradient, read_vector, write_vector
 
-__all__ = ["minimise_lbfgs"]
+__all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vector"]
 
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
+Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
@@ -39,7 +40,7 @@ def minimise_lbfgs(
     max_evaluations: int,
     tol: float,
     monitor: Monitor = lambda progress: None,
-    memo: Callable[[Vector, Callable[[], Evaluation]], Evaluation] = lambda x, evaluate: evaluate(),
+    memo: Memo | None = None,
 ) -> Result:
     """Minimise `objective`, which reads the parameters and leaves its gradient in their `grad`.
 
@@ -103,7 +104,7 @@ class _Search:
         max_evaluations: int,
         plateau: Plateau,
         monitor: Monitor,
-        memo: Callable[[Vector, Callable[[], Evaluation]], Evaluation],
+        memo: Memo | None,
     ) -> None:
         self.parameters = parameters
         self.objective = objective
@@ -123,7 +124,7 @@ class _Search:
         write_vector(self.parameters, point)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            value, gradient = self.memo(point, self._compute)
+            value, gradient = self._compute() if self.memo is None else self.memo(point, self._compute)
         jitter = [w.message for w in caught if issubclass(w.category, JitterWarning)]
         for other in (w for w in caught if not issubclass(w.category, JitterWarning)):
             warnings.warn(other.message, stacklevel=2)
@@ -148,3 +149,25 @@ class _Search:
         status = self.monitor(Progress(self.count, self.best_value, math.nan, event))
         if status is not None:
             raise _StopSearch(status)
+
+
+def read_vector(parameters: Sequence[Tensor]) -> NDArray[np.float64]:
+    """Concatenate the parameters' values."""
+    flat = torch.cat([p.detach().reshape(-1).to(torch.float64) for p in parameters])
+    return flat.cpu().numpy()
+
+
+def read_gradient(parameters: Sequence[Tensor]) -> NDArray[np.float64]:
+    """Concatenate the parameters' gradients; a parameter without one counts as zero."""
+    parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1).to(torch.float64) for p in parameters]
+    return torch.cat(parts).cpu().numpy()
+
+
+@torch.no_grad()
+def write_vector(parameters: Sequence[Tensor], vector: NDArray[np.float64]) -> None:
+    """Set the parameters from their concatenation."""
+    start = 0
+    for p in parameters:
+        stop = start + p.numel()
+        p.copy_(torch.from_numpy(vector[start:stop]).view_as(p))
+        start = stop

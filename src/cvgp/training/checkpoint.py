@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,20 +23,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cvgp.data.source import DataSource
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.model import CVGP
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
+from cvgp.optim.lbfgs import Memo
+from cvgp.parallel.group import Group
 from cvgp.training.monitor import Watch, check_history
 
-__all__ = ["Checkpoint", "Extra", "Journal", "fingerprint"]
+__all__ = ["Checkpoint", "Extra", "fingerprint", "open_checkpoint"]
 
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
-Journal = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
-"""Wraps an evaluation at a point: records it, or gives what was recorded."""
 VECTORS = ("vector", "mean", "square")
 STATE_FILE, JOURNAL_FILE = "state.safetensors", "journal.bin"
 SECONDS_BETWEEN = 1.0
@@ -52,35 +55,32 @@ def fingerprint(tensors: Iterable[Tensor | None], *facts: object) -> str:
 
 
 class Checkpoint:
-    """One fit's folder, or nothing where no folder was asked for.
+    """One fit's folder.
 
     Parameters
     ----------
     folder
-        Where to store; made if it is not there. None stores nothing.
+        Where to store; made if it is not there.
     identity
         The :func:`fingerprint` of the fit. A folder that belongs to another fit is refused.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, identity: str, watch: Watch) -> None:
-        self.folder = None if folder is None else Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], identity: str, watch: Watch) -> None:
+        self.folder = Path(folder)
         self.identity = identity
         self.watch = watch
         self._last = time.perf_counter()
-        if self.folder is not None:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
-            self._refuse_other_fit(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
+        self._refuse_other_fit(self.folder)
 
     def load_adam(self, state: AdamState, like: Extra) -> Extra | None:
         """Bring parameters, optimiser and history to where a stored run was; None if there is none.
 
         What the solver stored beside them must be `like` what it would store now, in names and shapes.
         """
-        if self.folder is None:
-            return None
         path = self.folder / STATE_FILE
         if not path.exists():
             return None
@@ -119,7 +119,7 @@ class Checkpoint:
         Only steps at which the optimiser itself takes a snapshot are stored: from there a resumed run decides
         everything that it decides now and then (precision, recovery) as the uninterrupted one does.
         """
-        if self.folder is None or not (now or state.step % SNAPSHOT_EVERY == 0):
+        if not (now or state.step % SNAPSHOT_EVERY == 0):
             return
         if not now and time.perf_counter() - self._last < SECONDS_BETWEEN:
             return
@@ -140,10 +140,8 @@ class Checkpoint:
         write_tensors(self.folder / STATE_FILE, {k: v.cpu().numpy() for k, v in tensors.items()}, metadata)
         self._last = time.perf_counter()
 
-    def journal(self, size: int) -> Journal:
+    def journal(self, size: int) -> Memo:
         """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
-        if self.folder is None:
-            return lambda point, evaluate: evaluate()
         return _Journal(self.folder / JOURNAL_FILE, self.identity, size).evaluate
 
     def _refuse_other_fit(self, folder: Path) -> None:
@@ -157,6 +155,46 @@ class Checkpoint:
                 f"The checkpoint in {folder} belongs to another fit (other data, parameters or starting point). "
                 "Choose another folder, or remove this one to start afresh."
             )
+
+
+@contextmanager
+def open_checkpoint(
+    folder: str | None, model: CVGP, source: DataSource, plan: object, settings: object, watch: Watch
+) -> Iterator[Checkpoint | None]:
+    """The checkpoint of a fit that begins with this model, or None where no folder was asked for."""
+    if folder is None:
+        yield None
+        return
+    identity = fingerprint(model.parameters(), source.identity(), plan, settings)
+    with mirrored(folder, source.group) as own:
+        yield Checkpoint(own, identity, watch)
+
+
+@contextmanager
+def mirrored(folder: str | os.PathLike[str], group: Group) -> Iterator[str | os.PathLike[str]]:
+    """The folder itself for the first process; for each of the others a passing copy of what was stored there.
+
+    So every process goes on from the same state, and the folder need not be on a disk that all of them reach.
+    """
+    if group.world == 1:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="cvgp-") as copy:
+        for name in (STATE_FILE, JOURNAL_FILE):
+            stored = group.first_bytes(_content(Path(folder) / name) if group.rank == 0 else b"")
+            if stored and group.rank > 0:
+                (Path(copy) / name).write_bytes(stored)
+        yield folder if group.rank == 0 else copy
+
+
+def _content(path: Path) -> bytes:
+    """What is in a file; nothing if it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
 
 
 class _Journal:

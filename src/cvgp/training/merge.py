@@ -24,15 +24,14 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import log_positive
 from cvgp.gp.likelihoods import NOISE_FLOOR, gaussian_likelihood
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CollapsedObjective, collapsed_value, solve_coreset, statistics
-from cvgp.optim.lbfgs import minimise_lbfgs
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, solve_coreset, statistics, titsias_value
 from cvgp.optim.result import Progress, Result
 from cvgp.training.initialise import initial_coreset
+from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 
 __all__ = ["Combined", "Noise", "combine", "log_evidence", "refit_prior", "sites_of"]
 
-CHUNK_ROWS = 2048
 EVALUATIONS = 300
 TOLERANCE = 1e-5
 """Nats a site that ten iterations must gain."""
@@ -77,7 +76,7 @@ def sites_of(model: CVGP) -> Rows[Tensor]:
 
 def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
     """The log density of the pseudo-outputs under a prior, in nats."""
-    return collapsed_value(_silent_model(_coreset(sites), kernel, mean), _as_data(sites).chunks(CHUNK_ROWS))
+    return titsias_value(_silent_model(_coreset(sites), kernel, mean), _as_data(sites).chunks(CHUNK_ROWS))
 
 
 def combine(
@@ -107,7 +106,7 @@ def combine(
     result = None
     if size is None or size >= len(whole):
         model = _silent_model(whole, kernel, mean)
-        bound = collapsed_value(model, source.chunks(CHUNK_ROWS))
+        bound = titsias_value(model, source.chunks(CHUNK_ROWS))
         watch.begin("merge", 0)
         watch.monitor(Progress(0, -bound / len(whole), math.nan))
     else:
@@ -146,19 +145,9 @@ def _standardised_residual(model: CVGP) -> Tensor:
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def _maximise(model: CVGP, parameters: list[Tensor], source: MemorySource, watch: Watch, evaluations: int) -> Result:
     """Maximise the bound on the sites over some parameters of the model."""
-    objective = CollapsedObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
-    scale = -1.0 / source.num_rows
-
-    def negative_bound_per_site() -> float:
-        value = objective.value_and_backward()
-        for p in parameters:
-            if p.grad is not None:
-                p.grad.mul_(scale)
-        return scale * value
-
-    watch.begin("merge", evaluations)
-    result = minimise_lbfgs(
-        parameters, negative_bound_per_site, max_evaluations=evaluations, tol=TOLERANCE, monitor=watch.monitor
+    objective = TitsiasObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, parameters=parameters)
+    result = maximise_by_lbfgs(
+        objective, source.num_rows, watch, max_evaluations=evaluations, tol=TOLERANCE, phase="merge"
     )
     model.zero_grad()
     return result

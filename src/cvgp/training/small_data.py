@@ -11,18 +11,17 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp import bounds
-from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import prior_mean
-from cvgp.objectives.full_batch import CHUNK_ROWS, solve_coreset
+from cvgp.objectives.exact import ExactObjective
 from cvgp.optim.result import Result
 from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.initialise import initial_coreset
+from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
-from cvgp.training.size import needed_points
-from cvgp.training.solvers import maximise_by_lbfgs
+from cvgp.training.plan import needed_points
 
-__all__ = ["fit_exact", "holds_the_data", "summarise"]
+__all__ = ["fit_exact", "holds_the_data", "smaller_coreset"]
 
 
 def holds_the_data(model: CVGP, source: DataSource) -> bool:
@@ -34,7 +33,7 @@ def holds_the_data(model: CVGP, source: DataSource) -> bool:
 
 
 def fit_exact(
-    model: CVGP, source: DataSource, watch: Watch, checkpoint: Checkpoint, *, max_evaluations: int, tol: float
+    model: CVGP, source: DataSource, watch: Watch, checkpoint: Checkpoint | None, *, max_evaluations: int, tol: float
 ) -> Result:
     """Maximise the log marginal likelihood over kernel, mean and noise; the sites become the observations.
 
@@ -45,60 +44,43 @@ def fit_exact(
     rows = data = _all_rows(source)
     if data.sample_weight is not None:
         data = data._replace(sample_weight=data.sample_weight.clamp_max(1.0))
-    sites = ("X_c", "y_c", "raw_beta")
-    parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
-
-    def value_and_backward() -> float:
-        value = bounds.log_marginal(
-            square_matrix(model.kernel, data.x),
-            _residual(model, data),
-            model.total_noise(data.noise_variance),
-            sample_weight=data.sample_weight,
-        )
-        torch.autograd.backward(value)
-        return value.item()
-
     result = maximise_by_lbfgs(
-        parameters,
-        value_and_backward,
+        ExactObjective(model, data),
         len(data.x) if data.sample_weight is None else data.sample_weight.sum().item(),
-        source.group,
         watch,
-        checkpoint.journal(sum(p.numel() for p in parameters)),
         max_evaluations=max_evaluations,
         tol=tol,
+        group=source.group,
+        checkpoint=checkpoint,
     )
     _take_observations(model, rows)
     return result
 
 
-def summarise(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP:
-    """A coreset of fewer points that says the same, if half as many as there are rows can; else the model itself."""
+def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP | None:
+    """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that.
+
+    Its weights and pseudo-outputs are still to be solved for.
+    """
     rows = _all_rows(source)
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
-    size = needed_points(model.kernel, model.site_noise.item(), x, len(x) // 2)
+    size = needed_points(model.kernel, source.harmonic_noise(model.noise.item()), x, len(x) // 2)
     if size is None:
-        return model
+        return None
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     coreset = initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel)
-    smaller = CVGP(
+    return CVGP(
         coreset, model.kernel, mean=model.mean, likelihood=model.likelihood, beta_transform=model.beta_transform
     ).to(source.device)
-    smaller.site_noise_offset.copy_(model.site_noise_offset)
-    solve_coreset(smaller, source.chunks(CHUNK_ROWS), source.group)
-    return smaller
 
 
 def _all_rows(source: DataSource) -> Rows[Tensor]:
     return source.sample(source.num_rows, np.random.default_rng(0))  # takes all, and draws none
 
 
-def _residual(model: CVGP, data: Rows[Tensor]) -> Tensor:
-    return data.y - prior_mean(model.mean, data.x, data.y)
-
-
 @torch.no_grad()
 def _take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     """Make each observation a site of its own precision."""
     noise, like = model.total_noise(data.noise_variance), data.y.new_empty(len(data.x))
-    model.set_sites(_residual(model, data), bounds.weigh(noise, like, sample_weight=data.sample_weight).precision)
+    precision = bounds.weigh(noise, like, sample_weight=data.sample_weight).precision
+    model.set_sites(data.y - prior_mean(model.mean, data.x, data.y), precision)

@@ -59,18 +59,18 @@ class ExactGP(Baseline):
     def _forget(self) -> None:
         self._solved: tuple[Tensor, Tensor] | None = None
 
-    def _value_and_backward(self) -> float:
-        """Log p(y), whose derivative by K is (alpha alpha^T - K^-1) / 2: no graph through the factorisation."""
+    def _value_and_backward(self, scale: float) -> float:
+        """`scale` times log p(y), whose derivative by K is (alpha alpha^T - K^-1) / 2: no graph through the factorisation."""
         self._forget()
         K = self._covariance()
         with torch.no_grad():
             L = safe_cholesky(K, "K + noise")
             K_inv = torch.cholesky_inverse(L)
             alpha = K_inv @ self.source.data.y
-            gradient = 0.5 * (alpha[:, None] * alpha - K_inv)
+            gradient = 0.5 * scale * (alpha[:, None] * alpha - K_inv)
             value = self._log_density(L, alpha)
         torch.autograd.backward(K, gradient)
-        return value
+        return scale * value
 
     def _covariance(self) -> Tensor:
         x = self.source.data.x

@@ -15,14 +15,14 @@ from cvgp.paper.baselines.recipe import Recipe
 __all__ = ["train_full", "train_minibatches"]
 
 TOLERANCE = 1e-6
-"""Nats a row over ten iterations, below which L-BFGS has converged."""
+"""Nats per row over ten iterations, below which L-BFGS has converged."""
 
 Score = Callable[[], float]
 
 
 def train_minibatches(
     parameters: Sequence[Tensor],
-    batch_loss: Callable[[int], Tensor],
+    loss_and_backward: Callable[[int], float],
     recipe: Recipe,
     *,
     max_steps: int,
@@ -40,11 +40,6 @@ def train_minibatches(
             return Status.EARLY_STOPPED
         return None
 
-    def loss_and_backward(step: int) -> float:
-        loss = batch_loss(step)
-        loss.backward()
-        return loss.item()
-
     on_step(0)
     state = AdamState(parameters, recipe.learning_rate)
     result = minimise_adam(state, loss_and_backward, max_steps=max_steps, schedule=schedule, monitor=monitor)
@@ -56,21 +51,17 @@ def train_minibatches(
 
 def train_full(
     parameters: Sequence[Tensor],
-    value_and_backward: Callable[[], float],
+    value_and_backward: Callable[[float], float],
     recipe: Recipe,
     *,
     num_rows: int,
     validation_rmse: Score | None,
     on_step: OnStep,
 ) -> int:
-    """Maximise an objective that adds its gradient to the parameters' `grad`; returns the evaluations."""
+    """Maximise an objective, which is told by what to multiply its value and its gradient; returns the evaluations."""
 
-    def negative_per_row() -> float:
-        value = value_and_backward()
-        for p in parameters:
-            if p.grad is not None:
-                p.grad.mul_(-1.0 / num_rows)
-        return -value / num_rows
+    def loss_and_backward(step: int = 0) -> float:
+        return value_and_backward(-1.0 / num_rows)
 
     if recipe.full_batch == "lbfgs":
 
@@ -79,21 +70,11 @@ def train_full(
 
         on_step(0)
         return minimise_lbfgs(
-            parameters, negative_per_row, max_evaluations=recipe.evaluations, tol=TOLERANCE, monitor=monitor
+            parameters, loss_and_backward, max_evaluations=recipe.evaluations, tol=TOLERANCE, monitor=monitor
         ).num_iter
-
-    def loss(step: int) -> Tensor:
-        value = negative_per_row()
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
-        for p in parameters:
-            p.grad = None
-        # A loss of the same value whose gradient is the one just computed, since Adam's loop asks for a tensor.
-        slopes = [((p - p.detach()) * g).sum() for p, g in zip(parameters, gradients, strict=True)]
-        return value + torch.stack(slopes).sum()
-
     return train_minibatches(
         parameters,
-        loss,
+        loss_and_backward,
         recipe,
         max_steps=recipe.num_full_steps(),
         check_every=1,

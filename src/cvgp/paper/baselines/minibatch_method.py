@@ -32,12 +32,14 @@ class MinibatchBaseline(Baseline):
         rows = source.to(dtype)
         batch_size = self.recipe.batch_size
 
-        def batch_loss(step: int) -> Tensor:
-            return self._loss(rows.minibatch(step, batch_size, self.seed), source.num_rows)
+        def loss_and_backward(step: int) -> float:
+            loss = self._loss(rows.minibatch(step, batch_size, self.seed), source.num_rows)
+            loss.backward()
+            return loss.item()
 
         self.num_steps = train_minibatches(
             self.parameters(),
-            batch_loss,
+            loss_and_backward,
             self.recipe,
             max_steps=self.recipe.num_steps(source.num_rows),
             check_every=self.recipe.steps_an_epoch(source.num_rows),

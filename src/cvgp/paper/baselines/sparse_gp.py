@@ -11,7 +11,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate
 from cvgp.gp.likelihoods import gaussian_likelihood
 from cvgp.metrics import kl_gaussian
-from cvgp.objectives.full_batch import CollapsedObjective, collapsed_parameters, statistics
+from cvgp.objectives.full_batch import TitsiasObjective, statistics
 from cvgp.paper.baselines.loops import train_full
 from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
 from cvgp.paper.baselines.shared_start import Start
@@ -36,12 +36,12 @@ class SparseGP(Baseline):
         self.model = cvgp.CVGP(start.coreset, start.fresh_kernel(), likelihood=likelihood)
         self.model.kernel.requires_grad_(self.learn_prior)
         self.model.likelihood.requires_grad_(self.learn_prior)
-        objective = CollapsedObjective(self.model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
+        self.objective = TitsiasObjective(self.model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
         self._solved: bounds.FullSolution | None = None
 
-        def value_and_backward() -> float:
+        def value_and_backward(scale: float) -> float:
             self._solved = None
-            return objective.value_and_backward()
+            return self.objective.value_and_backward(scale)
 
         self.num_steps = train_full(
             self.parameters(),
@@ -111,4 +111,4 @@ class SparseGP(Baseline):
 
     def parameters(self) -> list[Tensor]:
         """Inducing inputs, and kernel and noise if they are learned."""
-        return collapsed_parameters(self.model)
+        return self.objective.parameters

@@ -8,14 +8,13 @@ from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, DivergenceError
-from cvgp.objectives.minibatch import DirectElbo
+from cvgp.objectives.minibatch import MinibatchObjective
 from cvgp.optim.result import Result, Status
-from cvgp.training import precision, solvers
-from cvgp.training.checkpoint import Checkpoint
-from cvgp.training.fit import make_plan
+from cvgp.training import minibatches
+from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import FitEvent, Watch
+from cvgp.training.plan import make_plan
 from cvgp.training.settings import Settings
-from cvgp.training.solvers import fit_adam
 from tests.training.problems import NUM_ROWS, SIZE, collect, make_model, make_source, rmse
 
 
@@ -27,14 +26,14 @@ def run_adam(
     watch = Watch() if watch is None else watch
     plan = make_plan(settings, NUM_ROWS, SIZE)
     validation = make_source(40, seed=9) if validate else None
-    result = fit_adam(model, source, plan, settings, watch, Checkpoint(None, "", watch), validation)
+    result = fit_adam(model, source, plan, settings, watch, None, validation)
     return model, result
 
 
 @pytest.fixture
 def frequent_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validation after every epoch, though it is short."""
-    monkeypatch.setattr(solvers, "STEPS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(minibatches, "STEPS_BETWEEN_CHECKS", 1)
 
 
 EARLY = Settings(early_stopping=True, max_iter=60, batch_size=20, learning_rate=0.3, n_iter_no_change=100)
@@ -69,7 +68,7 @@ def test_validation_is_scored_once_an_epoch() -> None:
 
 def test_validation_of_short_epochs_waits_for_a_number_of_steps() -> None:
     settings = Settings(early_stopping=True, max_iter=120, batch_size=20)
-    assert steps_of_validation(settings) == [solvers.STEPS_BETWEEN_CHECKS, 2 * solvers.STEPS_BETWEEN_CHECKS]
+    assert steps_of_validation(settings) == [minibatches.STEPS_BETWEEN_CHECKS, 2 * minibatches.STEPS_BETWEEN_CHECKS]
 
 
 def test_papers_recipe_is_scored_every_epoch() -> None:
@@ -99,12 +98,12 @@ def test_batches_have_the_precision_that_is_asked_for(
 
 
 def test_precision_grows_when_the_weights_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "FLOAT32_LIMIT", 1e-6)
+    monkeypatch.setattr(minibatches, "FLOAT32_LIMIT", 1e-6)
     assert seen_precisions(monkeypatch, "auto") == [torch.float64] * 60
 
 
 def test_precision_stays_low_while_the_weights_are_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "FLOAT32_LIMIT", 1e12)
+    monkeypatch.setattr(minibatches, "FLOAT32_LIMIT", 1e12)
     assert seen_precisions(monkeypatch, "auto") == [torch.float32] * 60
 
 
@@ -125,13 +124,13 @@ def seen_precisions(monkeypatch: pytest.MonkeyPatch, dtype: str) -> list[torch.d
 @pytest.fixture
 def bad_tenth_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that is not finite once."""
-    bound, calls = DirectElbo.value_and_backward, count(1)
+    bound, calls = MinibatchObjective.value_and_backward, count(1)
 
-    def broken(self: DirectElbo, batch: Rows[torch.Tensor], num_data: float, factor: float) -> float:
-        value = bound(self, batch, num_data, factor)
+    def broken(self: MinibatchObjective, scale: float) -> float:
+        value = bound(self, scale)
         return value * math.nan if next(calls) == 10 else value
 
-    monkeypatch.setattr(DirectElbo, "value_and_backward", broken)
+    monkeypatch.setattr(MinibatchObjective, "value_and_backward", broken)
 
 
 @pytest.mark.usefixtures("bad_tenth_step")

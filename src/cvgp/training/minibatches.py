@@ -1,29 +1,35 @@
-"""The two ways to maximise a bound over a data source: collapsed L-BFGS on all rows, Adam on minibatches."""
+"""Adam on minibatches: the bound maximised over all parameters, in float32 for as long as that is safe."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import DivergenceError, InvalidInputError
+from cvgp.gp.kernels import diagonal
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS, CollapsedObjective, collapsed_parameters
-from cvgp.objectives.minibatch import direct_elbo
+from cvgp.objectives.minibatch import MinibatchObjective
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
-from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.optim.result import Progress, Result, Status
-from cvgp.parallel.group import Group, check_same, sum_of
-from cvgp.training.checkpoint import Checkpoint, Extra, Journal
+from cvgp.parallel.group import check_same, sum_of
+from cvgp.training.checkpoint import Checkpoint, Extra
 from cvgp.training.monitor import Watch
-from cvgp.training.precision import Precision
+from cvgp.training.plan import Plan
 from cvgp.training.settings import Settings
 from cvgp.training.validation import BestByValidation
 
-__all__ = ["Plan", "fit_adam", "fit_lbfgs", "maximise_by_lbfgs"]
+__all__ = ["Precision", "fit_adam"]
+
+FLOAT32_LIMIT = 1e4
+"""Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
+
+FLOAT32_LARGEST = 1e15
+"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
+
+CHECK_EVERY = 50
+"""Steps after which the weights are looked at again."""
 
 SAME_CHECK_EVERY = 1000
 """Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
@@ -40,89 +46,13 @@ EPOCHS_OF_AN_EVALUATION = 2.0
 """What an evaluation on all rows, in float64 and with the tighter bound, takes: as long as two epochs of Adam."""
 
 
-class Plan(NamedTuple):
-    """A solver with everything decided."""
-
-    solver: str
-    tight: bool
-    max_iter: int
-    batch_size: int
-    learning_rate: float
-    schedule_is_constant: bool
-    dtype: str
-    solve_at_end: bool
-    polish: int = 0
-    """Evaluations of L-BFGS on all rows that follow Adam."""
-    polish_tight: bool = False
-
-
-def fit_lbfgs(
-    model: CVGP,
-    source: DataSource,
-    watch: Watch,
-    checkpoint: Checkpoint,
-    *,
-    max_evaluations: int,
-    tight: bool,
-    tol: float,
-) -> Result:
-    """Maximise the collapsed bound over kernel, mean, noise and pseudo-inputs."""
-    parameters = collapsed_parameters(model)
-    objective = CollapsedObjective(
-        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=source.group
-    )
-    return maximise_by_lbfgs(
-        parameters,
-        objective.value_and_backward,
-        source.total_weight,
-        source.group,
-        watch,
-        checkpoint.journal(sum(p.numel() for p in parameters)),
-        max_evaluations=max_evaluations,
-        tol=tol,
-    )
-
-
-def maximise_by_lbfgs(
-    parameters: Sequence[Tensor],
-    value_and_backward: Callable[[], float],
-    total_weight: float,
-    group: Group,
-    watch: Watch,
-    journal: Journal,
-    *,
-    max_evaluations: int,
-    tol: float,
-) -> Result:
-    """Maximise a bound on all rows, which leaves its gradient in the parameters; `tol` is in nats a row."""
-    scale = -1.0 / total_weight
-
-    def negative_bound_per_row() -> float:
-        check_same(group, torch.cat([p.detach().reshape(-1) for p in parameters]), "The points that L-BFGS tries")
-        value = value_and_backward()
-        for p in parameters:
-            if p.grad is not None:
-                p.grad.mul_(scale)
-        return scale * value
-
-    watch.begin("lbfgs", max_evaluations)
-    return minimise_lbfgs(
-        parameters,
-        negative_bound_per_row,
-        max_evaluations=max_evaluations,
-        tol=tol,
-        monitor=watch.monitor,
-        memo=journal,
-    )
-
-
 def fit_adam(
     model: CVGP,
     source: DataSource,
     plan: Plan,
     settings: Settings,
     watch: Watch,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | None = None,
     validation: DataSource | None = None,
 ) -> Result:
     """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
@@ -136,7 +66,7 @@ def fit_adam(
         tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
         return tensors, numbers | data.dump()
 
-    stored = checkpoint.load_adam(state, extra())
+    stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
         if keeper is not None:
@@ -145,14 +75,17 @@ def fit_adam(
     # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
     check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
-    negative_bound = _negative_bound(model, plan, source)
+    objective = MinibatchObjective(model, source.total_weight, tight=plan.tight, known_noise=source.has_known_noise)
+    # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
+    scale = -source.share(plan.batch_size) / source.total_weight
 
     def gradient_and_loss(step: int) -> tuple[Tensor, Tensor]:
         rows = data.source(step)
         loss = 0.0
         if rows.share(plan.batch_size) > 0.0:
             try:
-                loss = negative_bound(rows.minibatch(step, plan.batch_size, settings.seed))
+                objective.rows = rows.minibatch(step, plan.batch_size, settings.seed)
+                loss = objective.value_and_backward(scale)
             except InvalidInputError as error:
                 # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
                 raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
@@ -164,6 +97,10 @@ def fit_adam(
             state.gradient.copy_(gradient)
         return loss.item()
 
+    def store(*, now: bool = False) -> None:
+        if checkpoint is not None:
+            checkpoint.save_adam(state, extra(), now=now)
+
     def monitor(progress: Progress) -> Status | None:
         if progress.iteration % SAME_CHECK_EVERY == 0:
             check_same(source.group, state.vector, "The parameters")
@@ -173,9 +110,9 @@ def fit_adam(
             status = watch.monitor(progress)
         except KeyboardInterrupt:
             # A callback ends the program here, between two steps, where the state is whole.
-            checkpoint.save_adam(state, extra(), now=True)
+            store(now=True)
             raise
-        checkpoint.save_adam(state, extra())
+        store()
         if status is None and keeper is not None and keeper.patience.exhausted:
             return Status.EARLY_STOPPED
         return status
@@ -191,7 +128,7 @@ def fit_adam(
             time_used=_time_of_adam(plan, source, state, watch),
             monitor=monitor,
         )
-    checkpoint.save_adam(state, extra(), now=True)
+    store(now=True)
     if keeper is not None:
         keeper.check()  # a run may end between two epochs, or before the first one does
         keeper.restore()
@@ -218,24 +155,6 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
     return time_used
 
 
-def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Rows[Tensor]], float]:
-    """The loss of a minibatch, per row of the source; adds its gradient to that of the parameters."""
-    num_data = source.total_weight
-    # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
-    factor = -source.share(plan.batch_size) / num_data
-    direct = None if plan.tight or source.has_known_noise else direct_elbo(model)
-    if direct is not None:
-        return lambda batch: direct.value_and_backward(batch, num_data, factor)
-    bound = model.tight_elbo if plan.tight else model.elbo
-
-    def by_autograd(batch: Rows[Tensor]) -> float:
-        loss = bound(batch.x, batch.y, num_data, noise_variance=batch.noise_variance) * factor
-        loss.backward()
-        return loss.item()
-
-    return by_autograd
-
-
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
     """A finished cycle has converged if its last tenth gained less than `tol` nats a row per ten steps."""
     if result.status is not Status.ITERATION_LIMIT:
@@ -244,3 +163,43 @@ def _converged(result: Result, watch: Watch, tol: float) -> Status:
     window = max(len(values) // 10, 1)
     gain = values[-1] - values[-window - 1] if len(values) > window else math.inf
     return Status.CONVERGED if gain < tol * window / 10.0 else Status.ITERATION_LIMIT
+
+
+class Precision:
+    """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
+
+    def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
+        self.model = model
+        self.full = source
+        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
+            if dtype == "float32":
+                raise InvalidInputError(
+                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
+                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                )
+            dtype = "float64"
+        self.may_grow = dtype == "auto"
+        self.current = source if dtype == "float64" else source.to(torch.float32)
+
+    def source(self, step: int) -> DataSource:
+        """The data for a step."""
+        if self.may_grow and step % CHECK_EVERY == 0 and self._too_large():
+            self._grow()
+        return self.current
+
+    def dump(self) -> dict[str, float]:
+        """What a checkpoint has to hold."""
+        return {"may_grow": float(self.may_grow)}
+
+    def load(self, stored: Extra) -> None:
+        """Go on as a stored run did."""
+        if self.may_grow and not stored[1]["may_grow"]:
+            self._grow()
+
+    def _grow(self) -> None:
+        self.current, self.may_grow = self.full, False
+
+    @torch.no_grad()
+    def _too_large(self) -> bool:
+        scale = diagonal(self.model.kernel, self.model.X_c).max()
+        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT)

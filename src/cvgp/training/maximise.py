@@ -1,0 +1,68 @@
+"""A bound on all rows, maximised by L-BFGS: the one place that turns a bound into what is minimised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from cvgp.objectives import Objective
+from cvgp.optim.lbfgs import minimise_lbfgs
+from cvgp.optim.result import Result
+from cvgp.parallel.group import ALONE, Group, check_same
+from cvgp.training.monitor import Watch
+
+if TYPE_CHECKING:
+    from cvgp.training.checkpoint import Checkpoint
+
+__all__ = ["maximise_by_lbfgs"]
+
+
+def maximise_by_lbfgs(
+    objective: Objective,
+    num_data: float,
+    watch: Watch,
+    *,
+    max_evaluations: int,
+    tol: float,
+    phase: str = "lbfgs",
+    group: Group = ALONE,
+    checkpoint: Checkpoint | None = None,
+) -> Result:
+    """Maximise a bound over the objective's parameters, which are left at the best point found.
+
+    Parameters
+    ----------
+    objective
+        The bound.
+    num_data
+        How many rows it is a bound for: `tol` and the history are in nats per row.
+    watch
+        Records each evaluation, and says when to stop.
+    max_evaluations, tol
+        Limits: evaluations of the bound, and the least gain per row over ten iterations.
+    phase
+        The name of this search in the history.
+    group
+        The processes that evaluate the objective together.
+    checkpoint
+        Records the evaluations, so that an interrupted search can go on.
+    """
+    parameters = objective.parameters
+
+    def negative_bound_per_row() -> float:
+        if group.world > 1:
+            check_same(group, torch.cat([p.detach().reshape(-1) for p in parameters]), "The points that L-BFGS tries")
+        return objective.value_and_backward(-1.0 / num_data)
+
+    watch.begin(phase, max_evaluations)
+    journal = None if checkpoint is None else checkpoint.journal(sum(p.numel() for p in parameters))
+    return minimise_lbfgs(
+        parameters,
+        negative_bound_per_row,
+        max_evaluations=max_evaluations,
+        tol=tol,
+        # A search that processes make on their own does not keep step with the others.
+        monitor=watch.observe if group.world == 1 else watch.monitor,
+        memo=journal,
+    )

@@ -1,0 +1,179 @@
+"""What a fit is going to do: the solver, its length, the size of the coreset, and what they cost.
+
+The costs are seconds by sizes, with constants that were measured on two cores (docs: speed, the cost model). Another
+machine is faster or slower by a factor, which makes these choices smaller or larger, not wrong.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+
+from cvgp.data.source import DataSource
+from cvgp.training.initialise import greedy_order
+from cvgp.training.settings import Settings
+
+__all__ = ["Plan", "choose_size", "choose_solver", "make_plan", "may_be_exact", "needed_points"]
+
+LBFGS_ROWS = 3000
+"""Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
+
+LBFGS_EVALUATIONS = 200
+FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 20, 150
+POLISH_SECONDS = 30.0
+"""The most that L-BFGS may take after Adam, on the machine of the cost model."""
+LEARNING_RATE = 0.03
+PAPER_LEARNING_RATE = 1e-3
+PAPER_BATCH = 512
+PAPER_EPOCHS = 100_000
+
+UNEXPLAINED_SHARE = 0.01
+"""The prior variance that the points leave unexplained may be this share of the noise."""
+
+LARGEST_BY_DEFAULT = 400
+"""Trains in well under a minute on two cores."""
+
+EXACT_ROWS = 2000
+"""Up to this many rows kernel and noise are learned exactly, with each row a point: better, and done in seconds."""
+
+EXACT_EVALUATIONS = 60
+
+SMALLEST = 16
+CANDIDATES = 2000
+
+ADAM_STEPS = 3000
+
+STEP = (1.8e-3, 3e-11, 2e-11)
+"""Seconds of a step: a constant, for each M^2 B and for each M^3."""
+
+EVALUATION = (2.5e-8, 6.4e-11)
+"""Seconds of an evaluation of the tighter collapsed bound with its gradient: for each N M and for each N M^2."""
+
+EXACT = 4e-11
+"""Seconds of an evaluation of the exact marginal likelihood with its gradient, for each N^3."""
+
+
+class Plan(NamedTuple):
+    """A solver with everything decided."""
+
+    solver: str
+    tight: bool
+    max_iter: int
+    batch_size: int
+    learning_rate: float
+    schedule_is_constant: bool
+    dtype: str
+    solve_at_end: bool
+    polish: int = 0
+    """Evaluations of L-BFGS on all rows that follow Adam."""
+    polish_tight: bool = False
+
+
+def choose_solver(settings: Settings, num_rows: int) -> str:
+    """L-BFGS or Adam."""
+    if settings.solver == "auto":
+        return "lbfgs" if num_rows <= LBFGS_ROWS and not settings.early_stopping else "adam"
+    return "adam" if settings.solver == "paper" else settings.solver
+
+
+def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
+    """Decide what the settings leave open, from the number of rows and the size of the coreset."""
+    paper = settings.solver == "paper"
+    solver = choose_solver(settings, num_rows)
+    batch_size = settings.batch_size or (PAPER_BATCH if paper else default_batch(size))
+    batch_size = min(batch_size, num_rows)
+    if settings.max_iter is not None:
+        max_iter = settings.max_iter
+    elif paper:
+        max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
+    else:
+        max_iter = LBFGS_EVALUATIONS if solver == "lbfgs" else ADAM_STEPS
+    polish = polish_evaluations(num_rows, size) if solver != settings.solver == "auto" and solver == "adam" else 0
+    if settings.early_stopping or settings.max_iter is not None:
+        polish = 0  # the user has said what ends the fit
+    dtype = settings.dtype
+    if dtype == "auto" and (paper or solver == "lbfgs"):
+        dtype = "float32" if paper else "float64"
+    return Plan(
+        solver=solver,
+        # The tighter bound predicts better at equal time where L-BFGS is used, and slows Adam (docs: defaults).
+        tight=settings.bound == "tight" or (settings.bound == "auto" and solver == "lbfgs"),
+        max_iter=max_iter,
+        batch_size=batch_size,
+        learning_rate=settings.learning_rate or (PAPER_LEARNING_RATE if paper else LEARNING_RATE),
+        schedule_is_constant=paper,
+        dtype=dtype,
+        solve_at_end=not (paper or settings.early_stopping),
+        polish=polish,
+        polish_tight=polish > 0 and settings.bound != "elbo",
+    )
+
+
+def polish_evaluations(num_rows: int, size: int) -> int:
+    """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
+    affordable = int(POLISH_SECONDS / evaluation_seconds(num_rows, size))
+    return min(affordable, POLISH_EVALUATIONS) if affordable >= FEWEST_POLISH_EVALUATIONS else 0
+
+
+def choose_size(
+    kernel: Kernel, noise: float, source: DataSource, rng: np.random.Generator, max_time: float | None
+) -> int:
+    """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
+    x = source.sample(CANDIDATES, rng).x.cpu().numpy()
+    limit = min(LARGEST_BY_DEFAULT if max_time is None else affordable(max_time), len(x))
+    return needed_points(kernel, noise, x, limit) or limit
+
+
+def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: int) -> int | None:
+    """How many greedy points explain x but for a share of the noise; None if `limit` of them do not."""
+    chosen, left = greedy_order(kernel, x, limit)
+    enough = np.flatnonzero(left <= UNEXPLAINED_SHARE * noise)
+    if not len(enough) and len(chosen) == limit:
+        return None
+    needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # where the kernel has no further direction
+    return min(max(needed, SMALLEST), limit, max(len(chosen), 1))
+
+
+def may_be_exact(num_rows: int, max_time: float | None) -> bool:
+    """Whether each row may be a point while kernel and noise are learned."""
+    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
+    return num_rows <= EXACT_ROWS and (max_time is None or seconds <= max_time)
+
+
+def affordable(seconds: float) -> int:
+    """The largest multiple of 50 whose default fit takes at most `seconds`, by the cost model."""
+    size = 50
+    while size < 2000 and fit_seconds(size + 50) <= seconds:
+        size += 50
+    return size
+
+
+def step_seconds(size: int, batch: int) -> float:
+    """One step of Adam."""
+    constant, by_product, by_cube = STEP
+    return constant + by_product * size**2 * batch + by_cube * size**3
+
+
+def evaluation_seconds(num_rows: int, size: int) -> float:
+    """One evaluation on all rows, as L-BFGS makes them."""
+    by_entry, by_product = EVALUATION
+    return num_rows * (by_entry * size + by_product * size**2)
+
+
+def exact_seconds(num_rows: int) -> float:
+    """One evaluation with each row a point."""
+    return EXACT * num_rows**3
+
+
+def fit_seconds(size: int) -> float:
+    """The default number of steps on the default batch."""
+    return ADAM_STEPS * step_seconds(size, default_batch(size))
+
+
+def default_batch(size: int) -> int:
+    """The smallest power of two from 512 on that is at least twice the coreset."""
+    batch = 512
+    while batch < 2 * size:
+        batch *= 2
+    return batch
