@@ -60,7 +60,10 @@ class ExactGP(Baseline):
         self._solved: tuple[Tensor, Tensor] | None = None
 
     def _value_and_backward(self, scale: float) -> float:
-        """`scale` times log p(y), whose derivative by K is (alpha alpha^T - K^-1) / 2: no graph through the factorisation."""
+        """`scale` times log p(y), and its gradient without a graph through the factorisation.
+
+        The derivative of log p(y) by K is (alpha alpha^T - K^-1) / 2.
+        """
         self._forget()
         K = self._covariance()
         with torch.no_grad():
