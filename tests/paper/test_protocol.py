@@ -169,6 +169,18 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "e.jsonl")
 
 
+STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_every_stored_result_can_be_read(path: Path) -> None:
+    records = list(Store(path))
+    assert {json.dumps(r.task, sort_keys=True) for r in records} == {
+        json.dumps(json.loads(line)["task"], sort_keys=True) for line in path.read_text().splitlines()
+    }
+    assert all(r.metrics or r.failed for r in records)
+
+
 # The runner: tasks of an experiment that is made of their own keys
 
 
