@@ -6,25 +6,30 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmarks import cluster as cluster_benchmark
-from benchmarks import cluster_table, defaults_table, quality_table, speed, speed_tables, speed_targets
-from benchmarks import defaults as defaults_benchmark
-from benchmarks import federated as federated_benchmark
-from benchmarks import figures as speed_figures
-from benchmarks import fuzz as fuzz_run
-from benchmarks import quality as quality_benchmark
-from benchmarks import soak as soak_run
-from benchmarks import streaming as streaming_benchmark
-from benchmarks.datasets import DATASETS, NUM_FOLDS, load
-from benchmarks.environments import ROOT, WORK_FOLDER
+from benchmarks.peers.environments import ROOT, WORK_FOLDER
+from benchmarks.quality import defaults as defaults_benchmark
+from benchmarks.quality import defaults_table
+from benchmarks.quality import federated as federated_benchmark
+from benchmarks.quality import folds as quality_benchmark
+from benchmarks.quality import folds_table as quality_table
 from benchmarks.runner import Task, run_tasks
-from benchmarks.store import Store
+from benchmarks.scaling import cluster as cluster_benchmark
+from benchmarks.scaling import cluster_table
+from benchmarks.scaling import streaming as streaming_benchmark
+from benchmarks.speed import figures as speed_figures
+from benchmarks.speed import plans as speed
+from benchmarks.speed import tables as speed_tables
+from benchmarks.speed import targets as speed_targets
 from cvgp.errors import CVGPError
-from cvgp.paper.report import fill
+from cvgp.paper.datasets import load
+from cvgp.paper.markdown import fill
+from cvgp.paper.splits import NUM_FOLDS
+from cvgp.paper.store import Store
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZE = 200
-ALL_DATASETS = ",".join(DATASETS)
+ALL_DATASETS = "energy,concrete,airfoil,wine,skillcraft,parkinsons,elevators,bike,protein,keggdirected"
+"""From small to large."""
 RACE_DATASETS = ",".join(speed.RACE_DATASETS)
 SPEED_PAGE = ROOT / "docs" / "speed.md"
 ALL_FACTORS = ",".join(defaults_benchmark.FACTORS)
@@ -42,7 +47,6 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repeti
 SpeedStore = Annotated[
     Path | None, typer.Option("--store", help="Results; tasks that are in it are not run again. [default: speed.jsonl]")
 ]
-Minutes = Annotated[float, typer.Option(min=0.01, help="How long.")]
 ScalingStore = Annotated[
     Path | None, typer.Option("--store", help="Results. [default: scaling.jsonl, or that of --quick]")
 ]
@@ -94,28 +98,17 @@ def quality(
     _show(quality_table.report(plan, results), "quality", write)
 
 
-@app.command()
-def step(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
-    """Time one training step against GPyTorch's SVGP, and against plain matrix products."""
-    _measure_speed("step", _plans(quick, threads), quick, threads, store, renew)
+def _speed_command(name: str, about: str) -> None:
+    @app.command(name, help=about)
+    def measure(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
+        _measure_speed(name, _plans(quick, threads), quick, threads, store, renew)
 
 
-@app.command()
-def prediction(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
-    """Time predictions against GPyTorch's SVGP, and imports."""
-    _measure_speed("prediction", _plans(quick, threads), quick, threads, store, renew)
-
-
-@app.command()
-def growth(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
-    """Fit exponents to the time against M, B, D and N."""
-    _measure_speed("growth", _plans(quick, threads), quick, threads, store, renew)
-
-
-@app.command()
-def small(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
-    """Fit 500 rows with the defaults and with scikit-learn's exact GP."""
-    _measure_speed("small", _plans(quick, threads), quick, threads, store, renew)
+_speed_command("step", "Time one training step against GPyTorch's SVGP, and against plain matrix products.")
+_speed_command("prediction", "Time predictions against GPyTorch's SVGP, and imports.")
+_speed_command("growth", "Fit exponents to the time against M, B, D and N.")
+_speed_command("small", "Fit 500 rows with the defaults and with scikit-learn's exact GP.")
+_speed_command("large", "Measure seconds and memory of fits on up to ten million rows.")
 
 
 @app.command()
@@ -134,12 +127,6 @@ def race(
 
 
 @app.command()
-def large(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
-    """Measure seconds and memory of fits on up to ten million rows."""
-    _measure_speed("large", _plans(quick, threads), quick, threads, store, renew)
-
-
-@app.command()
 def streaming(
     quick: Quick = False,
     threads: Threads = 2,
@@ -150,7 +137,7 @@ def streaming(
 ) -> None:
     """Measure fits to ten million rows in files, beside the same rows in memory."""
     plan = streaming_benchmark.quick(threads) if quick else streaming_benchmark.full(threads)
-    results = _scaling_store(quick, store)
+    results = _store("scaling", quick, store)
     if not table:
         run_tasks(streaming_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
     _show(streaming_benchmark.report(plan, results), "scaling-streaming", write)
@@ -166,7 +153,7 @@ def cluster(
 ) -> None:
     """Measure one worker and two, and say from that what a thousand would do."""
     plan = cluster_benchmark.quick() if quick else cluster_benchmark.full()
-    results = _scaling_store(quick, store)
+    results = _store("scaling", quick, store)
     if not table:
         run_tasks(cluster_benchmark.tasks(plan), results, 1, renew=renew, warm_up=False)
     _show(cluster_table.report(plan, results), "scaling-cluster", write)
@@ -182,7 +169,7 @@ def figures(
     ] = None,
 ) -> None:
     """Draw quality against seconds, and seconds against N, M and D, from what is stored."""
-    results = _speed_store(quick, store)
+    results = _store("speed", quick, store)
     folder = folder or (WORK_FOLDER if quick else ROOT / "docs" / "images")
     for path in speed_figures.draw(_plans(quick, threads), results, folder):
         print(path)
@@ -198,7 +185,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the targets and tables of what is stored, and put them into the documentation."""
-    plans, results = _plans(quick, threads), _speed_store(quick, store)
+    plans, results = _plans(quick, threads), _store("speed", quick, store)
     page = write or (None if quick else SPEED_PAGE)
     _show(speed_targets.report(plans, results), "speed-targets", page)
     for command in speed.COMMANDS:
@@ -230,35 +217,10 @@ def federated(
     _show(federated_benchmark.report(plan, results), "federated", write)
 
 
-@app.command()
-def fuzz(
-    minutes: Minutes,
-    first: Annotated[int, typer.Option(min=0, help="The number of the first case, to repeat one.")] = 0,
-) -> None:
-    """Open spoilt model files, checkpoints and tables for as long as told."""
-    report = fuzz_run.run(minutes, first)
-    print(f"\n{report.table()}")
-    for failure in report.failures:
-        print(failure)
-    if report.failures:
-        raise typer.Exit(1)
-
-
-@app.command()
-def soak(minutes: Minutes, write: Write = None) -> None:
-    """Fit, save, load and predict for as long as told, checking memory and answers."""
-    report = soak_run.run(minutes)
-    _show(f"{report.table()}\n\n{soak_run.origin()}", "soak", write)
-    for failure in report.failures:
-        print(failure)
-    if not report.passed:
-        raise typer.Exit(1)
-
-
 @app.command(name="all")
 def everything(quick: Quick = False, threads: Threads = 2, store: SpeedStore = None, renew: Renew = False) -> None:
     """Run all measurements of speed, draw the figures and fill the tables; an interrupted run goes on where it was."""
-    plans, results = _plans(quick, threads), _speed_store(quick, store)
+    plans, results = _plans(quick, threads), _store("speed", quick, store)
     for name in (*plans.small.datasets, *plans.race.datasets):
         load(name)  # missing data should not wait for their turn
     for command in speed.COMMANDS:
@@ -279,18 +241,14 @@ def _plans(quick: bool, threads: int) -> speed.Plans:
     return speed.quick(threads) if quick else speed.full(threads)
 
 
-def _speed_store(quick: bool, path: Path | None) -> Store:
-    return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "speed.jsonl"))
-
-
-def _scaling_store(quick: bool, path: Path | None) -> Store:
-    return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / "scaling.jsonl"))
+def _store(name: str, quick: bool, path: Path | None) -> Store:
+    return Store(path or (WORK_FOLDER / "quick.jsonl" if quick else RESULTS / f"{name}.jsonl"))
 
 
 def _measure_speed(
     command: str, plans: speed.Plans, quick: bool, threads: int, store: Path | None, renew: bool
 ) -> None:
-    results = _speed_store(quick, store)
+    results = _store("speed", quick, store)
     tasks = speed.tasks(plans, command)
     for name in {str(task.key["dataset"]) for task in tasks if command in ("small", "race")}:
         load(name)  # a wrong name should not wait for its turn

@@ -1,70 +1,130 @@
-"""cvgp as a method to measure: the estimator, and the same fit with another transform of the weights."""
+"""cvgp as a method to measure: the estimator, and the same fit through the layers below it.
 
+The layers have what the estimator has no parameter for: another transform of the weights, another clock, and the start
+of a fit by itself. A test keeps both fits equal.
+"""
+
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
-from benchmarks.beginning import BetaTransform, begin
-from cvgp import CVGPRegressor
+from cvgp import CVGP, CVGPRegressor
+from cvgp.data.rows import Rows
+from cvgp.estimators.sources import Sources, array_sources
 from cvgp.estimators.units import ScaledGP
+from cvgp.metrics import mean_log_density
+from cvgp.paper.baselines import Prediction
+from cvgp.paper.scores import Fitted, score
+from cvgp.paper.splits import Split
+from cvgp.paper.store import Outcome
+from cvgp.parallel.group import ALONE
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Watch
 from cvgp.training.settings import Settings
+from cvgp.training.start import begin_model, starting_kernel
 
-__all__ = ["FittedEstimator", "FittedGP", "estimator", "with_beta_transform"]
+__all__ = ["Beginning", "BetaTransform", "Method", "begin", "estimator", "measure", "through_layers"]
 
 Array = NDArray[np.float64]
+BetaTransform = Literal["log", "softplus"]
+Clock = Callable[[], float]
 
 
-class FittedEstimator:
-    """A fitted `CVGPRegressor`."""
+class Method(Fitted, Protocol):
+    """A method after its fit."""
 
-    def __init__(self, model: CVGPRegressor) -> None:
-        self.model = model
-        self.num_iter: int = model.n_iter_
-        self.noise = float(model.noise_variance_)
+    @property
+    def num_steps(self) -> int:
+        """Steps or evaluations taken."""
 
-    def predict(self, x: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of y."""
-        mean, sd = self.model.predict(x, return_std=True)
-        return mean, sd
+    @property
+    def noise(self) -> float:
+        """Learned noise variance."""
 
 
-class FittedGP:
-    """A model that was trained through the layers below the estimator."""
+class FittedGP(NamedTuple):
+    """A model of cvgp in the units of the data."""
 
-    def __init__(self, gp: ScaledGP, num_iter: int) -> None:
-        self.gp = gp
-        self.num_iter = num_iter
-        self.noise = float(gp.noise_variance[0])
+    gp: ScaledGP
+    num_steps: int
 
-    def predict(self, x: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of y."""
+    @property
+    def noise(self) -> float:
+        """Learned noise variance."""
+        return float(self.gp.noise_variance[0])
+
+    def predict(self, x: Array, *, joint: bool = False) -> Prediction:
+        """Mean and variance."""
         mean, f_var = self.gp.mean_and_variance(x)
-        return mean[:, 0], np.sqrt(f_var + self.gp.noise_variance)[:, 0]
+        return Prediction(mean[:, 0], f_var[:, 0], self.noise)
 
 
-def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedEstimator]:
+class Beginning(NamedTuple):
+    """A model that is yet to be trained, and the data in its units."""
+
+    model: CVGP
+    sources: Sources
+    settings: Settings
+
+
+def begin(
+    x: Array,
+    y: Array,
+    watch: Watch,
+    *,
+    kernel: str,
+    size: int,
+    seed: int,
+    init: InitName = "kmeans",
+    beta: BetaTransform = "log",
+    **settings: Any,
+) -> Beginning:
+    """The start of the estimator's fit with `random_state=seed`: the same steps with the same random numbers."""
+    rng = np.random.default_rng(check_random_state(seed).randint(2**31))
+    chosen = Settings(seed=int(rng.integers(2**31)), **settings)
+    rows = Rows(x, y[:, None], None, None)
+    sources = array_sources(rows, chosen, rng, standardize=True, single_output=True, device="auto", group=ALONE)
+    prior = starting_kernel(kernel, x.shape[1], ard=True)
+    model = begin_model(sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta)
+    return Beginning(model, sources, chosen)
+
+
+def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedGP]:
     """`CVGPRegressor` with a fixed coreset size and the given parameters."""
 
-    def fit(x: Array, y: Array) -> FittedEstimator:
-        return FittedEstimator(CVGPRegressor(size, random_state=seed, **parameters).fit(x, y))
+    def fit(x: Array, y: Array) -> FittedGP:
+        model = CVGPRegressor(size, random_state=seed, **parameters).fit(x, y)
+        return FittedGP(model.gp_, model.n_iter_)
 
     return fit
 
 
-def with_beta_transform(
-    beta: BetaTransform, size: int, seed: int, *, kernel: str, init: InitName, settings: dict[str, Any]
+def through_layers(
+    size: int, seed: int, *, max_time: float | None = None, clock: Clock = time.perf_counter, **choices: Any
 ) -> Callable[[Array, Array], FittedGP]:
-    """What the estimator does, with a transform of the weights that it does not offer by itself."""
+    """What the estimator does, with a clock of its own and whatever else `begin` takes."""
 
     def fit(x: Array, y: Array) -> FittedGP:
-        watch = Watch(settings.get("max_time"))
-        first = begin(x, y, kernel=kernel, ard=True, size=size, seed=seed, watch=watch, init=init, beta=beta)
-        report = fit_model(first.model, first.source, Settings(seed=first.batch_seed, **settings), watch)
-        return FittedGP(ScaledGP(first.model, first.scaling), report.result.num_iter)
+        watch = Watch(max_time, clock=clock)
+        first = begin(x, y, watch, size=size, seed=seed, max_time=max_time, **choices)
+        report = fit_model(first.model, first.sources.train, first.settings, watch)
+        return FittedGP(ScaledGP(report.model, first.sources.scaling), report.result.num_iter)
 
     return fit
+
+
+def measure(fit: Callable[[Array, Array], Method], split: Split, clock: Clock = time.perf_counter) -> Outcome:
+    """Fit on the training rows, with everything that takes counted, and score the others."""
+    start = clock()
+    fitted = fit(split.x, split.y)
+    seconds = clock() - start
+    y = split.y_test
+    constant = mean_log_density(y, np.zeros_like(y), np.ones_like(y))
+    own = {"constant_log_likelihood": constant, "seconds": seconds, "iterations": float(fitted.num_steps)}
+    return Outcome(score(fitted, split.x_test, y) | own | {"noise": fitted.noise})

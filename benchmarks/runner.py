@@ -1,20 +1,17 @@
-"""Running tasks one after another: those that are done are skipped, those that fail are noted."""
+"""Tasks of this process, one after another: those that are done are skipped, those that fail are noted."""
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-import torch
-from threadpoolctl import threadpool_limits
-
-from benchmarks.datasets import load
-from benchmarks.scores import Metrics, Outcome
-from benchmarks.store import Record, Store, Value
 from cvgp import CVGPRegressor
+from cvgp.paper.attempt import attempt, thread_limit
+from cvgp.paper.board import outcome
+from cvgp.paper.datasets import load
 from cvgp.paper.provenance import now, provenance
+from cvgp.paper.store import Key, Outcome, Record, Store
 
 __all__ = ["Task", "run_tasks"]
 
@@ -22,8 +19,8 @@ __all__ = ["Task", "run_tasks"]
 class Task(NamedTuple):
     """Something to measure, and everything that decides what comes out."""
 
-    key: dict[str, Value]
-    run: Callable[[], Metrics | Outcome]
+    key: Key
+    run: Callable[[], Outcome]
     ours: bool = True
     """Whether it is cvgp that is measured, rather than a peer."""
 
@@ -41,69 +38,25 @@ def run_tasks(tasks: Sequence[Task], store: Store, threads: int, *, renew: bool 
     """
     origin = provenance()
     source = origin["source"] if renew else None
-    open_tasks = [task for task in tasks if not _done(task, store.get(task.key), source)]
+    open_tasks = [task for task in tasks if not _done(task, store.finished(task.key), source)]
     print(f"{len(tasks)} tasks, {len(tasks) - len(open_tasks)} of them in {store.path} already", flush=True)
     if not open_tasks:
         return
-    with _threads(threads):
+    with thread_limit(threads):
         if warm_up:
             _warm_up()
         begin = time.perf_counter()
         for number, task in enumerate(open_tasks, 1):
-            record = _run(task, origin | {"date": now()})
-            store.append(record)
+            record, arrays = attempt(task.key, task.run)
+            record = replace(record, provenance=origin | {"date": now()} | record.provenance)
+            store.append(record, arrays)
             left = (time.perf_counter() - begin) / number * (len(open_tasks) - number)
-            print(
-                f"[{number}/{len(open_tasks)}, {left / 60:.0f} min left] {task.label}: {_summary(record)}", flush=True
-            )
+            place = f"[{number}/{len(open_tasks)}, {left / 60:.0f} min left]"
+            print(f"{place} {task.label}: {outcome(record)} ({record.seconds:.1f} s)", flush=True)
 
 
 def _done(task: Task, record: Record | None, source: str | None) -> bool:
-    if record is None or record.failed:
-        return False
-    return source is None or not task.ours or record.provenance["source"] == source
-
-
-def _run(task: Task, origin: dict[str, str]) -> Record:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = Outcome({}, [], {})
-        error = ""
-        try:
-            answer = task.run()
-            found = answer if isinstance(answer, Outcome) else Outcome(answer, [], {})
-            _check_finite(found.metrics)
-        except Exception as failure:  # whatever a method throws, the others still have to be measured
-            error = f"{type(failure).__name__}: {failure}"
-            found = Outcome({}, [], {})
-    messages = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
-    return Record(task.key, found.metrics, origin | found.origin, error, messages, found.trace)
-
-
-def _check_finite(metrics: Metrics) -> None:
-    wrong = [name for name, value in metrics.items() if not math.isfinite(value)]
-    if wrong:
-        raise FloatingPointError(f"not finite: {', '.join(wrong)}")
-
-
-def _summary(record: Record) -> str:
-    if record.failed:
-        return f"FAILED, {record.error}"
-    titles = {"rmse": "RMSE", "log_likelihood": "log-likelihood", "coverage": "coverage", "seconds": "seconds"}
-    if "rmse" not in record.metrics:
-        titles = {name: name.replace("_", " ") for name in record.metrics}
-    return ", ".join(f"{title} {record.metrics[name]:.4g}" for name, title in titles.items())
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(count):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    return record is not None and (source is None or not task.ours or record.provenance["source"] == source)
 
 
 def _warm_up() -> None:

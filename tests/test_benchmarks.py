@@ -1,24 +1,24 @@
 """The measurements run, resume and report; what they find is not tested here."""
 
-import sys
+import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import defaults, defaults_table, fuzz, quality, quality_table, soak
 from benchmarks.__main__ import app, main
-from benchmarks.datasets import NUM_FOLDS, fold_split, load, random_split
-from benchmarks.fuzz_targets import seeded
-from benchmarks.ours import estimator, with_beta_transform
-from benchmarks.peers.svgp import svgp
+from benchmarks.ours import estimator, through_layers
+from benchmarks.quality import defaults, defaults_table
+from benchmarks.quality import folds as quality
+from benchmarks.quality import folds_table as quality_table
 from benchmarks.runner import Task, run_tasks
-from benchmarks.scores import Metrics
-from benchmarks.store import Record, Store
-from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
-from cvgp.paper.report import fill
+from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.paper.markdown import fill
+from cvgp.paper.splits import fold, random_split
+from cvgp.paper.store import Metrics, Outcome, Record, Store
 
 DATASET = "waves-150x2"
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(
@@ -78,22 +78,9 @@ def test_training_rows_are_standardised() -> None:
     np.testing.assert_allclose([columns.mean(axis=0), columns.std(axis=0)], [[0.0] * 3, [1.0] * 3], atol=1e-12)
 
 
-def test_folds_score_every_row_once() -> None:
-    x, y = load(DATASET)
-    scored = 0
-    for fold in range(NUM_FOLDS):
-        scored += len(fold_split(DATASET, fold, 0.7).y_test)
-    assert scored == len(x) == len(y)
-
-
 def test_a_fold_learns_from_the_share_that_it_is_told() -> None:
-    assert len(fold_split(DATASET, 0, 0.7).x) == round(0.7 * 0.8 * 150)
-
-
-def test_a_data_set_without_its_folder_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CVGP_DATA", raising=False)
-    with pytest.raises(MissingFileError, match="CVGP_DATA"):
-        load.__wrapped__("wine")
+    assert len(fold(DATASET, 0, train_share=0.7).x) == round(0.7 * 0.8 * 150)
+    assert len(fold(DATASET, 0, train_share=1.0).x) == 120
 
 
 # Methods
@@ -101,33 +88,33 @@ def test_a_data_set_without_its_folder_says_which_variable_to_set(monkeypatch: p
 
 def test_the_fit_through_the_layers_is_the_estimators_fit() -> None:
     split = random_split(DATASET, seed=0)
-    settings = {"solver": "adam", "max_iter": 5}
-    through_layers = with_beta_transform("log", 10, 7, kernel="rbf", init="kmeans", settings=settings)
-    expected = estimator(10, 7, kernel="rbf", init="kmeans", **settings)(split.x, split.y).predict(split.x_test)
-    np.testing.assert_array_equal(through_layers(split.x, split.y).predict(split.x_test), expected)
+    settings: dict[str, Any] = {"kernel": "rbf", "init": "kmeans", "solver": "adam", "max_iter": 5}
+    layers, expected = (fit(10, 7, **settings)(split.x, split.y) for fit in (through_layers, estimator))
+    np.testing.assert_array_equal(layers.predict(split.x_test).mean, expected.predict(split.x_test).mean)
+    np.testing.assert_array_equal(layers.predict(split.x_test).y_sd, expected.predict(split.x_test).y_sd)
 
 
-def test_svgp_learns_the_waves() -> None:
-    split = random_split("waves-400x2", seed=0)
-    fitted = svgp(30, 0, kernel="rbf", ard=True, learning_rate=0.1, steps=150)(split.x, split.y)
-    mean, _ = fitted.predict(split.x_test)
-    assert np.sqrt(np.mean((mean - split.y_test) ** 2)) < 0.3  # a constant has 1, the noise alone about 0.1
+def test_a_fit_ends_by_the_clock_that_it_is_given() -> None:
+    split = random_split(DATASET, seed=0)
+    ticks = itertools.count()
+    fit = through_layers(10, 7, kernel="rbf", solver="adam", max_iter=10**6, max_time=200.0, clock=lambda: next(ticks))
+    assert 0 < fit(split.x, split.y).num_steps < 200
 
 
 # Tasks and their store
 
 
 def test_a_failed_task_is_recorded_and_the_rest_go_on(store: Store) -> None:
-    def fail() -> Metrics:
+    def fail() -> Outcome:
         raise ZeroDivisionError("on purpose")
 
-    run_tasks([Task({"n": 0}, fail), Task({"n": 1}, metrics)], store, threads=1)
+    run_tasks([Task({"n": 0}, fail), Task({"n": 1}, lambda: Outcome(metrics()))], store, threads=1)
     records = [store.get({"n": 0}), store.get({"n": 1})]
     assert [r.error for r in records if r is not None] == ["ZeroDivisionError: on purpose", ""]
 
 
 def test_a_score_that_is_not_finite_is_a_failure(store: Store) -> None:
-    run_tasks([Task({"n": 0}, lambda: metrics(-np.inf))], store, threads=1)
+    run_tasks([Task({"n": 0}, lambda: Outcome(metrics(-np.inf)))], store, threads=1)
     record = store.get({"n": 0})
     assert record is not None
     assert record.error == "FloatingPointError: not finite: log_likelihood"
@@ -135,7 +122,7 @@ def test_a_score_that_is_not_finite_is_a_failure(store: Store) -> None:
 
 def test_a_finished_task_is_not_run_again(store: Store) -> None:
     store.append(Record({"n": 0}, metrics(1.0), ORIGIN))
-    run_tasks([Task({"n": 0}, lambda: metrics(2.0))], Store(store.path), threads=1)
+    run_tasks([Task({"n": 0}, lambda: Outcome(metrics(2.0)))], Store(store.path), threads=1)
     assert len(store.path.read_text().splitlines()) == 1
 
 
@@ -144,9 +131,9 @@ def test_renewing_runs_our_own_fits_again_and_no_peers(store: Store) -> None:
     store.append(Record({"n": "peer"}, metrics(), ORIGIN | {"source": "older"}))
     ran: list[str] = []
 
-    def run(name: str) -> Metrics:
+    def run(name: str) -> Outcome:
         ran.append(name)
-        return metrics()
+        return Outcome(metrics())
 
     tasks = [Task({"n": "ours"}, lambda: run("ours")), Task({"n": "peer"}, lambda: run("peer"), ours=False)]
     run_tasks(tasks, store, threads=1, renew=True)
@@ -234,7 +221,7 @@ def test_the_documentation_has_a_place_for_each_table(place: str, tmp_path: Path
     assert "a table" in page.read_text()
 
 
-# Shards, spoilt files, long runs
+# Shards
 
 
 def test_merging_is_compared_with_one_fit(tmp_path: Path) -> None:
@@ -249,32 +236,3 @@ def test_merging_is_compared_with_one_fit(tmp_path: Path) -> None:
         ("one shard alone", "8"),
     ]
     assert "- |" not in " | ".join(rows[0] + rows[1])
-
-
-def test_two_rounds_of_a_long_run_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak, "SETTINGS", {"lbfgs": soak.SETTINGS["lbfgs"]})
-    monkeypatch.setattr(soak, "ROWS", 200)
-    report = soak.run(minutes=1e-6, say=lambda line: None)
-    assert (report.rounds, report.failures) == (2, [])
-
-
-def test_memory_that_grows_fails_a_long_run() -> None:
-    growing = soak.Report(100, 1.0, [100.0 + round for round in range(100)], [])
-    assert growing.slope == pytest.approx(1.0)
-    assert not growing.passed
-
-
-def test_an_answer_that_changes_fails_a_long_run() -> None:
-    assert not soak.Report(10, 1.0, [100.0] * 10, ["round 3, adam: predictions differ"]).passed
-
-
-def test_a_case_is_repeated_by_its_number() -> None:
-    assert [seeded(7)[1].random() for _ in range(2)] == [seeded(7)[1].random()] * 2
-
-
-def test_a_worker_that_dies_is_a_failure_of_the_case_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import os; print('start 5 table', flush=True); os.abort()"
-    monkeypatch.setattr(fuzz, "_command", lambda seed, seconds: [sys.executable, "-c", script])
-    report = fuzz.Report({}, [], 0)
-    assert fuzz._run_worker(5, 1.0, report) == 6
-    assert report.failures == ["case 5 (table) FAILED: the process ended with code -6"]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cluster, cluster_table
-from benchmarks.cluster import CostModel, Network, cost_model
 from benchmarks.runner import run_tasks
-from benchmarks.store import Record, Store
+from benchmarks.scaling import cluster, cluster_table
+from benchmarks.scaling.cluster import CostModel, Network, cost_model
+from cvgp.paper.store import Record, Store
 
 PLAN = cluster.full()
 NETWORK = Network(latency=1e-4, bytes_per_second=1e9)

@@ -13,30 +13,24 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import (
-    environments,
-    figures,
-    growth,
-    race,
-    race_results,
-    speed,
-    speed_tables,
-    speed_targets,
-    step,
-    workers,
-)
 from benchmarks.__main__ import app
-from benchmarks.datasets import Split, random_split, subset_split, waves_split
-from benchmarks.environments import ROOT, PeerError, interpreter
-from benchmarks.flights import schedule
-from benchmarks.flops import step_flops
+from benchmarks.peers import environments, workers
+from benchmarks.peers.environments import ROOT, PeerError, interpreter
 from benchmarks.peers.protocol import one_cycle
+from benchmarks.peers.workers import Session, fit_in_worker
 from benchmarks.runner import Task, run_tasks
-from benchmarks.scores import Metrics, Outcome, score
-from benchmarks.store import Record, Store
-from benchmarks.workers import Session, fit_in_worker
+from benchmarks.speed import figures, growth, race, race_results, step
+from benchmarks.speed import plans as speed
+from benchmarks.speed import tables as speed_tables
+from benchmarks.speed import targets as speed_targets
+from benchmarks.speed.flights import schedule
+from benchmarks.speed.flops import step_flops
+from benchmarks.speed.large import waves_split
 from cvgp.optim import adam
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
+from cvgp.paper.scores import marginal_scores
+from cvgp.paper.splits import Split, random_split, subset_split
+from cvgp.paper.store import Metrics, Outcome, Record, Store
 
 SPLIT = random_split("waves-120x2", seed=0)
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(
@@ -86,7 +80,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_workers_predictions_are_scored_here(fake_peer: str) -> None:
     outcome = fit_in_worker(fake_peer, {"method": "constant", "budget": 9.0, "checkpoints": [0.0]}, SPLIT, threads=1)
-    expected = score(SPLIT.y_test, np.zeros_like(SPLIT.y_test), np.ones_like(SPLIT.y_test))
+    expected = marginal_scores(SPLIT.y_test, np.zeros_like(SPLIT.y_test), np.ones_like(SPLIT.y_test))
     assert {name: outcome.metrics[name] for name in expected} == expected
 
 
@@ -258,7 +252,9 @@ def test_a_case_that_variables_share_is_measured_once() -> None:
 
 def test_traces_and_provenance_of_a_task_are_kept(store: Store) -> None:
     outcome = Outcome(
-        {"rmse": 0.1, "log_likelihood": 0.0, "coverage": 0.9, "seconds": 2.0}, [{"seconds": 1.0}], {"v": "1"}
+        {"rmse": 0.1, "log_likelihood": 0.0, "coverage": 0.9, "seconds": 2.0},
+        trace=[{"seconds": 1.0}],
+        origin={"v": "1"},
     )
     run_tasks([Task({"n": 0}, lambda: outcome)], store, threads=1, warm_up=False)
     record = Store(store.path).finished({"n": 0})

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import streaming
-from benchmarks.environments import ROOT
+from benchmarks.peers.environments import ROOT
+from benchmarks.scaling import streaming
 from cvgp.cli import app
 from cvgp.data.tables import blocks as rows
 from cvgp.data.tables import reservoir
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table
-from cvgp.paper.report import fill
+from cvgp.paper.markdown import fill
 from tests.data.tables.tables import frame, read_table, write_parts
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cvgp
-from benchmarks.environments import ROOT
+from benchmarks.peers.environments import ROOT
 from cvgp.cli import app
 from cvgp.parallel import process_group as distributed
 from tests.data.tables.tables import frame, read_table, write_parts

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import streaming
-from benchmarks.workers import Session
+from benchmarks.peers.workers import Session
+from benchmarks.scaling import streaming
 
 
 def memory(folder: Path, num_rows: int) -> float:

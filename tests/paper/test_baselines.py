@@ -23,7 +23,7 @@ from cvgp.paper.baselines import (
     common_start,
     method_class,
 )
-from cvgp.paper.baselines import exact as exact_module
+from cvgp.paper.baselines import exact_gp as exact_module
 from tests import reference
 
 SIZE = 6

@@ -61,7 +61,12 @@ def test_an_unknown_name_is_refused() -> None:
         check_name("boston")
 
 
-@pytest.mark.parametrize("name", ["wine", "skillcraft", "parkinsons", "bike", "protein"])
+def test_waves_have_the_size_of_their_name() -> None:
+    assert load("waves-30x4").x.shape == (30, 4)
+    assert check_name("waves-30x4") == "waves-30x4"
+
+
+@pytest.mark.parametrize("name", [name for name in uci.UCI if name not in ("slice", "song")])
 def test_a_uci_set_has_the_catalogues_size(name: str, uci: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> None:
     x, y = uci(name)
     found = load(name)

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_experiment_runs_and_reports(name: str, folder: Path) -> None:
     done = run("run", name, "--preset", "smoke", "--threads", 1, "--store", folder)
     assert done.exit_code == 0, done.output
-    results = Results(Store(folder, name), PRESETS["smoke"])
+    results = Results(Store(folder / f"{name}.jsonl"), PRESETS["smoke"])
     assert results.failures == []
     assert {w.split(":")[0] for r in results.records for w in r.warnings} <= {"JitterWarning", "NumericalWarning"}
 
@@ -58,7 +58,7 @@ def test_the_options_of_the_issue_are_understood(tmp_path: Path) -> None:
     options = ["--datasets", "synthetic1", "synthetic3", "--methods", "cvgp", "--sizes", "4", "6", "--folds", "1"]
     done = run("run", "weights", "--preset", "smoke", *options, "--jobs", "2", "--store", tmp_path)
     assert done.exit_code == 0, done.output
-    cells = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in Store(tmp_path, "weights")}
+    cells = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in Store(tmp_path / "weights.jsonl")}
     assert cells == {(d, "CVGP", m) for d in ("synthetic1", "synthetic3") for m in (4, 6)}
 
 
@@ -122,14 +122,14 @@ def test_experiments_are_listed() -> None:
 
 def test_the_full_sigma_has_sparse_gps_bound_and_the_diagonal_less(folder: Path) -> None:
     run("run", "optimum", "--preset", "smoke", "--store", folder)
-    (record,) = Results(Store(folder, "optimum"), PRESETS["smoke"]).records
+    (record,) = Results(Store(folder / "optimum.jsonl"), PRESETS["smoke"]).records
     assert record.number("full") == pytest.approx(record.number("sparse"), abs=1e-8)
     assert record.number("equal") < record.number("diagonal") < record.number("sparse") < record.number("exact")
 
 
 def test_known_effects_are_found(folder: Path) -> None:
     run("run", "features", "--preset", "smoke", "--store", folder)
-    results = Results(Store(folder, "features"), PRESETS["smoke"])
+    results = Results(Store(folder / "features.jsonl"), PRESETS["smoke"])
     arrays = results.arrays(results.where(dataset="generated-linear")[0])
     ratio = np.abs(arrays["mean"]) / arrays["sd"]
     assert set(np.argsort(-ratio)[:3]) == {0, 1, 2}
@@ -138,7 +138,7 @@ def test_known_effects_are_found(folder: Path) -> None:
 
 def test_cvgps_parameters_grow_linearly_and_svgps_quadratically(folder: Path) -> None:
     run("run", "complexity", "--preset", "smoke", "--store", folder)
-    results = Results(Store(folder, "complexity"), PRESETS["smoke"])
+    results = Results(Store(folder / "complexity.jsonl"), PRESETS["smoke"])
 
     def parameters(method: str, size: int) -> float:
         return results.where(method=method, size=size)[0].number("parameters")

@@ -14,12 +14,13 @@ from cvgp.paper.baselines import Recipe
 from cvgp.paper.board import Board
 from cvgp.paper.datasets import load
 from cvgp.paper.experiments import Defaults, Experiment, Plan, Results, find_experiment
-from cvgp.paper.experiments.base import base_key, build, product_keys, recipe_of
-from cvgp.paper.experiments.cells import Cell, paired_table
+from cvgp.paper.experiments.comparison import Cell, paired_table
+from cvgp.paper.experiments.experiment import base_key, build, product_keys, recipe_of
 from cvgp.paper.experiments.rates import chosen_records, tuned_keys
-from cvgp.paper.protocol import NUM_FOLDS, PRESETS, Preset, find_preset, fold, train_rows
-from cvgp.paper.report import fill, mean_and_error
+from cvgp.paper.markdown import fill, mean_and_error
+from cvgp.paper.protocol import PRESETS, Preset, find_preset
 from cvgp.paper.runner import run_plan
+from cvgp.paper.splits import NUM_FOLDS, fold, train_rows
 from cvgp.paper.store import Key, Outcome, Record, Store
 
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"} | dict.fromkeys(
@@ -29,7 +30,7 @@ GRID = Preset("grid", Recipe(steps=3), learning_rates=(0.01, 0.1), rows=50, time
 
 
 def record(key: Key, **metrics: float) -> Record:
-    return Record(key, dict(metrics), 0.1, ORIGIN)
+    return Record(key, dict(metrics), ORIGIN, 0.1)
 
 
 # Folds
@@ -101,11 +102,11 @@ def test_exact_gp_comes_once_whatever_the_sizes() -> None:
 
 def test_exact_gp_is_left_out_where_it_cannot_run() -> None:
     large = Plan("predictive", PRESETS["fair"], ("bike",), ("ExactGP", "CVGP"), (5,), 1)
-    assert {k["method"] for k in tuned_keys(large, Store(Path("nowhere"), "predictive"))} == {"CVGP"}
+    assert {k["method"] for k in tuned_keys(large, Store(Path("nowhere") / "predictive.jsonl"))} == {"CVGP"}
 
 
 def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path, "predictive")
+    store = Store(tmp_path / "predictive.jsonl")
     first = tuned_keys(plan(), store)
     assert [(k["method"], k["fold"], k["learning_rate"]) for k in first] == [
         ("CVGP", 0, 0.01),
@@ -119,7 +120,7 @@ def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(
     for key in first:
         validation, test = scores[key["learning_rate"]]  # type: ignore[index]
         store.append(record(key, validation_log_likelihood=validation, log_likelihood=test), {})
-    second = [k for k in tuned_keys(plan(), store) if not store.done(k)]
+    second = [k for k in tuned_keys(plan(), store) if store.finished(k) is None]
     assert [(k["method"], k["fold"], k["learning_rate"]) for k in second] == [("CVGP", 1, 0.1), ("CVGP", 2, 0.1)]
     for key in second:
         store.append(record(key, log_likelihood=-9.0), {})
@@ -128,7 +129,7 @@ def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(
 
 
 def test_results_of_a_changed_preset_are_left_out(tmp_path: Path) -> None:
-    store = Store(tmp_path, "predictive")
+    store = Store(tmp_path / "predictive.jsonl")
     store.append(record(product_keys(plan())[0], rmse=1.0), {})
     changed = Preset("grid", Recipe(steps=4), GRID.learning_rates, GRID.rows, GRID.time_limit)
     assert (len(Results(store, GRID).records), len(Results(store, changed).records)) == (1, 0)
@@ -139,9 +140,9 @@ def test_results_of_a_changed_preset_are_left_out(tmp_path: Path) -> None:
 
 def test_a_store_keeps_records_and_their_arrays(tmp_path: Path) -> None:
     key: Key = {"experiment": "e", "n": 1}
-    store = Store(tmp_path / "new", "e")
-    store.append(Record(key, {"a": 1.0, "b": None}, 0.5, ORIGIN, arrays=True), {"values": np.arange(3)})
-    again = Store(tmp_path / "new", "e")
+    store = Store(tmp_path / "new" / "e.jsonl")
+    store.append(Record(key, {"a": 1.0, "b": None}, ORIGIN, 0.5, arrays=True), {"values": np.arange(3)})
+    again = Store(tmp_path / "new" / "e.jsonl")
     found = again.get(key)
     assert found is not None
     assert (found.number("a"), np.isnan(found.number("b"))) == (1.0, True)
@@ -149,23 +150,35 @@ def test_a_store_keeps_records_and_their_arrays(tmp_path: Path) -> None:
 
 
 def test_a_missing_array_file_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path, "e")
+    store = Store(tmp_path / "e.jsonl")
     with pytest.raises(MissingFileError, match="run the task again"):
         store.arrays(record({"n": 1}))
 
 
 def test_half_a_line_of_a_killed_run_is_overwritten(tmp_path: Path) -> None:
-    Store(tmp_path, "e").append(record({"n": 0}), {})
+    Store(tmp_path / "e.jsonl").append(record({"n": 0}), {})
     with (tmp_path / "e.jsonl").open("a") as file:
         file.write('{"task": {"n":')
-    Store(tmp_path, "e").append(record({"n": 1}), {})
-    assert [r.task["n"] for r in Store(tmp_path, "e")] == [0, 1]
+    Store(tmp_path / "e.jsonl").append(record({"n": 1}), {})
+    assert [r.task["n"] for r in Store(tmp_path / "e.jsonl")] == [0, 1]
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("nonsense\n")
     with pytest.raises(FileFormatError, match="line 1"):
-        Store(tmp_path, "e")
+        Store(tmp_path / "e.jsonl")
+
+
+STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_every_stored_result_can_be_read(path: Path) -> None:
+    records = list(Store(path))
+    assert {json.dumps(r.task, sort_keys=True) for r in records} == {
+        json.dumps(json.loads(line)["task"], sort_keys=True) for line in path.read_text().splitlines()
+    }
+    assert all(r.metrics or r.failed for r in records)
 
 
 # The runner: tasks of an experiment that is made of their own keys
@@ -208,7 +221,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_failures_are_recorded_and_the_rest_go_on(odd: Any, tmp_path: Path) -> None:
-    store = Store(tmp_path, "odd")
+    store = Store(tmp_path / "odd.jsonl")
     seen: list[Record] = []
     summary = run_plan(
         odd, plan(), store, jobs=2, threads=1, time_limit=3.0, report=lambda r, done, known: seen.append(r)
@@ -229,10 +242,10 @@ def test_failures_are_recorded_and_the_rest_go_on(odd: Any, tmp_path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_finished_task_is_skipped_and_a_failed_one_tried_again(odd: Any, tmp_path: Path) -> None:
-    store = Store(tmp_path, "odd")
+    store = Store(tmp_path / "odd.jsonl")
     for kind in ("works", "dies", "hangs", "nan"):
         store.append(record({"experiment": "odd", "kind": kind}), {})
-    store.append(Record({"experiment": "odd", "kind": "fails"}, {}, 0.0, ORIGIN, error="earlier"), {})
+    store.append(Record({"experiment": "odd", "kind": "fails"}, {}, ORIGIN, 0.0, error="earlier"), {})
     summary = run_plan(odd, plan(), store, jobs=1, threads=1, time_limit=20.0, report=lambda *a: None)
     assert (summary.ran, summary.failed, summary.skipped) == (1, 1, 4)
 
@@ -241,15 +254,15 @@ def test_a_finished_task_is_skipped_and_a_failed_one_tried_again(odd: Any, tmp_p
 
 
 def test_the_board_counts_finished_failed_and_waiting_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = Store(tmp_path, "predictive")
+    store = Store(tmp_path / "predictive.jsonl")
     board = Board(store, "grid")
     keys = product_keys(plan(("CVGP",)))
     with board:
         board.expect(keys)
         for number, (key, error) in enumerate(zip(keys, ("", "ValueError: no", None), strict=True), 1):
             if error is not None:
-                store.append(Record(key, {"rmse": 0.5}, 2.0, ORIGIN, error=error), {})
-                board.show(Record(key, {"rmse": 0.5}, 2.0, ORIGIN, error=error), number, len(keys))
+                store.append(Record(key, {"rmse": 0.5}, ORIGIN, 2.0, error=error), {})
+                board.show(Record(key, {"rmse": 0.5}, ORIGIN, 2.0, error=error), number, len(keys))
     assert board.rows() == [["synthetic1 CVGP", "1", "1", "1", "2.0"]]
     assert board.table("title").row_count == 1
     lines = capsys.readouterr().err.splitlines()

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from benchmarks import fuzz
-from benchmarks.fuzz_targets import Corpus, attempt, seeded
+from tests.robustness import fuzz
+from tests.robustness.__main__ import app
+from tests.robustness.fuzz_targets import Corpus, attempt, seeded
 
 NUMBERS = st.integers(min_value=0, max_value=2**32)
 
@@ -54,7 +56,7 @@ def test_a_command_on_a_spoilt_file_ends_with_a_code_and_no_traceback(corpus: Co
 LIMITED = """
 import sys
 import cvgp
-from benchmarks.fuzz_worker import _peak, limit_memory
+from tests.robustness.fuzz_worker import _peak, limit_memory
 from tests.data.tables.tables import read_table
 from cvgp.errors import CVGPError
 cvgp.load(sys.argv[1])
@@ -95,8 +97,27 @@ def test_a_forged_size_takes_no_memory(corpus: Corpus, tmp_path: Path) -> None:
     assert done.stdout.split() == ["FileFormatError"] * len(forged)
 
 
+def test_a_case_is_repeated_by_its_number() -> None:
+    assert [seeded(7)[1].random() for _ in range(2)] == [seeded(7)[1].random()] * 2
+
+
+def test_a_worker_that_dies_is_a_failure_of_the_case_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import os; print('start 5 table', flush=True); os.abort()"
+    monkeypatch.setattr(fuzz, "_command", lambda seed, seconds: [sys.executable, "-c", script])
+    report = fuzz.Report({}, [], 0)
+    assert fuzz._run_worker(5, 1.0, report) == 6
+    assert report.failures == ["case 5 (table) FAILED: the process ended with code -6"]
+
+
 @pytest.mark.slow
 def test_a_minute_of_spoilt_files_ends_without_anything_unexpected() -> None:
     report = fuzz.run(minutes=1.0, first_seed=1_000_000)
     assert report.failures == []
     assert report.cases > 1000
+
+
+@pytest.mark.slow
+def test_the_command_runs_for_as_long_as_told() -> None:
+    result = CliRunner().invoke(app, ["fuzz", "--minutes", "0.05"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "anything else" in result.stdout

@@ -71,6 +71,7 @@ def datasets(
     download: Annotated[bool, typer.Option("--download", help="Fetch the sets that are not on this computer.")] = False,
 ) -> None:
     """List the data sets: size, where they are, licence and citation."""
+    from cvgp.paper.datasets import REAL
     from cvgp.paper.datasets.synthetic import NUM_POINTS, SYNTHETIC, generate
     from cvgp.paper.datasets.uci import LICENCE, UCI, find, obtain
 
@@ -78,7 +79,8 @@ def datasets(
         [name, str(NUM_POINTS), str(generate(name, 2).x.shape[1]), "generated", "-", "the paper's appendix"]
         for name in SYNTHETIC
     ]
-    for name, known in UCI.items():
+    for name in REAL:
+        known = UCI[name]
         place = obtain(name) if download else find(name)
         where = known.address(name) if place is None else str(place)
         rows.append([name, str(known.rows), str(known.inputs), where, LICENCE, known.citation])
@@ -109,7 +111,7 @@ def run(
     chosen = find_experiment(experiment)
     plan = _plan(chosen, preset, datasets, methods, sizes, folds)
     _check_data(plan)
-    results = Store(store, experiment)
+    results = Store(store / f"{experiment}.jsonl")
     each = threads or max((os.cpu_count() or 1) // jobs, 1)
     with Board(results, preset) as board:
         summary = run_plan(
@@ -136,7 +138,7 @@ def table(
     write: Annotated[Path | None, typer.Option(help="Also put it into its place in this page.")] = None,
 ) -> None:
     """Print an experiment's table, in Markdown, from what is in the store."""
-    from cvgp.paper.report import fill
+    from cvgp.paper.markdown import fill
 
     chosen, results = _results(experiment, preset, store)
     text = chosen.table(results)
@@ -167,7 +169,7 @@ def _results(experiment: str, preset: str, store: Path) -> tuple[Experiment, Res
     from cvgp.paper.store import Store
 
     chosen = find_experiment(experiment)
-    results = Results(Store(store, experiment), find_preset(preset))
+    results = Results(Store(store / f"{experiment}.jsonl"), find_preset(preset))
     if not results.records:
         raise MissingFileError(
             f"{store / experiment}.jsonl holds no finished task of the preset {preset} as it is now; run "

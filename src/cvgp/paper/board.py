@@ -1,4 +1,4 @@
-"""Progress of a run: a table that renews itself on a terminal, a line a task in a log."""
+"""Progress of a run: a table that renews itself on a terminal, one line per task in a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cvgp.paper.store import Key, Record, Store
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Board"]
+__all__ = ["Board", "outcome"]
 
 Cell = tuple[str, str]
 """A data set (or what else is varied) and a system."""
@@ -79,7 +79,7 @@ class Board:
         return table
 
     def rows(self) -> list[list[str]]:
-        """One row a data set and system."""
+        """One row per data set and system."""
         found: dict[Cell, list[Record]] = {cell: [] for cell in self.waiting}
         for record in self.store:
             if record.task.get("preset") == self.preset:
@@ -93,12 +93,16 @@ class Board:
         return rows
 
 
+def outcome(record: Record) -> str:
+    """The first numbers of a record, or its error."""
+    shown = [f"{name} {value:.4g}" for name, value in record.metrics.items() if value is not None][:3]
+    return f"FAILED, {record.error}" if record.failed else ", ".join(shown)
+
+
 def _cell(key: Key) -> Cell:
     return str(key.get("dataset") or ""), str(key.get("method") or key.get("matrix") or "")
 
 
 def _describe(record: Record) -> str:
     parts = [*_cell(record.task), *(str(record.task[n]) for n in ("size", "fold") if record.task.get(n) is not None)]
-    shown = [f"{name} {value:.4g}" for name, value in record.metrics.items() if value is not None][:3]
-    outcome = f"FAILED, {record.error}" if record.failed else ", ".join(shown)
-    return f"{' '.join(filter(None, parts))}: {outcome} ({record.seconds:.1f} s)"
+    return f"{' '.join(filter(None, parts))}: {outcome(record)} ({record.seconds:.1f} s)"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cvgp.paper.baselines import Recipe, method_class
-from cvgp.paper.baselines.start import plain_start
-from cvgp.paper.experiments.base import Plan, recipe_of
-from cvgp.paper.protocol import Split, fold
+from cvgp.paper.baselines.shared_start import plain_start
+from cvgp.paper.experiments.experiment import Plan, recipe_of
+from cvgp.paper.splits import Split, fold
 from cvgp.paper.store import Key
 
 __all__ = ["estimate_seconds"]

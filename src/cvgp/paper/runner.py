@@ -6,10 +6,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from cvgp.paper.worker import ARRAYS, RESULT, run_task
 __all__ = ["Report", "Summary", "run_plan"]
 
 POLL_SECONDS = 0.02
-LONGEST_ERROR = 500
 PRELOAD = ["cvgp.paper.worker", "cvgp.paper.baselines", "sklearn.cluster", "torch._dynamo"]
 """Imported once, by the server: what the first fit of a process would import takes longer than a small fit."""
 
@@ -68,7 +66,7 @@ def run_plan(
     ran = failed = skipped = 0
     while True:
         keys = experiment.keys(plan, store)
-        fresh = [key for key in keys if not store.done(key) and json.dumps(key) not in tried]
+        fresh = [key for key in keys if store.finished(key) is None and json.dumps(key) not in tried]
         first = not tried
         if first:
             skipped = len(keys) - len(fresh)
@@ -127,18 +125,16 @@ def _collect(task: _Running, time_limit: float) -> tuple[Record, Arrays]:
         task.process.join()
     folder = Path(task.folder.name)
     arrays: Arrays = {}
-    result: dict[str, Any]
     if late:
-        result = {"metrics": {}, "error": f"TimeLimit: not done after {time_limit:g} seconds"}
+        record = Record(task.key, {}, {}, error=f"TimeLimit: not done after {time_limit:g} seconds")
     elif (folder / RESULT).exists():
-        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        if result["arrays"]:
+        record = Record(**json.loads((folder / RESULT).read_text(encoding="utf-8")))
+        if record.arrays:
             with np.load(folder / ARRAYS, allow_pickle=False) as stored:
                 arrays = dict(stored)
     else:
         code = task.process.exitcode
-        result = {"metrics": {}, "error": f"ProcessEnded: code {code}, without a result (out of memory?)"}
+        record = Record(task.key, {}, {}, error=f"ProcessEnded: code {code}, without a result (out of memory?)")
     _stop(task)
-    result["error"] = result["error"][:LONGEST_ERROR]
-    origin = {"date": now(), **provenance()}
-    return Record(task.key, seconds=round(seconds, 3), provenance=origin, **result), arrays
+    origin = provenance() | {"date": now()} | record.provenance
+    return replace(record, seconds=round(seconds, 3), provenance=origin), arrays

@@ -1,14 +1,16 @@
 """What is measured of a fitted system on rows that it has not seen."""
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cvgp import metrics
 from cvgp.errors import FactorisationError
-from cvgp.paper.baselines import Baseline
+from cvgp.paper.baselines import Prediction
 from cvgp.paper.store import Metrics
 
-__all__ = ["JOINT_ROWS", "score"]
+__all__ = ["JOINT_ROWS", "Fitted", "marginal_scores", "score"]
 
 Array = NDArray[np.float64]
 
@@ -18,21 +20,32 @@ JOINT_ROWS = 4000
 LEVEL = 0.9
 
 
-def score(model: Baseline, x: Array, y: Array, *, joint: bool = False) -> Metrics:
-    """RMSE, the mean of the marginal log densities and, if `joint`, the paper's PPLL: the joint one divided by n."""
-    found = model.predict(x)
-    scores: Metrics = {
-        "rmse": metrics.rmse(y, found.mean),
-        "log_likelihood": metrics.mean_log_density(y, found.mean, found.y_sd),
+class Fitted(Protocol):
+    """A system after its fit."""
+
+    def predict(self, x: Array, *, joint: bool = False) -> Prediction:
+        """The posterior predictive at inputs [n, D], with the joint covariance if `joint`."""
+        ...
+
+
+def marginal_scores(y: Array, mean: Array, sd: Array) -> Metrics:
+    """RMSE, the mean of the marginal log densities, CRPS, and the coverage of 90 % intervals."""
+    return {
+        "rmse": metrics.rmse(y, mean),
+        "log_likelihood": metrics.mean_log_density(y, mean, sd),
+        "crps": metrics.crps(y, mean, sd),
+        "coverage": metrics.coverage(y, mean, sd, LEVEL),
     }
-    if joint:
-        scores["crps"] = metrics.crps(y, found.mean, found.y_sd)
-        scores["coverage"] = metrics.coverage(y, found.mean, found.y_sd, LEVEL)
-        scores["joint_log_likelihood"] = _joint_log_likelihood(model, x, y)
-    return scores
 
 
-def _joint_log_likelihood(model: Baseline, x: Array, y: Array) -> float | None:
+def score(model: Fitted, x: Array, y: Array, *, joint: bool = False) -> Metrics:
+    """The marginal scores and, if `joint`, the paper's PPLL: the joint log density divided by n."""
+    found = model.predict(x)
+    scores = marginal_scores(y, found.mean, found.y_sd)
+    return scores | {"joint_log_likelihood": _joint_log_likelihood(model, x, y)} if joint else scores
+
+
+def _joint_log_likelihood(model: Fitted, x: Array, y: Array) -> float | None:
     if len(y) > JOINT_ROWS:
         return None
     found = model.predict(x, joint=True)

@@ -1,6 +1,7 @@
-"""Results on disk: one line a task, written as soon as it is done, and its arrays in a small file beside it.
+"""Results on disk: one line per task, written as soon as it is done, and its arrays in a small file beside it.
 
-A store is a folder with ``EXPERIMENT.jsonl`` and ``EXPERIMENT/KEY.npz``. Tables and figures read nothing else.
+A store is a file ``NAME.jsonl`` and, where tasks give arrays, a folder of files ``NAME/KEY.npz``. Tables and figures
+read nothing else.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from cvgp.errors import FileFormatError, MissingFileError
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["Arrays", "Key", "Metrics", "Outcome", "Record", "Store", "key_name"]
+__all__ = ["Arrays", "Key", "Metrics", "Outcome", "Record", "Store", "Value", "key_name"]
 
 Value = str | int | float | bool | None
 Key = dict[str, Value]
@@ -32,6 +33,10 @@ class Outcome:
 
     metrics: Metrics
     arrays: Arrays = field(default_factory=dict)
+    trace: list[Metrics] = field(default_factory=list)
+    """The same numbers on the way, for what was looked at more than once."""
+    origin: dict[str, str] = field(default_factory=dict)
+    """Provenance that only the task knows: versions of a peer, its precision."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,12 @@ class Record:
     task: Key
     metrics: Metrics
     """Empty for a task that failed."""
-    seconds: float
     provenance: dict[str, str]
+    seconds: float = 0.0
     error: str = ""
     warnings: list[str] = field(default_factory=list)
     arrays: bool = False
+    trace: list[Metrics] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -59,11 +65,11 @@ class Record:
 
 
 class Store:
-    """The results of one experiment: lines that only grow; of equal tasks the last one counts."""
+    """The results in one file: lines are only added, and of equal tasks the last one counts."""
 
-    def __init__(self, folder: Path, experiment: str) -> None:
-        self.path = folder / f"{experiment}.jsonl"
-        self._arrays = folder / experiment
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._arrays = path.with_suffix("")
         self._latest: dict[str, Record] = {}
         for number, line in enumerate(self._whole_text().splitlines(), 1):
             try:
@@ -84,18 +90,18 @@ class Store:
         """The last record of a task, or None."""
         return self._latest.get(_canonical(task))
 
-    def done(self, task: Key) -> bool:
-        """Whether a task has been finished."""
+    def finished(self, task: Key) -> Record | None:
+        """The last record of a task, if it did not fail."""
         record = self.get(task)
-        return record is not None and not record.failed
+        return None if record is None or record.failed else record
 
-    def append(self, record: Record, arrays: Arrays) -> None:
+    def append(self, record: Record, arrays: Arrays | None = None) -> None:
         """Write a record, whole or, if the process dies meanwhile, not at all; its arrays come first."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if record.arrays:
             self._arrays.mkdir(exist_ok=True)
             with atomic_write(self.arrays_path(record.task)) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
+                np.savez_compressed(file, allow_pickle=False, **(arrays or {}))
         whole = len(self._whole_text().encode())
         with self.path.open("ab") as lines:
             lines.truncate(whole)  # half a line that a killed run left

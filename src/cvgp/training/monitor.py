@@ -47,9 +47,18 @@ class Watch:
         Called after each iteration.
     group
         The processes that work on the fit. The clock and the callbacks of the first decide for all when it ends.
+    clock
+        Seconds since some time in the past, by default `time.perf_counter`; `time.process_time` limits the time on the
+        processor.
     """
 
-    def __init__(self, max_time: float | None = None, callbacks: Sequence[Callback] = (), group: Group = ALONE) -> None:
+    def __init__(
+        self,
+        max_time: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        group: Group = ALONE,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.max_time = max_time
         self.callbacks = tuple(callbacks)
         self.group = group
@@ -58,7 +67,8 @@ class Watch:
         self.max_iter = 0
         self._stride = 1
         self.validation_rmse: float | None = None
-        self._start = time.perf_counter()
+        self._clock = clock or time.perf_counter
+        self._start = self._clock()
         self._before = 0.0
         self._agreed = 0.0
         self._stop = False
@@ -72,12 +82,12 @@ class Watch:
         """Go on where an interrupted fit was: its history and the time that it had used."""
         self.history = history
         self._before = seconds
-        self._start = time.perf_counter()
+        self._start = self._clock()
 
     @property
     def seconds(self) -> float:
         """Time used, interrupted runs included; in a group, what the first process had used when they last met."""
-        return self._clock() if self.group.world == 1 else self._agreed
+        return self._own_seconds() if self.group.world == 1 else self._agreed
 
     def time_used(self) -> float:
         """Fraction of the time limit that is spent; 0 without one."""
@@ -88,7 +98,7 @@ class Watch:
         if self.group.world == 1:
             return status
         codes: list[Status | None] = [None, *Status]
-        mine = torch.tensor([self._clock(), float(interrupted), codes.index(status)], dtype=torch.float64)
+        mine = torch.tensor([self._own_seconds(), float(interrupted), codes.index(status)], dtype=torch.float64)
         (first,) = self.group.first([mine])
         self._agreed = first[0].item()
         if first[1] and not interrupted:
@@ -106,7 +116,7 @@ class Watch:
 
     def observe(self, progress: Progress) -> Status | None:
         """Record an iteration of an optimiser that minimises the negative bound per observation, in this process."""
-        seconds = self._clock()
+        seconds = self._own_seconds()
         event = FitEvent(
             self.phase,
             progress.iteration,
@@ -128,8 +138,8 @@ class Watch:
             return Status.INTERRUPTED
         return Status.TIME_LIMIT if self._share_of_limit(seconds) >= 1.0 else None
 
-    def _clock(self) -> float:
-        return self._before + time.perf_counter() - self._start
+    def _own_seconds(self) -> float:
+        return self._before + self._clock() - self._start
 
     def _share_of_limit(self, seconds: float) -> float:
         return 0.0 if self.max_time is None else seconds / self.max_time

@@ -1,12 +1,12 @@
 """The systems that the paper compares, behind one interface: fit, predict, bound, inducing."""
 
 from cvgp.errors import InvalidInputError
-from cvgp.paper.baselines.base import Baseline, Inducing, Prediction
-from cvgp.paper.baselines.coreset import CVGP, RandomCVGP
-from cvgp.paper.baselines.exact import EXACT_ROWS, ExactGP
+from cvgp.paper.baselines.coreset_gp import CVGP, RandomCVGP
+from cvgp.paper.baselines.exact_gp import EXACT_ROWS, ExactGP
+from cvgp.paper.baselines.method import Baseline, Inducing, Prediction
 from cvgp.paper.baselines.recipe import Recipe
-from cvgp.paper.baselines.sparse import SparseGP
-from cvgp.paper.baselines.start import Start, common_start
+from cvgp.paper.baselines.shared_start import Start, common_start
+from cvgp.paper.baselines.sparse_gp import SparseGP
 from cvgp.paper.baselines.svgp import PPGPR, SVGP, SVGPBatchKL
 
 __all__ = [

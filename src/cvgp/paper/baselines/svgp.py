@@ -24,9 +24,9 @@ from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import FactorisationError
 from cvgp.gp.kernels import gaussian_likelihood
-from cvgp.paper.baselines.base import CHUNK_ROWS, Array, Inducing, Prediction
-from cvgp.paper.baselines.minibatch import MinibatchBaseline
-from cvgp.paper.baselines.start import Start
+from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Inducing, Prediction
+from cvgp.paper.baselines.minibatch_method import MinibatchBaseline
+from cvgp.paper.baselines.shared_start import Start
 
 __all__ = ["JITTER", "PPGPR", "SVGP", "SVGPBatchKL"]
 

@@ -1,4 +1,4 @@
-"""The paper's UCI sets: what is known of them, and where they are found."""
+"""UCI sets, the paper's and those of the benchmarks: what is known of them, and where they are found."""
 
 import gzip
 import os
@@ -27,6 +27,7 @@ class UCISet(NamedTuple):
     rows: int
     inputs: int
     citation: str
+    of_the_paper: bool = True
     sha256: str | None = None
     """Of the compressed file, where it is known; otherwise that of the first download is recorded and checked later."""
 
@@ -43,6 +44,11 @@ UCI = {
     "protein": UCISet(45730, 9, "Rana 2013"),
     "slice": UCISet(53500, 385, "Graf et al. 2011"),
     "song": UCISet(515345, 90, "Bertin-Mahieux et al. 2011"),
+    "energy": UCISet(768, 8, "Tsanas and Xifara 2012", of_the_paper=False),
+    "concrete": UCISet(1030, 8, "Yeh 1998", of_the_paper=False),
+    "airfoil": UCISet(1503, 5, "Brooks et al. 1989", of_the_paper=False),
+    "elevators": UCISet(16599, 18, "Camacho, in Torgo's collection", of_the_paper=False),
+    "keggdirected": UCISet(48827, 20, "Naeem and Asghar 2011", of_the_paper=False),
 }
 
 

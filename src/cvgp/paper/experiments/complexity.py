@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.paper.baselines import Baseline, Start
-from cvgp.paper.baselines.start import plain_start
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key, build, recipe_of
+from cvgp.paper.baselines.shared_start import plain_start
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key, build, recipe_of
 from cvgp.paper.figures import grid, line_style, shared_legend
+from cvgp.paper.markdown import markdown_table, number
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _table(results: Results) -> str:
         f"{INPUTS} inputs; SVGP and CVGP take batches of {results.preset.recipe.batch_size}, SparseGP a pass over "
         "all rows with its gradient. Bytes are what torch allocates at the peak of a step."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=1), note, origin(results)])
+    return "\n\n".join([markdown_table(header, rows, num_text=1), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

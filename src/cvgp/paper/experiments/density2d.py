@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.paper.baselines import METHODS
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.posterior1d import quick_keys
 from cvgp.paper.figures import STYLES, grid
-from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset
 from cvgp.paper.scores import score
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _table(results: Results) -> str:
         f"Distance: total variation between kernel densities of bandwidth {BANDWIDTH:g} in standardised inputs, of the "
         "(for CVGP and RandomCVGP: weighted) points and of the training inputs; 0 is equal, 1 disjoint."
     )
-    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), note, origin(results)])
+    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
+from cvgp.paper.experiments.experiment import (
+    Defaults,
+    Experiment,
+    Plan,
+    Results,
+    build,
+    product_keys,
+    recipe_of,
+    rows_of,
+)
 from cvgp.paper.figures import grid, label, line_style, shared_legend
-from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset
 from cvgp.paper.scores import score
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Metrics, Outcome, Store
 
 if TYPE_CHECKING:
@@ -98,7 +108,7 @@ def _table(results: Results) -> str:
                     rows.append([dataset, label(method, size), *cells])
     epochs = max(results.values("epochs"))
     note = f"Adam at a constant {LEARNING_RATE:g}, {epochs} epochs, no early stopping; test rows unless said otherwise."
-    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), note, origin(results)])
+    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

@@ -11,10 +11,20 @@ import numpy as np
 from cvgp import metrics
 from cvgp.errors import FactorisationError
 from cvgp.paper.baselines import ExactGP, Prediction, Start, common_start
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
+from cvgp.paper.experiments.experiment import (
+    Defaults,
+    Experiment,
+    Plan,
+    Results,
+    build,
+    product_keys,
+    recipe_of,
+    rows_of,
+)
 from cvgp.paper.figures import grid, label, line_style, shared_legend
-from cvgp.paper.protocol import Preset, Split, fold
-from cvgp.paper.report import markdown_table, number, origin
+from cvgp.paper.markdown import markdown_table, number
+from cvgp.paper.protocol import Preset
+from cvgp.paper.splits import Split, fold
 from cvgp.paper.store import Key, Outcome, Record, Store
 
 if TYPE_CHECKING:
@@ -130,7 +140,7 @@ def _table(results: Results) -> str:
         "At the end of training, in nats a point, with the kernel and noise fixed at the last three columns for every "
         "system. PPGPR's objective is no bound, so its first column may be negative."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=2), note, origin(results)])
+    return "\n\n".join([markdown_table(header, rows, num_text=2), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

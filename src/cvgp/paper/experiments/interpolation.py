@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, build, product_keys
 from cvgp.paper.figures import STYLES, grid, label, line_style
-from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _table(results: Results) -> str:
         f"KL of the posterior from the prior at the system's own inducing inputs (ExactGP: at all training inputs), on "
         f"{used} rows of the set; targets have a standard deviation of 1 before noise is added."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=3), note, origin(results)])
+    return "\n\n".join([markdown_table(header, rows, num_text=3), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

@@ -14,11 +14,21 @@ from cvgp.gp.kernels import cross_matrix, diagonal, gaussian_likelihood
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.objectives.full_batch import full_bound, statistics
 from cvgp.paper.baselines import ExactGP, SparseGP, Start
-from cvgp.paper.baselines.base import CHUNK_ROWS
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, recipe_of, rows_of
+from cvgp.paper.baselines.method import CHUNK_ROWS
+from cvgp.paper.experiments.experiment import (
+    Defaults,
+    Experiment,
+    Plan,
+    Results,
+    build,
+    product_keys,
+    recipe_of,
+    rows_of,
+)
 from cvgp.paper.figures import grid, shared_legend
-from cvgp.paper.protocol import Preset, exact_is_possible, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset, exact_is_possible
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:
@@ -118,7 +128,7 @@ def _table(results: Results) -> str:
         "coreset posterior with the paper's Sigma*, term by term. Diagonal: the best weights and pseudo-outputs. "
         "Equal weights: N / M each, with the best pseudo-outputs for them."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=1), note, origin(results)])
+    return "\n\n".join([markdown_table(header, rows, num_text=1), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

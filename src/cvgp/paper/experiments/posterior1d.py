@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from cvgp.paper.baselines import METHODS, Inducing
 from cvgp.paper.datasets import truth
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, build, product_keys, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, build, product_keys, rows_of
 from cvgp.paper.figures import STYLES, grid
-from cvgp.paper.protocol import Preset, Split, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset
 from cvgp.paper.scores import score
+from cvgp.paper.splits import Split, fold
 from cvgp.paper.store import Key, Metrics, Outcome, Record, Store
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _table(results: Results) -> str:
             "Mean distance |y_c - f| on synthetic 3, by weight (heavy: above the median) and place:",
             _far(results),
         ]
-    return "\n\n".join([*parts, origin(results)])
+    return "\n\n".join([*parts, results.origin()])
 
 
 def _far(results: Results) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
-from cvgp.paper.experiments.cells import Cell, box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.comparison import Cell, box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.rates import tuned_keys
-from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, number, origin
+from cvgp.paper.markdown import markdown_table, number
+from cvgp.paper.protocol import Preset
 from cvgp.paper.scores import score
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _table(results: Results) -> str:
         _few_against_many(found),
         "RMSE in the paper's figure, read off by eye, and here:",
         _against_paper(found),
-        origin(results, [r for cell in found for r in cell.records]),
+        results.origin([r for cell in found for r in cell.records]),
     ]
     return "\n\n".join(parts)
 

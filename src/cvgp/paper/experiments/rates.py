@@ -1,7 +1,7 @@
 """The learning rate of each system: chosen from a small grid by the validation rows of the first fold, then kept."""
 
 from cvgp.paper.baselines import method_class
-from cvgp.paper.experiments.base import Plan, Results, product_keys
+from cvgp.paper.experiments.experiment import Plan, Results, product_keys
 from cvgp.paper.protocol import exact_is_possible
 from cvgp.paper.store import Key, Record, Store
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cvgp.paper.experiments.base import Defaults, Experiment, Results
-from cvgp.paper.experiments.cells import box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.comparison import box_plots, cells, paired_table, score_table
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results
 from cvgp.paper.experiments.predictive import run_fold
 from cvgp.paper.experiments.rates import tuned_keys
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +31,7 @@ def _table(results: Results) -> str:
         score_table(found),
         "RandomCVGP less CVGP, fold by fold:",
         paired_table(found, "RandomCVGP", "CVGP"),
-        origin(results, [r for cell in found for r in cell.records]),
+        results.origin([r for cell in found for r in cell.records]),
     ]
     return "\n\n".join(parts)
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from cvgp.gp.kernels import evaluate, make_kernel
-from cvgp.paper.experiments.base import Defaults, Experiment, Plan, Results, base_key
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Plan, Results, base_key
 from cvgp.paper.figures import grid
+from cvgp.paper.markdown import markdown_table, number
 from cvgp.paper.protocol import Preset
-from cvgp.paper.report import markdown_table, number, origin
 from cvgp.paper.store import Key, Outcome, Store
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _table(results: Results) -> str:
         "seeds; no jitter beforehand. Jitter is relative to the mean diagonal."
     )
     table = markdown_table(["what is factorised", "precision", "M", *columns], rows, num_text=2)
-    return "\n\n".join([table, note, origin(results)])
+    return "\n\n".join([table, note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cvgp.paper.datasets import SYNTHETIC_NAMES
-from cvgp.paper.experiments.base import Defaults, Experiment, Results, build, rows_of
+from cvgp.paper.experiments.experiment import Defaults, Experiment, Results, build, rows_of
 from cvgp.paper.experiments.posterior1d import quick_keys
 from cvgp.paper.figures import STYLES, grid
-from cvgp.paper.protocol import Preset, fold
-from cvgp.paper.report import markdown_table, mean_and_error, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error
+from cvgp.paper.protocol import Preset
+from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _table(results: Results) -> str:
             if found:
                 cells = [mean_and_error([r.number(name) for r in found], form) for name, form in columns.values()]
                 rows.append([dataset, method, *cells])
-    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), origin(results)])
+    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:

@@ -1,0 +1,207 @@
+"""The measurements of speed as tables, from stored results."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+from benchmarks.speed import growth, large, prediction, race_results, small, step
+from benchmarks.speed.flops import step_flops
+from benchmarks.speed.plans import Plans, tasks
+from benchmarks.speed.race import Plan as RacePlan
+from cvgp.paper.markdown import markdown_table, origin
+from cvgp.paper.store import Record, Store
+
+__all__ = ["report"]
+
+THEORY = {"M": "3, and 2 in B M^2", "B": "1", "D": "1 in B M D, 0 beside it", "N": "1"}
+Rows = list[list[str]]
+
+
+def report(plans: Plans, store: Store, command: str) -> str:
+    """A command's tables, with a line that says where they come from."""
+    make: dict[str, Callable[[], str]] = {
+        "step": lambda: _step(plans.step, store),
+        "prediction": lambda: _prediction(plans.prediction, store),
+        "growth": lambda: _growth(plans.growth, store),
+        "small": lambda: _small(plans.small, store),
+        "race": lambda: _race(plans.race, store),
+        "large": lambda: _large(plans.large, store),
+    }
+    planned = tasks(plans, command)
+    records = [record for task in planned if (record := store.get(task.key)) is not None]
+    failed = [f"{_name(record)}: {record.error}" for record in records if record.failed]
+    notes = [origin(records)]
+    if len(planned) > len(records):
+        notes.append(f"**{len(planned) - len(records)} of {len(planned)} tasks are missing.**")
+    lines = [make[command](), " ".join(notes), *(f"Failed: {line}" for line in failed)]
+    return "\n\n".join(lines)
+
+
+def _name(record: Record) -> str:
+    return ", ".join(str(value) for name, value in record.task.items() if name not in ("benchmark", "threads"))
+
+
+def _step(plan: step.Plan, store: Store) -> str:
+    header = ("M", "batch", "cvgp, ms", "SVGP, ms", "ratio", "Gflop/s", "share of GEMM", "float32 off by")
+    speeds = [store.finished(step.gemm_task(plan, precision).key) for precision in step.PRECISIONS]
+    rows: Rows = []
+    for size in plan.sizes:
+        for batch in plan.batches:
+            record = store.finished(step.task(plan, size, batch).key)
+            if record is None:
+                continue
+            m, flops = record.metrics, step_flops(size, batch, step.NUM_DIMS)
+            share = "-"
+            if speeds[0] is not None and speeds[1] is not None:
+                ideal = flops.seconds(*(s.metrics["flops_per_second"] for s in speeds if s is not None))
+                share = f"{100 * ideal / m['seconds']:.0f} %"
+            times = [f"{1e3 * m['seconds']:.2f}", f"{1e3 * m['svgp_seconds']:.2f}", f"{m['ratio']:.2f}"]
+            rate = f"{flops.total / m['seconds'] / 1e9:.1f}"
+            rows.append([str(size), str(batch), *times, rate, share, f"{m['float32_error']:.0e}"])
+    known = zip(step.PRECISIONS, speeds, strict=True)
+    gemm = [f"{p} {s.metrics['flops_per_second'] / 1e9:.0f} Gflop/s" for p, s in known if s is not None]
+    return f"{markdown_table(header, rows, num_text=0)}\n\nProducts of square matrices: {', '.join(gemm) or 'not run'}."
+
+
+def _race(plan: RacePlan, store: Store) -> str:
+    reached: Rows = []
+    ends: Rows = []
+    for dataset in plan.datasets:
+        mine, peers = race_results.ours(plan, store, dataset), race_results.best_peers(plan, store, dataset)
+        reached += [
+            [dataset, f"{r.task['budget']:g}", *(f"{r.metrics[k]:.{n}f}" for k, n in _RACE_COLUMNS)] for r in mine
+        ]
+        ends += [_end(dataset, "**cvgp**", r, mine) for r in mine if r.task["budget"] == plan.budget]
+        ends += [_end(dataset, best.name, best.record, mine) for best in peers.values()]
+    first = ("set", "budget", "seconds", "RMSE", "mean log-likelihood")
+    second = ("set", "method", "chosen", "precision", "seconds", "RMSE", "mean log-likelihood", "cvgp reaches it after")
+    return "\n\n".join(
+        [
+            "Our own fits, each with a budget of its own:",
+            markdown_table(first, reached, num_text=1),
+            f"Everyone after {plan.budget:g} seconds:",
+            markdown_table(second, ends, num_text=4),
+        ]
+    )
+
+
+_RACE_COLUMNS = (("seconds", 2), ("rmse", 4), ("log_likelihood", 4))
+
+
+def _end(dataset: str, name: str, record: Record, mine: list[Record]) -> list[str]:
+    chosen = [str(record.task[k]) for k in ("learning_rate", "optimiser", "rows") if k in record.task]
+    seconds = race_results.seconds_to_reach(mine, record.metrics["log_likelihood"])
+    numbers = [f"{record.metrics[k]:.{n}f}" for k, n in _RACE_COLUMNS]
+    precision = record.provenance.get("precision", "auto")
+    return [
+        dataset,
+        name,
+        ", ".join(chosen) or "-",
+        precision,
+        *numbers,
+        "not reached" if seconds is None else f"{seconds:.1f} s",
+    ]
+
+
+def _small(plan: small.Plan, store: Store) -> str:
+    rows: Rows = []
+    for dataset in plan.datasets:
+        for method in small.METHODS:
+            found = [store.finished(small.task(plan, dataset, s, method).key) for s in range(plan.splits)]
+            records = [record for record in found if record is not None]
+            if records:
+                cells = [f"{mean(r.metrics[k] for r in records):.{n}f}" for k, n in _RACE_COLUMNS]
+                rows.append([dataset, method, *cells, str(len(records))])
+    return markdown_table(("set", "method", "seconds", "RMSE", "mean log-likelihood", "splits"), rows, num_text=2)
+
+
+def _large(plan: large.Plan, store: Store) -> str:
+    header = ("data", "method", "rows", "seconds", "RMSE", "mean log-likelihood", "data, MB", "beyond, MB", "peak, MB")
+    rows: Rows = []
+    for task in large.tasks(plan):
+        record = store.finished(task.key)
+        if record is None:
+            continue
+        m = record.metrics
+        beyond = "-" if "memory_before" not in m else f"{(m['peak_memory'] - m['memory_before']) / 1e6:.0f}"
+        rows.append(
+            [
+                str(task.key["dataset"]),
+                str(task.key["method"]),
+                f"{m['rows']:.0f}",
+                f"{m['seconds']:.1f}",
+                f"{m['rmse']:.4f}",
+                f"{m['log_likelihood']:.4f}",
+                f"{m['data_memory'] / 1e6:.0f}",
+                beyond,
+                f"{m['peak_memory'] / 1e6:.0f}",
+            ]
+        )
+    return markdown_table(header, rows, num_text=2)
+
+
+def _prediction(plan: prediction.Plan, store: Store) -> str:
+    header = (
+        "rows",
+        "what",
+        "precision",
+        "cvgp, rows/s",
+        "SVGP, rows/s",
+        "ratio",
+        "cvgp, µs a call",
+        "SVGP, µs a call",
+    )
+    rows: Rows = []
+    for task in prediction.tasks(plan):
+        record = store.finished(task.key)
+        if record is None or task.key["what"] != "rows":
+            continue
+        m = record.metrics
+        rows.append(
+            [
+                str(task.key["rows"]),
+                "mean + sd" if task.key["with_sd"] else "mean",
+                str(task.key["precision"]),
+                f"{m['rows_per_second']:.3g}",
+                f"{m['svgp_rows_per_second']:.3g}",
+                f"{m['ratio']:.2f}",
+                f"{1e6 * m['seconds']:.0f}",
+                f"{1e6 * m['svgp_seconds']:.0f}",
+            ]
+        )
+    starts: Rows = []
+    for what in prediction.STARTS:
+        record = store.finished(prediction.startup_task(plan, what).key)
+        if record is not None:
+            starts.append([f"`{what}`", f"{record.metrics['seconds']:.2f}"])
+    processes = markdown_table(("a new process", "seconds"), starts, num_text=1)
+    return f"{markdown_table(header, rows, num_text=3)}\n\n{processes}"
+
+
+def _growth(plan: growth.Plan, store: Store) -> str:
+    rows: Rows = []
+    for variable, cases in growth.cases(plan).items():
+        records = [store.finished(growth.task(plan, case).key) for case in cases]
+        values = [growth.value_of(variable, case) for case in cases]
+        known = [(v, c, r) for v, c, r in zip(values, cases, records, strict=True) if r is not None]
+        if len(known) < 2:
+            continue
+        times = [r.metrics["seconds"] for _, _, r in known]
+        flops = [step_flops(c.size, c.batch or c.rows or 0, c.dims).total for _, c, _ in known]
+        taken = [v for v, _, _ in known]
+        rows.append(
+            [
+                variable,
+                "pass over all rows" if variable == "N" else "training step",
+                f"{min(taken):g} to {max(taken):g}",
+                THEORY[variable],
+                f"{growth.exponent(taken, flops):.2f}",
+                f"{growth.exponent(taken, times):.2f}",
+                _milliseconds(times),
+            ]
+        )
+    header = ("variable", "of", "range", "theory", "exponent of the operations", "exponent of the time", "ms")
+    return markdown_table(header, rows, num_text=4)
+
+
+def _milliseconds(times: Sequence[float]) -> str:
+    return f"{1e3 * times[0]:.3g} to {1e3 * times[-1]:.3g}"
