@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, pstdev
+from statistics import mean
 
 from benchmarks.origin import origin
 from benchmarks.quality import (
@@ -18,7 +18,7 @@ from benchmarks.quality import (
     tuned_peer,
 )
 from benchmarks.store import Record, Store
-from cvgp.paper.report import markdown_table
+from cvgp.paper.report import markdown_table, mean_and_error
 
 __all__ = ["report"]
 
@@ -119,12 +119,11 @@ def _comparison_row(dataset: str, name: str, results: Results) -> list[str]:
     failures = str(len(results.records) - len(results.finished))
     if not results.finished:
         return [dataset, name, "-", "-", "-", "-", "0", failures]
-    rmse, density = results.values("rmse"), results.values("log_likelihood")
     return [
         dataset,
         name,
-        f"{mean(rmse):.4f} ± {pstdev(rmse):.4f}",
-        f"{mean(density):.4f} ± {pstdev(density):.4f}",
+        mean_and_error(results.values("rmse"), ".4f"),
+        mean_and_error(results.values("log_likelihood"), ".4f"),
         f"{results.mean('coverage'):.3f}",
         f"{results.mean('seconds'):.1f}",
         str(len(results.finished)),

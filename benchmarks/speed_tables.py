@@ -148,8 +148,8 @@ def _prediction(plan: prediction.Plan, store: Store) -> str:
         "cvgp, rows/s",
         "SVGP, rows/s",
         "ratio",
-        "cvgp, µs a call",
-        "SVGP, µs a call",
+        "cvgp, µs per call",
+        "SVGP, µs per call",
     )
     rows: Rows = []
     for task in prediction.tasks(plan):

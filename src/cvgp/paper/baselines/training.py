@@ -15,7 +15,7 @@ from cvgp.paper.baselines.recipe import Recipe
 __all__ = ["train_full", "train_minibatches"]
 
 TOLERANCE = 1e-6
-"""Nats a row over ten iterations, below which L-BFGS has converged."""
+"""Nats per row over ten iterations, below which L-BFGS has converged."""
 
 Score = Callable[[], float]
 
