@@ -112,7 +112,7 @@ def _limits(model: CostModel) -> str:
     minutes = STEPS * model.step(largest, BATCH, ETHERNET) / 60
     return (
         f"By this model a batch of {BATCH} is fastest on {best} workers: more of them wait for each other. With "
-        f"{BATCH} rows per worker, the speed of each {slow}. An evaluation on {ROWS[-1]:.0e} rows by {largest} workers takes "
-        f"{whole:.0f} s, of which {waiting:.2g} s are waiting. {EVALUATIONS} evaluations take {hours:.1f} hours, and "
-        f"{STEPS} steps of Adam with {BATCH} rows per worker {minutes:.0f} minutes."
+        f"{BATCH} rows per worker, the speed of each {slow}. An evaluation on {ROWS[-1]:.0e} rows by {largest} workers "
+        f"takes {whole:.0f} s, of which {waiting:.2g} s are waiting. {EVALUATIONS} evaluations take {hours:.1f} hours, "
+        f"and {STEPS} steps of Adam with {BATCH} rows per worker {minutes:.0f} minutes."
     )
