@@ -77,7 +77,7 @@ def _race(plan: RacePlan, store: Store) -> str:
     second = ("set", "method", "chosen", "precision", "seconds", "RMSE", "mean log-likelihood", "cvgp reaches it after")
     return "\n\n".join(
         [
-            "Our own fits, each with a budget of its own:",
+            "Our own fits, one per budget:",
             markdown_table(first, reached, num_text=1),
             f"Everyone after {plan.budget:g} seconds:",
             markdown_table(second, ends, num_text=4),
