@@ -63,7 +63,9 @@ def test_bytes_of_the_gradient_are_those_of_the_parameters() -> None:
 
 def test_tables_say_what_the_model_says(store: Store) -> None:
     text = cluster_table.report(PLAN, store)
-    assert "one core takes 1.00 ms and 1.00 µs a row for a step, 10.0 ms and 10.00 µs a row for an evaluation" in text
+    assert (
+        "one core takes 1.00 ms and 1.00 µs per row for a step, 10.0 ms and 10.00 µs per row for an evaluation" in text
+    )
     assert "1e+10 rows" in text
     # Ten million rows of each of a thousand workers.
     assert "takes 100 s" in text

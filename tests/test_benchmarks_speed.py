@@ -361,6 +361,11 @@ def test_the_first_budget_that_is_good_enough_counts(plans: speed.Plans, filled:
     assert race_results.seconds_to_reach(race_results.ours(plans.race, filled, "bike"), 0.5) == 4.0
 
 
+def test_a_good_fit_before_one_that_falls_behind_does_not_count(plans: speed.Plans, filled: Store) -> None:
+    change(filled, race.task(plans.race, "bike", 3.0), log_likelihood=0.4)
+    assert race_results.seconds_to_reach(race_results.ours(plans.race, filled, "bike"), 0.5) == 4.0
+
+
 def test_a_peer_that_failed_leaves_its_target_open(plans: speed.Plans, filled: Store) -> None:
     for contestant in plans.race.contestants:
         if contestant.name == "GPflow SGPR":

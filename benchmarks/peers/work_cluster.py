@@ -55,7 +55,7 @@ def timed(call: Callable[[], Any], count: int) -> float:
 
 
 def step_seconds(group: Group, rows: int, size: int, dims: int, steps: int) -> float:
-    """A step of Adam with so many rows a process, the meetings included."""
+    """A step of Adam with so many rows per process, the meetings included."""
     ends: list[float] = []
     watch = Watch(callbacks=[lambda event: ends.append(time.perf_counter())], group=group)
     source = shared(make_rows(4 * rows, dims, group.rank), group)

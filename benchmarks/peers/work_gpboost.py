@@ -18,7 +18,7 @@ LEAST_GAIN = 0.01
 
 
 def vecchia(job: Job) -> Mapping[str, float | str]:
-    """A Matern kernel with one lengthscale a column, and GPBoost's default number of neighbours."""
+    """A Matern kernel with one lengthscale per column, and GPBoost's default number of neighbours."""
     job.restart()
     model = gpboost.GPModel(
         gp_coords=job.x,

@@ -14,7 +14,7 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 def exact(job: Job) -> Mapping[str, float | str]:
-    """A Matern kernel with one lengthscale a column and a learned noise; the optimiser is scikit-learn's own."""
+    """A Matern kernel with one lengthscale per column and a learned noise; the optimiser is scikit-learn's own."""
     job.restart()
     rows = np.random.default_rng(0).permutation(len(job.x))[: job.settings["rows"]]
     matern = Matern(np.ones(job.x.shape[1]), length_scale_bounds=(1e-3, 1e5), nu=SMOOTHNESS[job.settings["kernel"]])

@@ -32,7 +32,7 @@ def report(plan: Plan, store: Store) -> str:
         found = {choice: _records(choice, plan, store) for choice in choices([factor], plan.size)}
         rows += _factor_rows(found, plan.datasets)
     records = [record for t in tasks(plan) if (record := store.get(t.key)) is not None]
-    counts = f"M = {plan.size}, {plan.splits} splits, {plan.max_time:g} seconds a fit, {len(plan.datasets)} sets"
+    counts = f"M = {plan.size}, {plan.splits} splits, {plan.max_time:g} seconds per fit, {len(plan.datasets)} sets"
     missing = len(tasks(plan)) - len(records)
     unfinished = f" **{missing} fits are missing.**" if missing else ""
     summary = f"{counts}: {', '.join(plan.datasets)}. {origin(records)}{unfinished}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, pstdev
+from statistics import mean
 
 from benchmarks.quality.folds import (
     ISOTROPIC,
@@ -16,7 +16,7 @@ from benchmarks.quality.folds import (
     tasks,
     tuned_peer,
 )
-from cvgp.paper.markdown import markdown_table, origin
+from cvgp.paper.markdown import markdown_table, mean_and_error, origin
 from cvgp.paper.store import Record, Store
 
 __all__ = ["report"]
@@ -118,12 +118,11 @@ def _comparison_row(dataset: str, name: str, results: Results) -> list[str]:
     failures = str(len(results.records) - len(results.finished))
     if not results.finished:
         return [dataset, name, "-", "-", "-", "-", "0", failures]
-    rmse, density = results.values("rmse"), results.values("log_likelihood")
     return [
         dataset,
         name,
-        f"{mean(rmse):.4f} ± {pstdev(rmse):.4f}",
-        f"{mean(density):.4f} ± {pstdev(density):.4f}",
+        mean_and_error(results.values("rmse"), ".4f"),
+        mean_and_error(results.values("log_likelihood"), ".4f"),
         f"{results.mean('coverage'):.3f}",
         f"{results.mean('seconds'):.1f}",
         str(len(results.finished)),

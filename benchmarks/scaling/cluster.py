@@ -99,7 +99,7 @@ def moved(workers: int, num_bytes: float) -> float:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds of one worker on one core: a fixed part, and a part a row."""
+    """Seconds of one worker on one core: a fixed part, and a part per row."""
 
     step_fixed: float
     step_row: float
@@ -120,14 +120,14 @@ class CostModel:
         return 8.0 * (self.size * (self.size + 1) + 3)
 
     def step(self, workers: int, rows: float, network: Network) -> float:
-        """A step of Adam with `rows` of the batch a worker: the sum of gradients, and word whether to go on."""
+        """A step of Adam with `rows` of the batch per worker: the sum of gradients, and word whether to go on."""
         meetings = 0.0
         if workers > 1:
             meetings = network.all_reduce(workers, self.gradient_bytes) + network.broadcast(workers)
         return self.step_fixed + self.step_row * rows + meetings
 
     def evaluation(self, workers: int, rows: float, network: Network) -> float:
-        """A pass with `rows` a worker: the sums of statistics and of gradients, a look at the point, and word."""
+        """A pass with `rows` per worker: the sums of statistics and of gradients, a look at the point, and word."""
         meetings = 0.0
         if workers > 1:
             sums = (self.statistics_bytes, self.gradient_bytes, 8.0)

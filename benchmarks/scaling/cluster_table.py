@@ -46,7 +46,7 @@ def _measured(model: CostModel, one: Metrics, two: Metrics) -> str:
         seconds = model.step if kind == "step" else model.evaluation
         what = "a step" if kind == "step" else "an evaluation"
         cells = (value, two[name], seconds(2, float(rows), model.here))
-        lines.append([f"{what}, {rows} rows a worker", *(f"{1e3 * cell:.2f}" for cell in cells)])
+        lines.append([f"{what}, {rows} rows per worker", *(f"{1e3 * cell:.2f}" for cell in cells)])
     for name, value in two.items():
         if name.startswith("sum_"):
             size = float(name.removeprefix("sum_"))
@@ -61,16 +61,16 @@ def _ms(*seconds: float) -> list[str]:
 def _words(model: CostModel) -> str:
     return (
         f"With $M = {model.size}$ and {model.dims} inputs, one core takes {1e3 * model.step_fixed:.2f} ms and "
-        f"{1e6 * model.step_row:.2f} µs a row for a step, {1e3 * model.pass_fixed:.1f} ms and "
-        f"{1e6 * model.pass_row:.2f} µs a row for an evaluation. Between two processes of this machine a message takes "
-        f"{1e6 * model.here.latency:.0f} µs, and {model.here.bytes_per_second / 1e9:.2f} GB/s. For the tables below "
-        f"the network is assumed, not measured: {1e6 * ETHERNET.latency:.0f} µs and "
-        f"{ETHERNET.bytes_per_second / 1e9:.2f} GB/s, with one core a worker."
+        f"{1e6 * model.step_row:.2f} µs per row for a step, {1e3 * model.pass_fixed:.1f} ms and "
+        f"{1e6 * model.pass_row:.2f} µs per row for an evaluation. Between two processes of this machine a message "
+        f"takes {1e6 * model.here.latency:.0f} µs, and {model.here.bytes_per_second / 1e9:.2f} GB/s. For the tables "
+        f"below the network is assumed, not measured: {1e6 * ETHERNET.latency:.0f} µs and "
+        f"{ETHERNET.bytes_per_second / 1e9:.2f} GB/s, with one core per worker."
     )
 
 
 def _steps(model: CostModel) -> str:
-    header = ("workers", f"ms, batch {BATCH}", f"ms, batch {BATCH} a worker", "rows/s, the latter", "kB sent")
+    header = ("workers", f"ms, batch {BATCH}", f"ms, batch {BATCH} per worker", "rows/s, the latter", "kB sent")
     lines = []
     for workers in MANY:
         fixed = model.step(workers, BATCH / workers, ETHERNET)
@@ -105,13 +105,12 @@ def _limits(model: CostModel) -> str:
     largest = PASS_WORKERS[-1]
     whole = model.evaluation(largest, ROWS[-1] / largest, ETHERNET)
     waiting = whole - model.pass_fixed - model.pass_row * ROWS[-1] / largest
-    slow = "stays above half of that of one" if half is None else f"falls below half of that of one at {half}"
+    slow = "stays above half of that of one" if half is None else f"falls below half of that of one at {half} workers"
     hours = EVALUATIONS * whole / 3600
     minutes = STEPS * model.step(largest, BATCH, ETHERNET) / 60
     return (
-        f"A batch of {BATCH} is fastest on {best} workers: more of them wait for each other. With {BATCH} rows a "
-        f"worker the speed of each {slow}. An evaluation on {ROWS[-1]:.0e} rows by {largest} workers takes "
-        f"{whole:.0f} s, of which {waiting:.2g} s are meetings; {EVALUATIONS} of them take {hours:.1f} hours, and "
-        f"{STEPS} steps of Adam "
-        f"with {BATCH} rows a worker {minutes:.0f} minutes."
+        f"By this model a batch of {BATCH} is fastest on {best} workers: more of them wait for each other. With "
+        f"{BATCH} rows per worker, the speed of each {slow}. An evaluation on {ROWS[-1]:.0e} rows by {largest} workers "
+        f"takes {whole:.0f} s, of which {waiting:.2g} s are waiting. {EVALUATIONS} evaluations take {hours:.1f} hours, "
+        f"and {STEPS} steps of Adam with {BATCH} rows per worker {minutes:.0f} minutes."
     )

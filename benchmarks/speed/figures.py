@@ -75,7 +75,7 @@ def _quality(plan: RacePlan, store: Store) -> "Figure | None":
         ax.axis("off")
     axes.flat[len(datasets)].legend(handles.values(), handles.keys(), loc="center", frameon=False)
     for row in axes:
-        row[0].set_ylabel("test log-likelihood, nats a row")
+        row[0].set_ylabel("test log-likelihood, nats per row")
     return figure
 
 

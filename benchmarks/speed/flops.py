@@ -26,7 +26,7 @@ class Flops(NamedTuple):
         return self.data + self.square
 
     def seconds(self, data_speed: float, square_speed: float) -> float:
-        """The time of both at given speeds, in operations a second."""
+        """The time of both at given speeds, in operations per second."""
         return self.data / data_speed + self.square / square_speed
 
 

@@ -1,4 +1,4 @@
-"""Predictions: rows a second and the time of one row against GPyTorch's SVGP, and how long it takes to begin."""
+"""Predictions: rows per second and the time of one row against GPyTorch's SVGP, and how long it takes to begin."""
 
 import subprocess
 import sys

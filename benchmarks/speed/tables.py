@@ -76,7 +76,7 @@ def _race(plan: RacePlan, store: Store) -> str:
     second = ("set", "method", "chosen", "precision", "seconds", "RMSE", "mean log-likelihood", "cvgp reaches it after")
     return "\n\n".join(
         [
-            "Our own fits, each with a budget of its own:",
+            "Our own fits, one per budget:",
             markdown_table(first, reached, num_text=1),
             f"Everyone after {plan.budget:g} seconds:",
             markdown_table(second, ends, num_text=4),
@@ -147,8 +147,8 @@ def _prediction(plan: prediction.Plan, store: Store) -> str:
         "cvgp, rows/s",
         "SVGP, rows/s",
         "ratio",
-        "cvgp, µs a call",
-        "SVGP, µs a call",
+        "cvgp, µs per call",
+        "SVGP, µs per call",
     )
     rows: Rows = []
     for task in prediction.tasks(plan):

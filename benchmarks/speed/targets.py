@@ -8,7 +8,7 @@ from benchmarks.speed import large, prediction, race_results, small, step
 from benchmarks.speed.plans import Plans
 from benchmarks.speed.race import Contestant
 from cvgp.paper.markdown import markdown_table
-from cvgp.paper.store import Record, Store
+from cvgp.paper.store import Metrics, Record, Store
 
 __all__ = ["Target", "report", "targets"]
 
@@ -112,7 +112,11 @@ def _ahead(
 ) -> Iterator[Target]:
     sparse = {c.name for c in contestants if c.sparse}
     end = [record for record in mine if record.task["budget"] == budget]
-    for label, names in (("every sparse GP", sparse), ("GPBoost's Vecchia", {"GPBoost Vecchia"})):
+    for label, names in (
+        ("every sparse GP", sparse),
+        ("GPBoost's Vecchia", {"GPBoost Vecchia"}),
+        ("LightGBM", {"LightGBM"}),
+    ):
         what = f"{dataset}: RMSE and log-likelihood after {budget:g} s"
         if not end or not names <= set(peers):
             yield Target("time to quality", what, "-", f"ahead of {label}", None)
@@ -178,13 +182,26 @@ def _large(plan: large.Plan, store: Store) -> Iterator[Target]:
         else:
             minutes = record.metrics["seconds"] / 60
             yield Target("large data", what, f"{minutes:.1f} minutes", goal, minutes <= MINUTES)
+    if plan.flights:
+        both = [store.finished(large.task(plan, large.FLIGHTS, method).key) for method in large.METHODS]
+        yield _flights([record.metrics for record in both if record is not None])
+
+
+def _flights(found: list[Metrics]) -> Target:
+    what, goal = f"{large.FLIGHTS}: RMSE and log-likelihood", "ahead of LightGBM"
+    if len(found) < len(large.METHODS):
+        return Target("large data", what, "-", goal, None)
+    own, trees = found
+    measured = ", ".join(f"{own[name]:.3f} to {trees[name]:.3f}" for name in ("rmse", "log_likelihood"))
+    met = own["rmse"] < trees["rmse"] and own["log_likelihood"] > trees["log_likelihood"]
+    return Target("large data", what, measured, goal, met)
 
 
 def _prediction(plan: prediction.Plan, store: Store) -> Iterator[Target]:
     many = max(plan.rows)
     for (with_sd, precision), goal in PREDICTION_RATIOS.items():
         record = store.finished(prediction.rows_task(plan, many, precision, with_sd).key)
-        what = f"rows a second, {'mean + sd' if with_sd else 'mean'}, {precision}"
+        what = f"rows per second, {'mean + sd' if with_sd else 'mean'}, {precision}"
         measured = "-" if record is None else f"{record.metrics['ratio']:.1f}x"
         met = None if record is None else record.metrics["ratio"] >= goal
         yield Target("prediction", what, measured, f">= {goal:g}x SVGP", met)

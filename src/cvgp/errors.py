@@ -1,6 +1,6 @@
 """The exceptions and warnings of cvgp: one tree, so that a caller can catch everything with one name.
 
-Each error is also the built-in that a reader of Python (and scikit-learn's checks) expects in its place.
+Each error is also the built-in exception that readers of Python and scikit-learn's checks expect.
 """
 
 __all__ = [
@@ -36,11 +36,11 @@ class FactorisationError(CVGPError, ArithmeticError):
 
 
 class DivergenceError(CVGPError, FloatingPointError):
-    """An objective that became NaN or infinite, although the optimiser went back and took shorter steps."""
+    """An objective became NaN or infinite, and shorter steps from the last good point did not help."""
 
 
 class FileAccessError(CVGPError, OSError):
-    """A file that the system will not read or write: no permission, a full disk, a folder in its place."""
+    """A file that cannot be read or written: no permission, a full disk, a folder of the same name."""
 
 
 class MissingFileError(FileAccessError, FileNotFoundError):
@@ -48,7 +48,7 @@ class MissingFileError(FileAccessError, FileNotFoundError):
 
 
 class FileFormatError(CVGPError, ValueError):
-    """A file whose content is damaged, of an unknown format, or not what this version can read."""
+    """A file that is damaged, of an unknown format, or from a version that this one cannot read."""
 
 
 class MissingDependencyError(CVGPError, ImportError):
@@ -56,7 +56,7 @@ class MissingDependencyError(CVGPError, ImportError):
 
 
 class WorkerError(CVGPError, RuntimeError):
-    """One of several processes that work on a fit ended, stopped answering, or holds something else than the others."""
+    """Another process of the fit ended or stopped answering, or the processes hold different values."""
 
 
 class CVGPWarning(UserWarning):

@@ -25,7 +25,7 @@ __all__ = ["MAX_SLOPE", "Report", "origin", "run"]
 Array = NDArray[np.float64]
 
 MAX_SLOPE = 0.1
-"""Megabytes a round by which the resident memory may grow after the warm-up, by a straight line through all rounds."""
+"""Megabytes per round by which resident memory may grow after the warm-up, by a straight line through all rounds."""
 WARM_UP = 0.2
 """Share of the rounds that fill caches and the allocator's pools."""
 ROWS = 4000
@@ -42,7 +42,7 @@ class Report(NamedTuple):
 
     @property
     def slope(self) -> float:
-        """Megabytes a round, after the warm-up."""
+        """Megabytes per round, after the warm-up."""
         settled = np.array(self.memory[int(WARM_UP * len(self.memory)) :])
         return float(np.polyfit(np.arange(len(settled)), settled, 1)[0]) if len(settled) > 2 else 0.0
 
@@ -52,16 +52,16 @@ class Report(NamedTuple):
         return not self.failures and self.slope <= MAX_SLOPE
 
     def table(self) -> str:
-        """The numbers, one a row."""
+        """The numbers, one per row."""
         settled = self.memory[int(WARM_UP * len(self.memory)) :]
         rows = [
             ["rounds (each fits, saves, loads and predicts with every setting)", str(self.rounds)],
             ["minutes", f"{self.seconds / 60:.1f}"],
-            ["settings a round", ", ".join(SETTINGS)],
+            ["settings per round", ", ".join(SETTINGS)],
             ["memory after the warm-up, MB", f"{settled[0]:.0f}"],
             ["memory at the end, MB", f"{settled[-1]:.0f}"],
             ["largest, MB", f"{max(self.memory):.0f}"],
-            ["growth, MB a round", f"{self.slope:+.4f} (at most {MAX_SLOPE})"],
+            ["growth, MB per round", f"{self.slope:+.4f} (at most {MAX_SLOPE})"],
             ["answers that changed", str(len(self.failures))],
         ]
         return markdown_table(["what", "value"], rows, num_text=1)

@@ -1,7 +1,7 @@
 """Models as arrays and a JSON description, and back.
 
-A description names GPyTorch classes and transforms out of fixed tables: nothing is looked up, imported or evaluated by
-a name that a file gives, and no size is allocated that the file's arrays do not have.
+A description names GPyTorch classes and transforms from fixed tables. No name from a file is imported or evaluated, and
+no memory is allocated beyond the size of the file's arrays.
 """
 
 from cvgp.files.modules import pack_part, unpack_part

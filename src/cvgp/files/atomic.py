@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["atomic_write"]
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file beside `path`, which takes its place when the block ends without an error.
 
-    Until then a reader sees the old file, and after it the new one, also across a crash of the machine. If the
-    block fails, the old file stays and the temporary one is removed; only a killed process can leave it behind, as
+    A reader sees the old file until then and the new one afterwards, even if the machine crashes. If the block fails,
+    the old file stays and the temporary one is removed. Only a killed process can leave it behind, as
     `.cvgp-RANDOM.tmp`. The permissions of an existing file are kept, and a symbolic link is followed.
 
     Parameters
@@ -76,7 +76,7 @@ def _flush_to_disk(file: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    # Makes the new name survive a power cut; where a system cannot do this for folders, the file itself is safe.
+    # The new name then survives a power cut. Some systems cannot do this for folders; the file itself is safe there.
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -17,7 +17,7 @@ __all__ = ["pack_constraint", "unpack_constraint"]
 
 Transform = Callable[[Tensor], Tensor]
 
-# How to make each class, with bounds to be replaced, and which bounds are its own.
+# Each class, how to make it with bounds that are replaced later, and the names of its own bounds.
 _CLASSES: dict[str, tuple[Any, Callable[..., Any], tuple[str, ...]]] = {
     "Positive": (Positive, Positive, ()),
     "GreaterThan": (GreaterThan, partial(GreaterThan, 0.0), ("lower_bound",)),
@@ -51,7 +51,7 @@ def unpack_constraint(members: Members, arrays: Arrays, prefix: str, parameter: 
     constraint = make(transform=transform, inv_transform=inverse).to(parameter.dtype)
     for bound in bounds:
         value = torch.tensor(arrays.take(f"{prefix}.{bound}"))
-        # A bound may be one number or one for each element; it must not make the parameter larger.
+        # A bound may be one number or one per element; it must not make the parameter larger.
         if value.ndim > parameter.ndim or not _expands(value, parameter):
             raise FileFormatError(
                 f"{prefix}.{bound} of shape {list(value.shape)} does not fit a parameter of {list(parameter.shape)}."
@@ -69,7 +69,7 @@ def _expands(value: Tensor, parameter: Tensor) -> bool:
 
 def _transform_name(constraint: Any, prefix: str) -> str:
     forward, backward = constraint._transform, constraint._inv_transform
-    # GPyTorch's default is a module, of which copies and pickles are made with the constraint.
+    # GPyTorch's default is a module, which is copied together with the constraint.
     if forward is nn.functional.softplus or (
         type(forward) is nn.Softplus and (forward.beta, forward.threshold) == (_SOFTPLUS.beta, _SOFTPLUS.threshold)
     ):

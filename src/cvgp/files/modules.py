@@ -33,10 +33,10 @@ __all__ = ["pack_part", "unpack_part"]
 
 Array = NDArray[Any]
 Shape = tuple[int | Literal["ard"] | None, ...]
-"""Sizes of a parameter; "ard" is the number of lengthscales, and None any."""
+"""Sizes of a parameter; "ard" is the number of lengthscales, and None is any number."""
 
 MAX_DEPTH = 8
-"""Kernels within kernels. GPyTorch takes twice the time for each level more, so a file must not choose."""
+"""How deep kernels may be nested. GPyTorch's time doubles with each level, so a file must not choose it."""
 
 
 class _Form(NamedTuple):
@@ -85,7 +85,7 @@ def pack_part(part: nn.Module, prefix: str) -> tuple[dict[str, Array], dict[str,
     identities = [id(p) for _, p in part.named_parameters(remove_duplicate=False)]
     if len(set(identities)) < len(identities):
         raise InvalidInputError(
-            f"Parts of {prefix} share a parameter, which a file cannot say. Give each its own, as deepcopy does."
+            f"Parts of {prefix} share a parameter, which a file cannot express. Give each its own, as deepcopy does."
         )
     arrays: dict[str, Array] = {}
     spec = _describe(part, prefix, arrays)
@@ -102,7 +102,7 @@ def _describe(part: Any, prefix: str, arrays: dict[str, Array]) -> dict[str, Any
         kind = Kernel if isinstance(part, Kernel) else nn.Module
         raise InvalidTypeError(
             f"A file cannot hold {prefix}, a {type(part).__name__}; it can hold GPyTorch's {', '.join(_names(kind))}. "
-            "Build it of these, or pickle the object, which only those who trust the pickle may open."
+            "Build it from these, or pickle the object; open a pickle only if you trust its source."
         )
     spec: dict[str, Any] = {"class": form.cls.__name__}
     spec |= {name: getattr(part, name) for name in form.arguments}

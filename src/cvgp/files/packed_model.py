@@ -91,7 +91,7 @@ def unpack_model(arrays: Mapping[str, NDArray[Any]], spec: object) -> CVGP:
 
 @torch.no_grad()
 def _check_usable(model: CVGP) -> None:
-    """Find out at one point whether the parts fit each other, rather than at the first prediction."""
+    """Check on one point that the parts fit each other, so that the first prediction does not fail."""
     for part in model.kernel.modules():
         if type(part) is RFFKernel and not hasattr(part, "randn_weights"):
             raise FileFormatError("An RFFKernel has not drawn its frequencies (randn_weights) yet.")
@@ -102,6 +102,6 @@ def _check_usable(model: CVGP) -> None:
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(f"The parts of the model do not fit each other ({error}).") from error
     if not all(bool(torch.isfinite(value).all()) for value in (*values, *noise)):
-        raise FileFormatError("The kernel, the mean, the weights or the noise are beyond the range of numbers.")
+        raise FileFormatError("The kernel, the mean, the weights or the noise overflow.")
     if not all(bool(value > 0) for value in noise):
         raise FileFormatError("The noise variance must be positive.")

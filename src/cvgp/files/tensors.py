@@ -1,7 +1,7 @@
-"""Arrays and JSON in one safetensors file: nothing in it can be executed, and it is written whole or not at all.
+"""Arrays and JSON in one safetensors file: nothing in it can be executed, and it is written completely or not at all.
 
 A checksum of the content finds damage that leaves the form intact, such as a number with one bit changed. It does not
-show who wrote a file: what is read is still to be checked.
+show who wrote a file, so the content must still be checked.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ __all__ = ["read_tensors", "write_tensors"]
 
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"
-"""The name of an array of 32 bytes. With a second text beside the metadata, safetensors would write them in any order,
-and the same content would not be the same file."""
+"""The name of the array that holds the checksum. As a second text in the metadata it could come before or after the
+first, since safetensors keeps no order, and the same content would not give the same file."""
 
 
 def write_tensors(
@@ -31,7 +31,7 @@ def write_tensors(
     """Write arrays and a dictionary of JSON values, atomically."""
     from safetensors.numpy import save
 
-    # Unlike ascontiguousarray, this leaves a single number without an axis.
+    # Unlike ascontiguousarray, this keeps a scalar a scalar.
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     text = json.dumps(metadata)
     content = save({**arrays, CHECKSUM: _checksum(arrays, text)}, {METADATA_KEY: text})

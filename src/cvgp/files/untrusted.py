@@ -1,4 +1,4 @@
-"""Reading what somebody else wrote: every name, type and size is checked before it is used."""
+"""Reading files from strangers: every name, type and size is checked before it is used."""
 
 import math
 import reprlib  # what comes from a file may be too long or too deep for repr
@@ -16,11 +16,11 @@ Shape = tuple[int | None, ...]
 FLOATS = ("float64", "float32")
 
 MAX_ARRAYS = 2000
-"""More than any kernel that a person writes needs, and few enough to be gone through in no time."""
+"""More than any real kernel needs, and few enough to check quickly."""
 
 
 class Members:
-    """The members of a JSON object: each is taken once, and :meth:`close` refuses what nobody asked for.
+    """The members of a JSON object: each is taken once, and :meth:`close` refuses those that are left.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Members:
     def number(self, name: str, *, finite: bool = True) -> float:
         """A floating-point number, finite unless told otherwise."""
         value = self.take(name)
-        # A whole number may be beyond the range of floats, so only floats are asked whether they are finite.
+        # isfinite fails on a whole number that is too large for a float, so the type is checked first.
         if not isinstance(value, float) or (finite and not math.isfinite(value)):
             raise self._wrong(name, f"a {'finite ' if finite else ''}floating-point number", value)
         return value
@@ -104,7 +104,7 @@ class Members:
 
 
 class Arrays:
-    """Named arrays: each is taken once, and :meth:`close` refuses what nobody asked for."""
+    """Named arrays: each is taken once, and :meth:`close` refuses those that are left."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         if len(arrays) > MAX_ARRAYS:
@@ -115,7 +115,7 @@ class Arrays:
         return name in self._left
 
     def take(self, name: str, *shapes: Shape, dtypes: Collection[str] = FLOATS, finite: bool = True) -> NDArray[Any]:
-        """An array of one of some dtypes and, if any are given, one of some shapes; None is a size of at least one."""
+        """An array with one of `dtypes` and, if given, one of `shapes`, in which None is any size of at least one."""
         if name not in self._left:
             raise FileFormatError(f"There is no array {name!r}.")
         array = self._left.pop(name)

@@ -1,4 +1,4 @@
-"""Adam on minibatches, one learning-rate cycle long, with a way back when a step goes wrong."""
+"""Adam on minibatches with one cycle of the learning rate, which goes back to a snapshot when a step fails."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ MAX_RECOVERIES = 5
 SMOOTHING = 0.98
 """Decay of the running mean of the stochastic objective."""
 MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.99, 1e-8
-"""Adam's own numbers. A short memory of squares suits a short run: late steps are scaled by late gradients."""
+"""Adam's constants. A short memory of squares suits a short run: late steps are scaled by late gradients."""
 
 
 def one_cycle(progress: float) -> float:
@@ -38,10 +38,10 @@ def constant(progress: float) -> float:
 
 
 class AdamState:
-    """Where a run stands: the parameters, their moments, and everything else that a resumed run needs.
+    """The state of a run: the parameters, their moments, and everything else that a resumed run needs.
 
-    The parameters become views of one vector, and their gradients of another, so that an update is a few operations
-    whatever their number.
+    The parameters become views of one vector, and their gradients views of another, so an update is a few operations
+    however many parameters there are.
     """
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
@@ -117,8 +117,8 @@ def minimise_adam(
     max_steps, schedule
         Length of the run, and the factor on the learning rate at each fraction of it.
     time_used
-        Fraction of the time limit that is spent; the schedule follows whichever limit is nearer, so that the
-        learning rate has come down when either is reached.
+        Fraction of the time limit that is spent. The schedule follows the limit that is nearer, steps or time, so that
+        the learning rate is low when either is reached.
     monitor
         Called after every step; may stop the run.
     """

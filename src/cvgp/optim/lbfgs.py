@@ -1,4 +1,4 @@
-"""L-BFGS (SciPy's) on the parameters of a torch module, with a plateau rule, restarts after failures, and stops."""
+"""SciPy's L-BFGS on the parameters of a torch module: it stops on a plateau and restarts after failures."""
 
 import math
 import warnings
@@ -23,8 +23,8 @@ Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
-"""How far a coordinate may go from its start. Parameters are logarithms or standardised inputs, for which this is no
-limit in earnest; it keeps a line search on flat ground from overflowing."""
+"""How far a coordinate may go from its start. Parameters are logarithms or standardised inputs, which need not go so
+far. The limit keeps a line search from overflowing where the objective is flat."""
 
 
 class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
@@ -44,9 +44,8 @@ def minimise_lbfgs(
 ) -> Result:
     """Minimise `objective`, which reads the parameters and leaves its gradient in their `grad`.
 
-    A failed factorisation or a value that is not finite sends the search back to the best point so far, from which
-    it restarts without its memory of curvature, and so with a short first step; after three such restarts the
-    failure is raised.
+    After a failed factorisation or a value that is not finite, the search restarts from the best point so far. It then
+    has no memory of curvature, so its first step is short. After three such restarts the failure is raised.
 
     Parameters
     ----------

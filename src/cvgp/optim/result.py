@@ -1,4 +1,4 @@
-"""What an optimiser reports when it stops, and how it is asked to stop or watched on the way."""
+"""What an optimiser reports after each iteration and when it stops."""
 
 from collections.abc import Callable
 from enum import Enum

@@ -19,7 +19,7 @@ class Plateau:
 
 
 class NoImprovement:
-    """Patience on a validation score: remembers the best and counts the checks since."""
+    """Patience on a validation score: remembers the best score and counts the checks since then."""
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
@@ -36,5 +36,5 @@ class NoImprovement:
 
     @property
     def exhausted(self) -> bool:
-        """Whether `patience` checks in a row brought nothing better."""
+        """Whether the last `patience` checks brought no improvement."""
         return self.checks_since_best >= self.patience

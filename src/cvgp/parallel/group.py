@@ -1,7 +1,7 @@
 """The processes that work on one fit, as the code that sums over data sees them.
 
-Every process runs the same program on rows of its own. What must be the same everywhere is summed over all of them or
-taken from the first; each method here is a meeting, at which all processes have to arrive in the same order.
+Every process runs the same program on its own rows. Values that must agree are summed over all processes or taken from
+the first. Each method here waits for all processes, so all must call the same methods in the same order.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Group(Protocol):
 
 
 class Alone:
-    """One process, which has nobody to ask."""
+    """A single process."""
 
     rank = 0
     world = 1
@@ -74,8 +74,7 @@ ALONE = Alone()
 def sum_of(group: Group, compute: Callable[[], Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
     """The sums of what each process computes, with shapes as those of `like`.
 
-    One that fails on its numbers still comes to the meeting, where it makes the sums NaN: all processes have to fail,
-    and then to go back, together.
+    A process whose computation fails still takes part, with NaN. So all processes fail, and go back, together.
     """
     failure: Exception | None = None
     try:
@@ -95,7 +94,7 @@ def gather_text(group: Group, text: str) -> list[str]:
 
 
 def check_same(group: Group, vector: Tensor, what: str) -> None:
-    """Raise on all processes if one of them holds other numbers than process 0 does."""
+    """Raise an error on all processes if the numbers of one of them differ from those of process 0."""
     if group.world == 1:
         return
     (expected,) = group.first([vector])

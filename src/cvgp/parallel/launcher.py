@@ -1,4 +1,4 @@
-"""What torchrun, or a launcher like it, tells the processes that it starts, by their environment."""
+"""What torchrun or a similar launcher tells its processes through environment variables."""
 
 import os
 from typing import NamedTuple
@@ -7,19 +7,19 @@ __all__ = ["Launch", "launched"]
 
 
 class Launch(NamedTuple):
-    """The place of this process among those that were started together."""
+    """The numbers of this process and of those that were started with it."""
 
     rank: int = 0
     world: int = 1
     local_rank: int = 0
     local_world: int = 1
-    """How many of them run on this machine."""
+    """How many processes run on this machine."""
     address: str = ""
-    """Where they meet."""
+    """Where the processes connect to each other."""
 
 
 def launched() -> Launch:
-    """The launch that this process is part of; one process where no launcher speaks of several."""
+    """The launch that this process is part of; a single process if there was no launcher."""
     try:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         address = f"{os.environ['MASTER_ADDR']}:{int(os.environ['MASTER_PORT'])}"

@@ -1,7 +1,7 @@
 """Joining the processes that torchrun (or Ray Train) started, so that one fit is spread over all of them.
 
-Inside ``with process_group():`` every process runs the same fit; the collectives are torch.distributed's, by gloo for
-tensors in the memory of the CPU and by NCCL for those on a GPU.
+Inside ``with process_group():`` every process runs the same fit. Sums are those of torch.distributed: by gloo for
+tensors on the CPU, by NCCL for tensors on a GPU.
 """
 
 import os
@@ -23,7 +23,7 @@ __all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group"]
 
 TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
 DEFAULT_TIMEOUT = 600.0
-"""Seconds for which a process waits for the others: longer than any pass over a shard, shorter than a wasted night."""
+"""Seconds for which a process waits for the others: longer than a pass over its rows."""
 
 _current: Group = ALONE
 
@@ -49,7 +49,7 @@ def process_group() -> Iterator[Group]:
     try:
         yield group
         if made_here:
-            # One that left early would look lost to those that still talk to it.
+            # A process that left early would look lost to the others.
             group.sum([torch.zeros(1)])
     finally:
         _current = ALONE
@@ -65,7 +65,7 @@ class TorchGroup:
         self.world = dist.get_world_size()
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Sums by one all-reduce, whose result is the same bits everywhere."""
+        """Sums by one all-reduce; every process gets the same bits."""
         flat = _flatten(tensors)
         _meet(dist.all_reduce, flat)
         return _split(flat, tensors)
@@ -86,7 +86,7 @@ class TorchGroup:
         return buffer.tobytes()
 
     def gather(self, rows: Tensor) -> list[Tensor]:
-        """The rows of all processes, by an all-gather of blocks as long as the longest of them."""
+        """The rows of all processes, by an all-gather of blocks that are padded to one length."""
         counts = torch.zeros(self.world, dtype=torch.int64, device=rows.device)
         counts[self.rank] = len(rows)
         _meet(dist.all_reduce, counts)
@@ -110,10 +110,10 @@ def _join(launch: Launch) -> None:
         dist.init_process_group(backend, timeout=timeout)
     except RuntimeError as error:
         raise WorkerError(
-            f"Could not meet the other workers of this fit, {launch.world - 1} of them ({_first_line(error)}). Check "
-            f"that all were started, and that they reach {launch.address}."
+            f"Could not connect to the other workers of this fit, {launch.world - 1} of them ({_first_line(error)}). "
+            f"Check that all were started and can reach {launch.address}."
         ) from error
-    # torchrun gives each process one thread for want of advice.
+    # torchrun sets one thread per process unless it is told otherwise.
     if launch.local_world > 1 and os.environ.get("OMP_NUM_THREADS", "1") == "1":
         torch.set_num_threads(max(len(os.sched_getaffinity(0)) // launch.local_world, 1))
 

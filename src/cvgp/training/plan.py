@@ -35,7 +35,7 @@ LARGEST_BY_DEFAULT = 400
 """Trains in well under a minute on two cores."""
 
 EXACT_ROWS = 2000
-"""Up to this many rows kernel and noise are learned exactly, with each row a point: better, and done in seconds."""
+"""Up to this many rows kernel and noise are learned by the exact GP, which is better there and takes seconds."""
 
 EXACT_EVALUATIONS = 60
 
@@ -162,7 +162,7 @@ def evaluation_seconds(num_rows: int, size: int) -> float:
 
 
 def exact_seconds(num_rows: int) -> float:
-    """One evaluation with each row a point."""
+    """One evaluation of the exact marginal likelihood."""
     return EXACT * num_rows**3
 
 

@@ -130,7 +130,7 @@ class SVGP(MinibatchBaseline):
 class SVGPBatchKL(SVGP):
     """SVGP with the batch size as its number of data, which weighs the KL N / B times too much.
 
-    A handicapped baseline: it is what the code published with the paper does, and serves to explain the paper's figure.
+    A handicapped baseline. It is our reading of the code published with the paper, and may explain the paper's figure.
     """
 
     name = "SVGP (KL per batch)"
@@ -142,7 +142,7 @@ class SVGPBatchKL(SVGP):
 class PPGPR(SVGP):
     """The parametric predictive GP regressor (Jankowiak et al. 2020), with a full Cholesky factor and a KL weight of 1.
 
-    It maximises the log density of the observations under the predictive distribution, less the same KL, which is no
+    It maximises the log density of the observations under the predictive distribution, minus the same KL, which is no
     lower bound on log p(y).
     """
 

@@ -1,4 +1,4 @@
-"""`complexity`: parameters, seconds and bytes a step against M and N: the paper's complexity table, measured."""
+"""`complexity`: parameters, seconds and bytes per step against M and N: the paper's complexity table, measured."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def peak_bytes(model: Baseline, x: Array, y: Array, start: Start) -> int:
 
 
 def _table(results: Results) -> str:
-    header = ["system", "M", "N", "parameters", "milliseconds a step", "MB a step"]
+    header = ["system", "M", "N", "parameters", "milliseconds per step", "MB per step"]
     records = sorted(
         results.records, key=lambda r: (str(r.task["method"]), int(r.task["size"] or 0), int(r.task["num_rows"] or 0))
     )
@@ -120,7 +120,7 @@ def _table(results: Results) -> str:
 
 
 def _figures(results: Results) -> Mapping[str, Figure]:
-    titles = {"parameters": "parameters", "seconds": "seconds a step", "bytes": "bytes a step"}
+    titles = {"parameters": "parameters", "seconds": "seconds per step", "bytes": "bytes per step"}
     sizes, all_rows = (sorted(results.values(name)) for name in ("size", "num_rows"))
     fixed_rows = max(all_rows, key=lambda n: len(results.where(num_rows=n)))
     fixed_size = max(sizes, key=lambda m: len(results.where(size=m)))
@@ -143,5 +143,5 @@ def _figures(results: Results) -> Mapping[str, Figure]:
 
 
 EXPERIMENT = Experiment(
-    "complexity", "parameters, seconds and bytes a step against M and N", _defaults, _keys, _run, _table, _figures
+    "complexity", "parameters, seconds and bytes per step against M and N", _defaults, _keys, _run, _table, _figures
 )

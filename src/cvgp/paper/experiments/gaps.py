@@ -137,8 +137,8 @@ def _table(results: Results) -> str:
     header = ["set", "system", "log p(y) - bound", "Jeffreys", "Jensen-Shannon", "log p(y)", "learning rate"]
     header += ["lengthscale", "outputscale", "noise"]
     note = (
-        "At the end of training, in nats a point, with the kernel and noise fixed at the last three columns for every "
-        "system. PPGPR's objective is no bound, so its first column may be negative."
+        "At the end of training, in nats per point, with the kernel and noise fixed at the last three columns for "
+        "every system. PPGPR's objective is no bound, so its first column may be negative."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=2), note, results.origin()])
 
@@ -152,8 +152,8 @@ def _figures(results: Results) -> Mapping[str, Figure]:
 
 def _draw(results: Results, methods: tuple[str, ...]) -> Figure:
     titles = {
-        "gap": "log p(y) - bound, nats a point",
-        "jeffreys": "Jeffreys, nats a point",
+        "gap": "log p(y) - bound, nats per point",
+        "jeffreys": "Jeffreys, nats per point",
         "jensen_shannon": "Jensen-Shannon",
     }
     datasets = results.values("dataset")
@@ -185,7 +185,7 @@ def _draw(results: Results, methods: tuple[str, ...]) -> Figure:
 
 EXPERIMENT = Experiment(
     "gaps",
-    "log p(y) less the bound, and the divergence from the exact posterior, while training",
+    "log p(y) minus the bound, and the divergence from the exact posterior, while training",
     _defaults,
     _keys,
     _run,

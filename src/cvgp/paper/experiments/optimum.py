@@ -122,9 +122,9 @@ def _table(results: Results) -> str:
                 cells = [mean_and_error([r.number(name) for r in found], form) for name, form in columns.values()]
                 loss = mean_and_error([r.number("sparse") - r.number("diagonal") for r in found], ".5f")
                 rows.append([dataset, str(size), *cells, loss])
-    header = ["set", "M", *columns, "SparseGP less diagonal"]
+    header = ["set", "M", *columns, "SparseGP minus diagonal"]
     note = (
-        "Nats a point, all with the kernel, noise and inputs that SparseGP learned. Full Sigma: the bound of the "
+        "Nats per point, all with the kernel, noise and inputs that SparseGP learned. Full Sigma: the bound of the "
         "coreset posterior with the paper's Sigma*, term by term. Diagonal: the best weights and pseudo-outputs. "
         "Equal weights: N / M each, with the best pseudo-outputs for them."
     )
@@ -150,7 +150,7 @@ def _figures(results: Results) -> Mapping[str, Figure]:
         x = [i + 0.27 * (offset - 1) for i in range(len(places))]
         ax.bar(x, heights, width=0.25, color=color, hatch=hatch, edgecolor="white", label=title)
     ax.set_xticks(range(len(places)), [f"{d}\nM = {m}" for d, m in places], fontsize=8)
-    ax.set(yscale="log", ylabel="below SparseGP's bound,\nnats a point", ylim=(SMALLEST / 2, None))
+    ax.set(yscale="log", ylabel="below SparseGP's bound,\nnats per point", ylim=(SMALLEST / 2, None))
     ax.grid(axis="y", alpha=0.3)
     shared_legend(figure, [ax])
     return {"optimum": figure}

@@ -119,10 +119,10 @@ def _distance_of_heavy_points(split: Split, inducing: Inducing) -> Metrics:
 
 def _table(results: Results) -> str:
     columns = {
-        "RMSE to y": "rmse",
-        "RMSE to f": "rmse_to_truth",
-        "log-likelihood": "log_likelihood",
-        "noise sd": "noise_sd",
+        "RMSE to y, standardised": "rmse",
+        "RMSE to f, units of y": "rmse_to_truth",
+        "log-likelihood, standardised": "log_likelihood",
+        "noise sd, units of y": "noise_sd",
         "sd far from the data / prior sd": "sd_beyond_over_prior",
     }
     rows = []
@@ -136,7 +136,7 @@ def _table(results: Results) -> str:
     parts = [markdown_table(["set", "system", *columns], rows, num_text=2)]
     if "synthetic3" in results.values("dataset"):
         parts += [
-            "Mean distance |y_c - f| on synthetic 3, by weight (heavy: above the median) and place:",
+            "Mean distance |y_c - f| on synthetic 3 in units of y, by weight (heavy: above the median) and place:",
             _far(results),
         ]
     return "\n\n".join([*parts, results.origin()])

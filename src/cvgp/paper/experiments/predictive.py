@@ -108,7 +108,7 @@ def _table(results: Results) -> str:
     found = cells(results)
     parts = [
         score_table(found),
-        "CVGP less SVGP with the KL as it should be, fold by fold:",
+        "CVGP minus SVGP with `num_data` = N, fold by fold:",
         paired_table(found, "CVGP", "SVGP"),
         "CVGP with few points against SVGP with many (negative: CVGP has the smaller error):",
         _few_against_many(found),

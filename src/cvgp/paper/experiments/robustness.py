@@ -29,7 +29,7 @@ def _table(results: Results) -> str:
     found = cells(results)
     parts = [
         score_table(found),
-        "RandomCVGP less CVGP, fold by fold:",
+        "RandomCVGP minus CVGP, fold by fold:",
         paired_table(found, "RandomCVGP", "CVGP"),
         results.origin([r for cell in found for r in cell.records]),
     ]

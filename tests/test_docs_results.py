@@ -1,0 +1,80 @@
+"""What pages say about stored results in words and in tables written by hand is what the stores hold."""
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+ADAM_FACTORS = ("batch_size", "learning_rate", "beta")
+DEFAULTS: dict[str, Any] = {
+    "kernel": "matern32",
+    "bound": "auto",
+    "solver": "auto",
+    "batch_size": 512,
+    "learning_rate": 0.03,
+    "beta": "log",
+    "init": "kmeans",
+}
+
+
+def text(page: str) -> str:
+    return " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RESULTS / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_stored_result_of_the_paper_is_of_the_preset_fair() -> None:
+    presets = {
+        r["task"]["preset"] for path in (RESULTS / "paper").glob("*.jsonl") for r in records(f"paper/{path.name}")
+    }
+    assert presets == {"fair"}
+    assert "All results on this page are of the preset `fair`" in text("paper.md")
+
+
+def test_fits_of_the_coreset_on_bike_were_all_repeated_in_double_precision() -> None:
+    found = [r for r in records("paper/predictive.jsonl") if r["task"]["dataset"] == "bike"]
+    repeated = {
+        m: {r["metrics"]["float64"] for r in found if r["task"]["method"] == m} for m in ("CVGP", "SVGP", "PPGPR")
+    }
+    assert repeated == {"CVGP": {1.0}, "SVGP": {0.0}, "PPGPR": {0.0}}
+    assert "On bike this happened to all 15 CVGP fits" in text("paper.md")
+
+
+def test_the_cost_model_misses_as_much_of_two_workers_as_the_page_says() -> None:
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for kind, share in (("step", "17 to 27 % of a measured step"), ("evaluation", "3 to 12 % of an evaluation")):
+        rows = re.findall(rf"\| an? {kind}, \d+ rows per worker \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|", page)
+        missed = sorted(100 * (1 - float(model) / float(measured)) for measured, model in rows)
+        assert share.startswith(f"{missed[0]:.0f} to {int(missed[-1])} %")
+        assert share in text("scaling.md")
+
+
+def differences(factor: str, other: str) -> list[float]:
+    """The default's mean log-likelihood on each set, minus that of another value of the factor."""
+    base = DEFAULTS | ({"solver": "adam"} if factor in ADAM_FACTORS else {})
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records("defaults.jsonl"):
+        task = record["task"]
+        if all(task[name] == value for name, value in base.items() if name != factor):
+            scores[task["dataset"]][str(task[factor])].append(record["metrics"]["log_likelihood"])
+    return [mean(found[str(base[factor])]) - mean(found[other]) for found in scores.values()]
+
+
+@pytest.mark.parametrize(
+    "row", re.findall(r"\| (\w+) \| \S+ \| (\S+) \| (-?\.\d+) ± (\.\d+) \| (\d+) \|", text("defaults.md"))
+)
+def test_a_default_is_ahead_by_what_the_page_says_over_ten_sets(row: tuple[str, ...]) -> None:
+    factor, other, ahead, error, sets = row
+    found = differences(factor, other)
+    assert len(found) == 10
+    assert mean(found) == pytest.approx(float(ahead), abs=6e-4)
+    assert stdev(found) / 10**0.5 == pytest.approx(float(error), abs=6e-4)
+    assert sum(value > 0 for value in found) == int(sets)
