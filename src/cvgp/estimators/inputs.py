@@ -3,12 +3,13 @@
 import math
 import os
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
+from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
@@ -19,6 +20,7 @@ __all__ = [
     "check_callbacks",
     "check_folder",
     "check_noise",
+    "check_observed",
     "check_prediction",
     "check_seed",
     "check_size",
@@ -45,9 +47,7 @@ def check_training(
         x, y = validate_data(
             estimator, _from_tensor(x), _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64
         )
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(_from_tensor(sample_weight), x, dtype=np.float64, ensure_non_negative=True)
+        weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
     except TypeError as error:
@@ -59,7 +59,8 @@ def check_training(
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
     if noise is not None and y.shape[1] > 1:
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
-    return _drop_unweighted(Rows(x, y, weight, noise)), single_output
+    data = Rows(x, y, weight, noise)
+    return data if weight is None else data.take(weight > 0), single_output
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
@@ -112,16 +113,43 @@ def _from_tensor(values: Any) -> Any:
 def check_noise(noise_variance: Any, num_rows: int) -> Array:
     """Validate known noise variances [N]."""
     try:
-        noise = check_array(
-            _from_tensor(noise_variance), ensure_2d=False, dtype=np.float64, input_name="noise_variance"
-        )
+        noise = _one_per_row("noise_variance", noise_variance, num_rows)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(str(error)) from error
-    if noise.shape != (num_rows,):
-        raise InvalidInputError(f"noise_variance must be one number a row, [{num_rows}]; got {noise.shape}.")
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
-    return np.asarray(noise)
+    return noise
+
+
+def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
+    """Validate observations that predictions of some shape are compared with."""
+    try:
+        values = _from_tensor(y) if len(shape) > 1 else column_or_1d(_from_tensor(y), warn=True)
+        observed = np.asarray(check_array(values, ensure_2d=False, dtype=np.float64, input_name="y"))
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+    if observed.shape != shape:
+        raise InvalidInputError(f"y must have the shape of the predictions, {shape}; got {observed.shape}.")
+    return observed
+
+
+def _check_weight(sample_weight: Any, num_rows: int) -> Array:
+    values = np.full(num_rows, sample_weight) if isinstance(sample_weight, Number) else sample_weight
+    weight = _one_per_row("sample_weight", values, num_rows)
+    if (weight < 0).any():
+        raise InvalidInputError("Negative values in data passed to `sample_weight`; weights are at least 0.")
+    if not weight.any():  # in the words of scikit-learn, whose checks look for them
+        raise InvalidInputError("Sample weights must contain at least one non-zero number. All of them are zero.")
+    return weight
+
+
+def _one_per_row(name: str, values: Any, num_rows: int) -> Array:
+    array = check_array(_from_tensor(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    if array.shape != (num_rows,):
+        raise InvalidInputError(f"{name} must be one number per row, [{num_rows}]; got {array.shape}.")
+    return np.asarray(array)
 
 
 def check_seed(random_state: Any) -> np.random.RandomState:
@@ -160,12 +188,3 @@ def check_size(name: str, value: Any) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"{name} must be a whole number of at least 1; got {value!r}.")
     return int(value)
-
-
-def _drop_unweighted(data: Rows[Array]) -> Rows[Array]:
-    if data.sample_weight is None:
-        return data
-    kept = data.sample_weight > 0
-    if not kept.any():
-        raise InvalidInputError("All sample weights are zero; at least one row must count.")
-    return data.take(kept)

@@ -69,7 +69,7 @@ def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
     """The names of the columns, the most important first; in the table's order if the kernel tells no importance."""
     columns = table_columns(model)
-    importance = model.feature_importance_
+    importance = model.feature_importances_
     if importance is None:
         return [column.name for column in columns]
     largest = [importance[column.features].max() for column in columns]

@@ -65,7 +65,7 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
         The most features to show.
     """
     ax = axes_or_current(ax)
-    importance = model.feature_importance_
+    importance = model.feature_importances_
     if importance is None:
         raise InvalidInputError("The model's kernel has no single set of lengthscales, so features have no importance.")
     order = np.argsort(importance)[::-1][:top][::-1]
