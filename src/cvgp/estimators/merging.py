@@ -41,11 +41,12 @@ SAME = 1e-6
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
 ) -> CVGPRegressor:
-    """One model of all data, from models that were fitted on disjoint shards; no data are needed.
+    """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
     Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. Where the models' priors (kernel and mean, in the units of the data) differ, it has their mean, by rows
-    and on the scale on which parameters are learned. The noise variance is the mean of the models', by rows.
+    pseudo-data. The prior is the kernel and the mean, in the units of the data. Where the models' priors differ, the
+    result has the mean of their parameters, on the scale on which they are learned and weighted by rows. The noise
+    variance is the mean of the models', weighted by rows.
 
     Parameters
     ----------
@@ -62,17 +63,31 @@ def merge(
     Returns
     -------
     CVGPRegressor
-        It predicts, prunes and is saved as any other. `merged_` says what was merged; `elbo_` is an estimate, made of
-        the bounds of the models.
+        A new one, which predicts, prunes and is saved as any other; the models stay as they are. `merged_` says what
+        was merged. `elbo_` is an estimate from the bounds of the models.
+
+    Raises
+    ------
+    InvalidTypeError
+        If `models` is not a list of at least one CVGPRegressor.
+    NotFittedError
+        If one of them is not fitted.
+    InvalidInputError
+        If the models have different columns or outputs, or one is given twice.
+
+    Warns
+    -----
+    CVGPWarning
+        If the models read tables in different ways, so that the merged one reads none.
 
     Examples
     --------
     >>> import cvgp, numpy as np
-    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> X = np.linspace(0, 6, 40)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> shards = [cvgp.CVGPRegressor(10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
+    >>> shards = [cvgp.CVGPRegressor(6, max_iter=10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
     >>> len(cvgp.merge(shards).coreset_)
-    20
+    12
     """
     models = _checked(models)
     rng = np.random.default_rng(check_seed(random_state).randint(2**31))

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
+"""Names that `kernel` may have, in :class:`cvgp.CVGPRegressor`, :class:`cvgp.CVGP` and :func:`make_kernel`."""
 
 _MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -52,7 +53,33 @@ def log_positive() -> Positive:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, in float64, with one lengthscale a dimension if `ard`."""
+    """Build a kernel by name, in float64.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`KERNEL_NAMES`.
+    num_dims : int
+        The number of input dimensions D.
+    ard : bool
+        Learn one lengthscale per dimension rather than one for all.
+
+    Returns
+    -------
+    gpytorch.kernels.Kernel
+        Its positive parameters are learned as logarithms.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no kernel of that name.
+
+    Examples
+    --------
+    >>> from cvgp.gp.kernels import make_kernel
+    >>> make_kernel("matern32", 2).base_kernel.lengthscale.shape
+    torch.Size([1, 2])
+    """
     if name not in KERNEL_NAMES:
         raise InvalidInputError(
             f"Unknown kernel {name!r}. Choose one of {', '.join(KERNEL_NAMES)}, or pass a GPyTorch kernel."

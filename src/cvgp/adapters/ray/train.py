@@ -70,11 +70,36 @@ def fit(
     seconds_between : float
         The least time between two checkpoints.
     fit_options : mapping or None
-        What else :meth:`CVGPRegressor.fit` is to know of the table: `sample_weight`, `impute` and so on.
+        Further arguments of :meth:`CVGPRegressor.fit`: `sample_weight`, `impute` and so on.
     on_fitted : function or None
         Called in the first worker with the fitted model and the table, before the model is stored.
     **parameters
-        Those of the estimator.
+        Those of the estimator, without `checkpoint_dir` and `callbacks`.
+
+    Returns
+    -------
+    CVGPRegressor
+        Fitted, on this machine.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    InvalidInputError
+        If a parameter, the table or the target cannot be used.
+    WorkerError
+        If workers were lost more than `max_failures` times; the same call with the same `name` goes on.
+
+    Warns
+    -----
+    CVGPWarning
+        If the cluster has too few processors, so that the fit waits for more.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.connect("auto")  # doctest: +SKIP
+    >>> model = on_ray.fit("s3://bucket/taxi/", "fare", storage="s3://bucket/runs", num_workers=8)  # doctest: +SKIP
     """
     for reserved in ("checkpoint_dir", "callbacks"):
         if parameters.pop(reserved, None) is not None:
