@@ -40,7 +40,7 @@ def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequ
 
 
 def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """X, y and beta of a table such as :func:`table_of` makes."""
+    """X, y and beta of a table such as `table_of` makes."""
     import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):

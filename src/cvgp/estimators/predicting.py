@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
-    """Predictions of an estimator whose fit leaves a :class:`~cvgp.estimators.units.ScaledGP` in `gp_`."""
+    """Predictions of an estimator whose fit leaves a `ScaledGP` in `gp_`."""
 
     gp_: ScaledGP
     _single_output: bool
@@ -100,7 +100,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidInputError
             If X has other columns than the data of the fit or holds NaN or infinity, if `noise_variance` is not one
             number of at least 0 per row, or if both `return_std` and `return_cov` are set.
@@ -159,7 +159,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidInputError
             If X cannot be used, or `q` is outside (0, 1).
         InvalidTypeError
@@ -204,7 +204,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidInputError
             If X or `random_state` cannot be used, or `n_samples` is not a whole number of at least 1.
         InvalidTypeError
@@ -248,7 +248,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidInputError
             If X or y cannot be used, or y has another shape than the predictions.
         InvalidTypeError

@@ -100,7 +100,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there goes on with
         it, so `random_state` must be a number.
     callbacks : sequence of callables or None
-        Called with a :class:`~cvgp.training.monitor.FitEvent` after each iteration; one that returns True ends the fit.
+        Called with a `FitEvent` after each iteration; one that returns True ends the fit.
 
     Attributes
     ----------
@@ -320,7 +320,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidInputError
             If `tolerance` is not a number of at least 0.
 
@@ -344,7 +344,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return pruned.dropped
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which :func:`cvgp.load` opens.
+        """Write the fitted estimator to one file, which `cvgp.load` opens.
 
         The file holds arrays and JSON, no training data, and nothing that could be executed. It is written whole or not
         at all. Parameters that are no plain values have their defaults again after loading: `callbacks`,
@@ -358,7 +358,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Raises
         ------
         NotFittedError
-            Before :meth:`fit`.
+            Before `fit`.
         InvalidTypeError
             If a file cannot hold the kernel, the mean or another parameter, or the estimator is of a class of your own.
         InvalidInputError

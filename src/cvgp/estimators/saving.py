@@ -57,7 +57,7 @@ MODEL = "model."
 
 
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, as :meth:`CVGPRegressor.save` describes.
+    """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
     The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
     """
@@ -81,7 +81,7 @@ def load(path: str | os.PathLike[str]) -> CVGPRegressor:
     Parameters
     ----------
     path : str or path
-        A file that :meth:`CVGPRegressor.save` or ``cvgp fit`` wrote.
+        A file that `CVGPRegressor.save` or ``cvgp fit`` wrote.
 
     Returns
     -------

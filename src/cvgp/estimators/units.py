@@ -29,7 +29,7 @@ FARTHEST = 1e15
 
 
 class ScaledGP:
-    """Predictions of a :class:`~cvgp.gp.model.CVGP` in the units of its data.
+    """Predictions of a `CVGP` in the units of its data.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Kernels by name, and the kernel matrices that the bounds take, by the fastest way each kernel allows.
 
 Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
-ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch.
+ScaleKernel) take the fused path of `cvgp.gp.stationary`; the others are evaluated by GPyTorch.
 """
 
 from functools import reduce
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
-"""Names that `kernel` may have, in :class:`cvgp.CVGPRegressor`, :class:`cvgp.CVGP` and :func:`make_kernel`."""
+"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`."""
 
 _MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -58,7 +58,7 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     Parameters
     ----------
     name : str
-        One of :data:`KERNEL_NAMES`.
+        One of `KERNEL_NAMES`.
     num_dims : int
         The number of input dimensions D.
     ard : bool

@@ -17,7 +17,7 @@ from cvgp.gp.linalg import safe_cholesky
 if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess
 
-__all__ = ["Prediction", "prior_mean"]
+__all__ = ["Prediction", "normal", "prior_mean"]
 
 
 def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:
@@ -28,10 +28,15 @@ def prior_mean(mean: Mean, x: Tensor, outputs: Tensor) -> Tensor:
     return values if outputs.ndim < x.ndim else values.unsqueeze(-1)
 
 
+def normal(shape: tuple[int, int], generator: torch.Generator, like: Tensor) -> Tensor:
+    """Standard normal numbers in float64 from the generator's device, on the device of `like`."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).to(like.device)
+
+
 class Prediction:
     """The posterior of f at one set of points; each quantity is computed when it is first asked for.
 
-    Calling a :class:`CoresetProcess` makes one.
+    Calling a `CoresetProcess` makes one.
 
     Examples
     --------
@@ -133,5 +138,5 @@ class Prediction:
         identity = torch.eye(len(K), dtype=K.dtype, device=K.device)
         prior_scale = diagonal(self._process.kernel, points).mean()
         L = safe_cholesky(K + 1e-10 * prior_scale * identity, "posterior covariance")
-        draws = self._process._normal((num_samples, len(K)), generator)
+        draws = normal((num_samples, len(K)), generator, K)
         return self.mean + (draws @ L.mT).to(self._x.dtype)

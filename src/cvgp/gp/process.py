@@ -16,7 +16,7 @@ from cvgp.gp.checks import check_finite, check_inputs
 from cvgp.gp.features import feature_map, random_features
 from cvgp.gp.kernels import cross_matrix, diagonal, square_matrix, stationary_form
 from cvgp.gp.posterior import Factor
-from cvgp.gp.prediction import Prediction, prior_mean
+from cvgp.gp.prediction import Prediction, normal, prior_mean
 from cvgp.gp.stationary import Placed, covariance_at, place
 
 __all__ = ["CoresetProcess", "Prediction", "prior_mean"]
@@ -25,7 +25,7 @@ __all__ = ["CoresetProcess", "Prediction", "prior_mean"]
 class CoresetProcess:
     """The posterior over functions: an exact GP on weighted pseudo-data, which never changes.
 
-    :meth:`cvgp.CVGP.process` makes one. Everything is in the units of that model.
+    `cvgp.CVGP.process` makes one. Everything is in the units of that model.
 
     Parameters
     ----------
@@ -71,18 +71,61 @@ class CoresetProcess:
         ------
         InvalidInputError
             If x is of another shape or device, or holds NaN or infinity.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process(torch.zeros(5, 1, dtype=torch.float64)).variance.shape
+        torch.Size([5])
         """
         check_inputs(x, self.X_c)
         check_finite("x", x)
         return Prediction(self, x)
 
     def cross_matrix(self, x: Tensor) -> Tensor:
-        """The kernel between the pseudo-inputs and x, `[..., M, B]` in the precision of x."""
+        """Return the kernel between the pseudo-inputs and some points.
+
+        Parameters
+        ----------
+        x : tensor of shape [..., B, D]
+            The points.
+
+        Returns
+        -------
+        tensor of shape [..., M, B]
+            In the precision of x.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process.cross_matrix(torch.zeros(5, 1, dtype=torch.float64)).shape
+        torch.Size([2, 5])
+        """
         placed = self._placed_for(x)
         return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """The prior variance of f `[..., B]`."""
+        """Return the prior variance of f at some points.
+
+        Parameters
+        ----------
+        x : tensor of shape [..., B, D]
+            The points.
+
+        Returns
+        -------
+        tensor of shape [..., B]
+            In the precision of x.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process.prior_variance(torch.zeros(5, 1, dtype=torch.float64)).shape
+        torch.Size([5])
+        """
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)
@@ -97,7 +140,20 @@ class CoresetProcess:
         return self._placed[x.dtype]
 
     def kl(self) -> Tensor:
-        """Return the KL divergence of the posterior from the prior, in nats."""
+        """Return the KL divergence of the posterior from the prior.
+
+        Returns
+        -------
+        tensor of shape []
+            Nats, at least 0.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> bool(process.kl() > 0)
+        True
+        """
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
@@ -200,8 +256,8 @@ class CoresetProcess:
             feature_map(self.kernel, num_dims) if form is None else random_features(form, num_features, generator)
         )
         phi_c = features(self.X_c).detach().to(torch.float64)  # [M, F]
-        weights = self._normal((num_samples, phi_c.shape[-1]), generator)  # [S, F]
-        site_noise = self._normal((num_samples, len(self.X_c)), generator)
+        weights = normal((num_samples, phi_c.shape[-1]), generator, self.X_c)  # [S, F]
+        site_noise = normal((num_samples, len(self.X_c)), generator, self.X_c)
         update = posterior.pathwise_weights(self.factor, weights @ phi_c.mT, site_noise).detach()  # [S, M]
 
         def evaluate(x: Tensor) -> Tensor:
@@ -211,7 +267,3 @@ class CoresetProcess:
                 return prior_mean(self.mean, x, self.factor.y_c) + prior + correction
 
         return evaluate
-
-    def _normal(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-        draws = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
-        return draws.to(self.X_c.device)

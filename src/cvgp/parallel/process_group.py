@@ -93,7 +93,7 @@ def process_group() -> Iterator[Group]:
 
 
 class TorchGroup:
-    """The default process group of torch.distributed as a :class:`~cvgp.parallel.group.Group`."""
+    """The default process group of torch.distributed as a `Group`."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()

@@ -40,7 +40,7 @@ def fit_and_merge(
     cpus_per_shard : int
         The threads of each task.
     fit_options, merge_options : mapping or None
-        Further arguments of :meth:`CVGPRegressor.fit` and :func:`cvgp.merge`.
+        Further arguments of `CVGPRegressor.fit` and `cvgp.merge`.
     **parameters
         Those of the estimator.
 

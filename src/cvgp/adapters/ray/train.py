@@ -1,6 +1,6 @@
 """One fit on a Ray cluster: Ray Train starts the workers, replaces those that are lost, and keeps the checkpoints.
 
-Every worker runs the estimator's own fit as one process of a group (:mod:`cvgp.parallel.process_group`) and reads its
+Every worker runs the estimator's own fit as one process of a group (`cvgp.parallel.process_group`) and reads its
 own parts of the table. A worker that is lost takes the others with it; Ray starts them anew, and they go on from the
 last checkpoint in the storage.
 """
@@ -48,9 +48,9 @@ def fit(
     on_fitted: Callable[[CVGPRegressor, TrainingTable], None] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
-    """Fit a :class:`~cvgp.CVGPRegressor` to a table on the workers of a Ray cluster.
+    """Fit a `CVGPRegressor` to a table on the workers of a Ray cluster.
 
-    The cluster is the one that the program has joined (:func:`connect`, or ``ray.init``), or a new one on this machine.
+    The cluster is the one that the program has joined (`connect`, or ``ray.init``), or a new one on this machine.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def fit(
     seconds_between : float
         The least time between two checkpoints.
     fit_options : mapping or None
-        Further arguments of :meth:`CVGPRegressor.fit`: `sample_weight`, `impute` and so on.
+        Further arguments of `CVGPRegressor.fit`: `sample_weight`, `impute` and so on.
     on_fitted : function or None
         Called in the first worker with the fitted model and the table, before the model is stored.
     **parameters
