@@ -156,7 +156,7 @@ class Coreset:
     def prune(self, threshold: float) -> Coreset:
         """Return a new coreset without the points whose weight is below a threshold; this one stays as it is.
 
-        The points that are kept do not change, so the posterior moves. `CVGPRegressor.prune` solves for them anew.
+        The points that are kept do not change, so the posterior changes. `CVGPRegressor.prune` solves for them again.
 
         Parameters
         ----------

@@ -39,7 +39,7 @@ def check_training(
     sample_weight: Any,
     noise_variance: Any,
 ) -> tuple[Rows[Array], bool]:
-    """Validate everything that `fit` is given, and say whether y had no second axis.
+    """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
 
     Sets the estimator's n_features_in_ and feature_names_in_.
     """
@@ -76,21 +76,20 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
 
 
 def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
-    """Whether scikit-learn would return x as it is; to have it find that takes most of the time that one row takes."""
+    """Whether scikit-learn would return x as it is. Its own check takes most of the time of a prediction of one row."""
     if type(x) is not np.ndarray or x.dtype != np.float64 or x.ndim != 2 or not len(x):
         return False
     if x.shape[1] != estimator.n_features_in_ or hasattr(estimator, "feature_names_in_"):
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(x.sum())  # one that is not would show in the sum
+        return math.isfinite(x.sum())  # a value that is not finite makes the sum so
 
 
 def canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
-    A weight of two and a row given twice then are the same fit, to the bit, and the order of rows does not matter.
-    Beyond :data:`MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost more
-    than it gives.
+    A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
+    Beyond `MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost too much.
     """
     if len(data.x) > MERGE_ROWS:
         return data
@@ -163,7 +162,7 @@ def check_seed(random_state: Any) -> np.random.RandomState:
 
 
 def first_seed(group: Group, random_state: np.random.RandomState) -> int:
-    """A number to start random numbers from: in a group that of the first process, as the others may draw another."""
+    """A seed that is the same in all processes of a group: the one that the first process draws."""
     (seed,) = group.first([torch.tensor(float(random_state.randint(2**31)), dtype=torch.float64)])
     return int(seed)
 

@@ -1,4 +1,4 @@
-"""One model from several that were fitted on shards of the data: from their coresets alone."""
+"""One model from the coresets of several that were fitted on shards of the data."""
 
 import warnings
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def merge(
     n_coreset : int, optional
         How many pseudo-points the result may have; by default it has those of all models.
     refit : bool
-        Where priors differ, learn kernel and mean anew from the union of the coresets. This helps where shards are
+        Where priors differ, learn kernel and mean again from the union of the coresets. This helps where shards are
         many, small and alike, and harms where they are of different regions (docs: merging).
     random_state : int, RandomState or None
         Where a smaller coreset, or a search for a kernel, starts.
@@ -164,7 +164,7 @@ def _described(model: CVGPRegressor) -> str:
 
 
 def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
-    """The sites of a model in other units; with several outputs the weight, which they share, by the mean change."""
+    """The sites of a model in other units. Several outputs share one weight, which changes by their mean ratio."""
     own = model.gp_.scaling
     sites = sites_of(model.model_)
     x = scaling.scale_x(own.unscale_x(as_array(sites.x)))
@@ -185,7 +185,7 @@ def _union(parts: Sequence[Rows[Tensor]]) -> Rows[Tensor]:
 
 
 def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, scaling: Scaling) -> float:
-    """Each model's bound beyond the evidence of its sites, and the evidence of all sites together; in user's units."""
+    """The evidence of all sites together, plus each model's bound minus the evidence of its sites; in user's units."""
     total = bound - count * float(np.log(scaling.y_scale).sum())
     for model in models:
         sites = sites_of(model.model_)

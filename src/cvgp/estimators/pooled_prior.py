@@ -79,7 +79,7 @@ def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
-    """A copy of a model's kernel with lengthscales and scale as in other units, as far as these have them."""
+    """A copy of a model's kernel whose lengthscales and scale are in other units."""
     own = model.gp_.scaling
     kernel = deepcopy(model.model_.kernel).cpu()
     x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
@@ -95,7 +95,7 @@ def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
 
 
 def mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:
-    """The mean over rows of the models' noise, which their coresets say nothing of."""
+    """The mean over rows of the models' noise, which their coresets do not contain."""
     ratios = np.array([np.mean((model.gp_.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
     learned = np.array([model.model_.noise.item() for model in models])
     offsets = np.array([model.model_.site_noise_offset.item() for model in models])

@@ -1,4 +1,4 @@
-"""What a fitted regressor says of new inputs, in the units of the data."""
+"""What a fitted regressor predicts at new inputs, in the units of the data."""
 
 from typing import Any, Literal, overload
 

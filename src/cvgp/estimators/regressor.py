@@ -1,4 +1,4 @@
-"""CVGPRegressor: a calibrated, explainable GP for a table, with scikit-learn's manners."""
+"""CVGPRegressor: Gaussian process regression on a learned coreset, as a scikit-learn estimator."""
 
 import os
 import warnings
@@ -43,7 +43,6 @@ from cvgp.training.start_search import site_noise_offset
 __all__ = ["CVGPRegressor"]
 
 Array = NDArray[np.float64]
-CHUNK_ROWS = 2048
 
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
@@ -54,9 +53,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` grows it until the prior variance that the points leave unexplained is
-        small against the noise, up to what `max_time` (or the default budget) affords. Up to 2000 rows it learns
-        kernel and noise as an exact GP, and keeps all rows as points if half of them do not suffice.
+        Number of pseudo-points M. ``auto`` adds points until the prior variance that they leave unexplained is small
+        against the noise, as far as `max_time` (or the default budget) allows. Up to 2000 rows it learns kernel and
+        noise as an exact GP. Then it keeps all rows as points if more than half of them are needed.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
         which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
@@ -67,8 +66,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
-        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows,
-        and otherwise Adam followed by L-BFGS for as long as passes over all rows are affordable.
+        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows.
+        For more rows it is Adam, followed by L-BFGS where there is time for passes over all rows.
     bound : {"auto", "elbo", "tight"}
         The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
         costs little, and the paper's with Adam.
@@ -79,14 +78,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     tol : float
         Stop when the bound gains less than this many nats per row in ten iterations.
     max_time : float or None
-        Seconds; the learning rate comes down in time and the best model so far is kept.
+        Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
     early_stopping : bool
         Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
         `n_iter_no_change` epochs (of at least 50 steps) without a better one.
     validation_fraction, n_iter_no_change : float, int
         See `early_stopping`.
     standardize : bool
-        Give every column of X and y mean zero and variance one inside; results are in the units of the data.
+        Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     dtype : {"auto", "float32", "float64"}
         Precision of the products with data; ``auto`` starts Adam in float32 while that is safe. M x M algebra and
         predictions are float64, unless ``float32`` asks for faster ones.
@@ -95,10 +94,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints a line now and then.
+        1 prints about twenty lines per phase of the fit.
     checkpoint_dir : path or None
-        Where to store progress. A fit that finds an unfinished run of the same data and parameters there goes on with
-        it, so `random_state` must be a number.
+        Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
+        so `random_state` must be a number.
     callbacks : sequence of callables or None
         Called with a `FitEvent` after each iteration; one that returns True ends the fit.
 
@@ -302,10 +301,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
-        Points are dropped while the bound falls by less than `tolerance` nats per row in all. The rest of the coreset
-        is solved anew from statistics that the fit kept, so no data are needed. What changes: `coreset_`, `elbo_`,
-        `model_`, and with them the predictions. The kernel and the noise stay as they are. To keep the larger model,
-        prune a copy: ``copy.deepcopy(model).prune()``.
+        It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all. It solves
+        for the points that are left from statistics that the fit kept, so no data are needed. `coreset_`, `elbo_` and
+        `model_` change, and the predictions with them. The kernel and the noise stay as they are. To keep the larger
+        model as well, prune a copy that ``copy.deepcopy`` makes.
 
         Parameters
         ----------
@@ -390,7 +389,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self.gp_.coreset
 
     @property
-    def noise_variance_(self) -> Any:
+    def noise_variance_(self) -> float | Array:
         """Learned noise variance in the units of y squared."""
         variance = self.gp_.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()

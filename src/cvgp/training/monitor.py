@@ -169,7 +169,7 @@ def check_history(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 def print_line(event: FitEvent) -> None:
-    """A callback that prints about twenty plain lines a phase."""
+    """A callback that prints about twenty plain lines per phase."""
     if event.event or event.iteration % max(event.max_iter // 20, 1) == 0:
         validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
         print(

@@ -1,4 +1,4 @@
-"""The cluster itself: how a program joins it, and what a place is called there."""
+"""Joining the cluster, and paths that its workers find too."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def absolute_all(place: Any) -> Any:
 
 
 def absolute(place: Any) -> Any:
-    """A path as a worker finds it too, which runs in another folder; an address as it is."""
+    """A path made absolute, since workers run in other folders; an address as it is."""
     if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
         return os.path.abspath(place)
     return place

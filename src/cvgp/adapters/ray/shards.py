@@ -1,4 +1,4 @@
-"""A model for each shard, fitted in Ray tasks, and one merged from them: one round of communication."""
+"""A model per shard, fitted in Ray tasks, and one model merged from them: one round of communication."""
 
 from __future__ import annotations
 
