@@ -113,6 +113,18 @@ def test_a_class_has_an_example_that_can_run(name: str) -> None:
     assert ">>> " in (inspect.getdoc(getattr(cvgp, name)) or "")
 
 
+def test_the_first_line_of_prune_says_what_it_changes_and_returns() -> None:
+    first = (inspect.getdoc(cvgp.CVGPRegressor.prune) or "").partition("\n")[0]
+    assert "in place" in first
+    assert "return how many" in first
+
+
+def test_nothing_private_is_imported_from_scikit_learn() -> None:
+    private = re.compile(r"from sklearn\.[\w.]* import .*\b_\w|from sklearn[\w.]*\._")
+    modules = (ROOT / "src").rglob("*.py")
+    assert [module.name for module in modules if private.search(module.read_text(encoding="utf-8"))] == []
+
+
 def test_mypy_checks_the_types_that_callers_get() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "tests/typing_cases.py" in settings["tool"]["mypy"]["files"]

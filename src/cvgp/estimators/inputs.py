@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Number
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.rows import Array, Rows
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group
 
 __all__ = [
@@ -43,17 +44,13 @@ def check_training(
 
     Sets the estimator's n_features_in_ and feature_names_in_.
     """
-    try:
+    with _errors_of_cvgp():
         x, y = validate_data(
             estimator, _from_tensor(x), _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64
         )
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from error
     if not np.isfinite(y).all():
         raise InvalidInputError("y contains NaN or infinity; drop or impute those rows before fitting.")
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
@@ -67,12 +64,8 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
     """Validate inputs to predict at: the same columns, by name where the training table had names."""
     if _is_ready(estimator, x):
         return np.asarray(x)
-    try:
+    with _errors_of_cvgp():
         return np.asarray(validate_data(estimator, _from_tensor(x), reset=False, dtype=np.float64))
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from error
 
 
 def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
@@ -105,16 +98,27 @@ def canonical(data: Rows[Array]) -> Rows[Array]:
     )
 
 
+@contextmanager
+def _errors_of_cvgp() -> Iterator[None]:
+    """Turn what scikit-learn's checks raise into errors of cvgp, with the same message."""
+    try:
+        yield
+    except CVGPError:
+        raise
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+
+
 def _from_tensor(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
 def check_noise(noise_variance: Any, num_rows: int) -> Array:
     """Validate known noise variances [N]."""
-    try:
+    with _errors_of_cvgp():
         noise = _one_per_row("noise_variance", noise_variance, num_rows)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(str(error)) from error
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
     return noise
@@ -122,13 +126,9 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
 
 def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
     """Validate observations that predictions of some shape are compared with."""
-    try:
+    with _errors_of_cvgp():
         values = _from_tensor(y) if len(shape) > 1 else column_or_1d(_from_tensor(y), warn=True)
         observed = np.asarray(check_array(values, ensure_2d=False, dtype=np.float64, input_name="y"))
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from error
     if observed.shape != shape:
         raise InvalidInputError(f"y must have the shape of the predictions, {shape}; got {observed.shape}.")
     return observed
@@ -145,6 +145,8 @@ def _check_weight(sample_weight: Any, num_rows: int) -> Array:
 
 
 def _one_per_row(name: str, values: Any, num_rows: int) -> Array:
+    if isinstance(values, Number):
+        raise InvalidInputError(f"{name} must have at least 1 dimension, with one number per row; got {values!r}.")
     array = check_array(_from_tensor(values), ensure_2d=False, dtype=np.float64, input_name=name)
     if array.shape != (num_rows,):
         raise InvalidInputError(f"{name} must be one number per row, [{num_rows}]; got {array.shape}.")
