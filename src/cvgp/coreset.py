@@ -37,7 +37,7 @@ class Coreset:
     ----------
     X : array-like or tensor of shape [M, D]
         Pseudo-inputs.
-    y : array-like or tensor of shape [M] or [M, P]
+    y : array-like or tensor of shape [M] or [M, Q]
         Pseudo-outputs, one column per output.
     beta : array-like or tensor of shape [M]
         Weights, at least 0: how many times each point counts.
@@ -56,9 +56,9 @@ class Coreset:
     >>> from cvgp import Coreset
     >>> coreset = Coreset(X=[[0.0], [1.0], [2.0]], y=[0.1, 0.9, 0.2], beta=[5.0, 5.0, 0.0])
     >>> coreset
-    Coreset(M=3, D=1, P=1, effective_size=2)
+    Coreset(M=3, D=1, Q=1, effective_size=2)
     >>> coreset.prune(1e-3)
-    Coreset(M=2, D=1, P=1, effective_size=2)
+    Coreset(M=2, D=1, Q=1, effective_size=2)
     """
 
     X: FloatArray
@@ -88,7 +88,7 @@ class Coreset:
         return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
 
     def __repr__(self) -> str:
-        sizes = f"M={len(self)}, D={self.num_dims}, P={self.num_outputs}"
+        sizes = f"M={len(self)}, D={self.num_dims}, Q={self.num_outputs}"
         return f"Coreset({sizes}, effective_size={self.effective_size:.3g})"
 
     @property
@@ -98,7 +98,7 @@ class Coreset:
 
     @property
     def num_outputs(self) -> int:
-        """The number of outputs P; 1 when y is a vector."""
+        """The number of outputs Q; 1 when y is a vector."""
         return 1 if self.y.ndim == 1 else int(self.y.shape[1])
 
     @property
@@ -116,7 +116,7 @@ class Coreset:
         Parameters
         ----------
         other : Coreset
-            Of the same D and P; its points come last.
+            Of the same D and Q; its points come last.
 
         Returns
         -------
@@ -126,7 +126,7 @@ class Coreset:
         Raises
         ------
         InvalidInputError
-            If `other` has another D or P.
+            If `other` has another D or Q.
         InvalidTypeError
             If `other` is no Coreset.
 
@@ -144,7 +144,7 @@ class Coreset:
         if (self.num_dims, self.num_outputs) != (other.num_dims, other.num_outputs):
             raise InvalidInputError(
                 f"Coresets to merge must have the same inputs and outputs, got {self} and {other}; "
-                "merge only coresets with equal D and P."
+                "merge only coresets with equal D and Q."
             )
         y_other = other.y.reshape(len(other), *self.y.shape[1:])  # one output may be [M] or [M, 1]
         return Coreset(
@@ -195,7 +195,7 @@ class Coreset:
         return Coreset(self.X[keep], self.y[keep], self.beta[keep], n_pruned)
 
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, P]), then `beta`.
+        """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, Q]), then `beta`.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ def _check_triplet(X: FloatArray, y: FloatArray, beta: FloatArray) -> None:
     M = len(X)
     if y.ndim not in (1, 2) or len(y) != M or y.size == 0:
         raise InvalidInputError(
-            f"y must have shape [{M}] or [{M}, P], P >= 1, got {y.shape}; pass one row per row of X."
+            f"y must have shape [{M}] or [{M}, Q], Q >= 1, got {y.shape}; pass one row per row of X."
         )
     if beta.shape != (M,):
         raise InvalidInputError(f"beta must have shape [{M}], got {beta.shape}; pass one weight per point.")

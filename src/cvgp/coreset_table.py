@@ -23,7 +23,7 @@ def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequ
     """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
     import pandas as pd
 
-    outputs = ["y"] if y.ndim == 1 else [f"y{p}" for p in range(y.shape[1])]
+    outputs = ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
     names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
     features = list(np.atleast_1d(np.asarray(names, dtype=object)))  # also an Index, an array, one str
     if not all(isinstance(name, str) for name in features):
@@ -69,9 +69,9 @@ def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]
 
 
 def _output_columns(columns: list[Any]) -> list[str]:
-    """Return `y`, or else y0 .. y{P-1} if these are all the columns so numbered, or else nothing."""
+    """Return `y`, or else y0 .. y{Q-1} if these are all the columns so numbered, or else nothing."""
     if "y" in columns:
         return ["y"]
     numbered = {name for name in columns if isinstance(name, str) and _NUMBERED_OUTPUT.fullmatch(name)}
-    expected = [f"y{p}" for p in range(len(numbered))]
+    expected = [f"y{q}" for q in range(len(numbered))]
     return expected if numbered == set(expected) else []

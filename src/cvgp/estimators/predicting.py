@@ -226,7 +226,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         cov = torch.as_tensor(self.gp_.covariance(x)) + self.gp_.model.noise.item() * torch.eye(len(x))
         L = safe_cholesky(cov, "predictive covariance").numpy()
         mean = self.gp_.mean(x)
-        draws = np.einsum("nm,mps->nps", L, rng.standard_normal((*mean.shape, n_samples)))
+        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
         samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
         return np.asarray(samples[:, 0] if self._single_output else samples)
 

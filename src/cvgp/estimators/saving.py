@@ -169,7 +169,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     left = Arrays({name: array for name, array in arrays.items() if not name.startswith(MODEL)})
     own = {name.removeprefix(MODEL): array for name, array in arrays.items() if name.startswith(MODEL)}
     model = unpack_model(own, members.take("model"))
-    M, D, P = *model.X_c.shape, model.coreset.num_outputs
+    M, D, Q = *model.X_c.shape, model.coreset.num_outputs
 
     estimator = cls(**_unpack_parameters(members.members("parameters"), left, cls().get_params(deep=False)))
     fit = members.members("fit")
@@ -180,12 +180,12 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._single_output = fit.flag("single_output")
     if estimator.n_features_in_ != D or estimator._single_output != (model.y_c.ndim == 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
-    shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (P,), "y_scale": (P,)}
+    shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
     scaling = Scaling(**{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()})
     if not ((scaling.x_scale > 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("The scales of inputs and outputs must be positive.")
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
-    matrices = {"Phi": (M, M), "b": (M, P)}
+    matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))
     estimator.n_rows_ = fit.number("n_rows")

@@ -53,14 +53,14 @@ class ScaledGP:
             return self.model.process()
 
     def mean(self, x: Array) -> Array:
-        """Posterior mean [n, P]."""
+        """Posterior mean [n, Q]."""
         process = self.process  # made outside: it may serve autograd later
         with torch.inference_mode(), reused_memory():
             parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
-        """Posterior mean [n, P] and variance of f [n, P]."""
+        """Posterior mean [n, Q] and variance of f [n, Q]."""
         process, means, variances = self.process, [], []
         with torch.inference_mode(), reused_memory():
             for chunk in self._chunks(x):
@@ -77,7 +77,7 @@ class ScaledGP:
 
     @cached_property
     def noise_variance(self) -> Array:
-        """Learned noise variance [P]."""
+        """Learned noise variance [Q]."""
         return self.model.noise.item() * self.scaling.y_scale**2
 
     @property

@@ -57,7 +57,7 @@ class Prediction:
 
     @cached_property
     def mean(self) -> Tensor:
-        """Posterior mean `[..., B]` or `[..., B, P]`."""
+        """Posterior mean `[..., B]` or `[..., B, Q]`."""
         f_mean = posterior.mean(self._process.factor, self._cross)
         return f_mean + prior_mean(self._process.mean, self._x, f_mean)
 

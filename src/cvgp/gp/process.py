@@ -165,7 +165,7 @@ class CoresetProcess:
         ----------
         x : tensor of shape [n, D]
             Inputs.
-        y : tensor of shape [n] or [n, P]
+        y : tensor of shape [n] or [n, Q]
             Outputs, shaped as the pseudo-outputs are.
         noise : tensor of shape [] or [n]
             Their noise variances.
