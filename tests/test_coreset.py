@@ -99,7 +99,7 @@ def test_len_is_the_number_of_points(coreset: Coreset) -> None:
 
 
 def test_repr_is_short(coreset: Coreset) -> None:
-    assert repr(coreset) == "Coreset(M=3, D=2, T=1, effective_size=1.8)"
+    assert repr(coreset) == "Coreset(M=3, D=2, Q=1, effective_size=1.8)"
 
 
 # Immutability.
@@ -177,9 +177,9 @@ def test_a_coreset_has_no_hash(coreset: Coreset) -> None:
         ((X[:0], Y[:0], BETA[:0]), r"M >= 1.*got \(0, 2\)"),
         (([], [], []), r"M >= 1.*got \(0,\)"),
         ((X[:, :0], Y, BETA), r"D >= 1.*got \(3, 0\)"),
-        ((X, Y[:2], BETA), r"y must have shape \[3\] or \[3, T\].*got \(2,\)"),
-        ((X, Y2.T, BETA), r"y must have shape \[3\] or \[3, T\].*got \(2, 3\)"),
-        ((X, Y2[:, :0], BETA), r"y must have shape.*T >= 1.*got \(3, 0\)"),
+        ((X, Y[:2], BETA), r"y must have shape \[3\] or \[3, Q\].*got \(2,\)"),
+        ((X, Y2.T, BETA), r"y must have shape \[3\] or \[3, Q\].*got \(2, 3\)"),
+        ((X, Y2[:, :0], BETA), r"y must have shape.*Q >= 1.*got \(3, 0\)"),
         ((X, Y[:, None, None], BETA), r"y must have shape.*got \(3, 1, 1\)"),
         ((X, 1.0, BETA), r"y must have shape.*got \(\)"),
         ((X, Y, BETA[:2]), r"beta must have shape \[3\], got \(2,\)"),
@@ -275,7 +275,7 @@ def test_merge_refuses_other_input_dimensions(coreset: Coreset) -> None:
 
 
 def test_merge_refuses_another_number_of_outputs(coreset: Coreset) -> None:
-    with pytest.raises(InvalidInputError, match=r"same inputs and outputs.*T=1.*T=2"):
+    with pytest.raises(InvalidInputError, match=r"same inputs and outputs.*Q=1.*Q=2"):
         coreset.merge(Coreset(X, Y2, BETA))
 
 

@@ -9,6 +9,7 @@ from sklearn.metrics import r2_score
 
 from cvgp import metrics
 from cvgp.errors import FactorisationError, InvalidInputError, InvalidTypeError
+from cvgp.metrics import divergences
 
 rng = np.random.default_rng(0)
 Y = rng.normal(size=7)
@@ -218,7 +219,7 @@ def test_jensen_shannon_of_gaussians_that_do_not_overlap_is_log_2(pair: tuple[fl
 
 
 def test_jensen_shannon_of_many_pairs_is_that_of_each() -> None:
-    n = metrics._PAIRS_AT_ONCE + 10
+    n = divergences.PAIRS_AT_ONCE + 10
     mean0, mean1 = rng.normal(size=(2, n))
     sd0, sd1 = rng.uniform(0.1, 3.0, size=(2, n))
     together = metrics.jensen_shannon_marginals(mean0, sd0, mean1, sd1)

@@ -65,8 +65,8 @@ def test_without_axes_the_current_ones_are_used(model: CVGPRegressor) -> None:
 def test_importance_has_a_bar_a_feature_with_the_largest_on_top(model: CVGPRegressor, ax: Axes) -> None:
     plots.plot_feature_importance(model, ax)
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names[::-1] == [model.feature_names_in_[d] for d in np.argsort(model.feature_importance_)[::-1]]
-    assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importance_)
+    assert names[::-1] == [model.feature_names_in_[d] for d in np.argsort(model.feature_importances_)[::-1]]
+    assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importances_)
 
 
 def test_importance_shows_at_most_as_many_bars_as_asked(model: CVGPRegressor, ax: Axes) -> None:

@@ -1,4 +1,4 @@
-"""Coreset-based variational Gaussian processes: accurate, calibrated and fast on more data than an exact GP can hold.
+"""Gaussian process regression with a learnable coreset, for more data than an exact GP can hold.
 
 Names load on first use, so that importing cvgp does not pay for what a program never touches.
 """

@@ -87,11 +87,17 @@ def test_constant_and_linear_models_are_beaten(fitted: CVGPRegressor) -> None:
 
 
 def test_relevant_inputs_are_found(fitted: CVGPRegressor) -> None:
-    assert set(fitted.feature_importance_.argsort()[-2:]) == {0, 2}
+    assert set(fitted.feature_importances_.argsort()[-2:]) == {0, 2}
 
 
 def test_importances_add_up_to_one(fitted: CVGPRegressor) -> None:
-    assert fitted.feature_importance_.sum() == pytest.approx(1.0)
+    assert fitted.feature_importances_.sum() == pytest.approx(1.0)
+
+
+def test_the_old_name_of_the_importances_warns(fitted: CVGPRegressor) -> None:
+    with pytest.warns(FutureWarning, match=r"now called feature_importances_; .* removed in cvgp 0\.2"):
+        old = fitted.feature_importance_
+    np.testing.assert_array_equal(old, fitted.feature_importances_)
 
 
 @pytest.mark.parametrize("n_coreset", [5, 10, 20])
@@ -232,8 +238,8 @@ def test_lengthscales_have_the_units_of_the_inputs(fitted: CVGPRegressor) -> Non
 
 
 def test_importances_do_not_have_units(fitted: CVGPRegressor) -> None:
-    importance = regressor().fit(X * [1024.0, 0.25, 1.0, 2.0], Y).feature_importance_
-    np.testing.assert_allclose(importance, fitted.feature_importance_, rtol=1e-6)
+    importance = regressor().fit(X * [1024.0, 0.25, 1.0, 2.0], Y).feature_importances_
+    np.testing.assert_allclose(importance, fitted.feature_importances_, rtol=1e-6)
 
 
 def test_coreset_lies_among_the_data() -> None:

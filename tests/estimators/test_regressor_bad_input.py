@@ -263,7 +263,7 @@ def test_heavy_rows_are_fitted_as_well_as_light_ones() -> None:
     ("noise", "message"),
     [
         (np.full(N, -1.0), "square the deviations"),
-        (np.ones(N - 1), "one number a row"),
+        (np.ones(N - 1), "one number per row"),
         (changed(np.ones(N), math.inf), "infinity"),
         (0.1, "at least 1 dimension"),
         (np.full(N, "loud"), "could not convert"),

@@ -30,7 +30,9 @@ from cvgp.errors import (
     InvalidTypeError,
     MissingFileError,
 )
+from cvgp.estimators import saving
 from cvgp.estimators.saving import VERSION
+from cvgp.files import packed_model, unpack_part
 from cvgp.files.tensors import read_tensors, write_tensors
 
 RNG = np.random.default_rng(0)
@@ -109,7 +111,7 @@ def everything(estimator: Estimator) -> list[Any]:
         *estimator.predict(x, return_cov=True, include_noise=False),
         estimator.sample_y(x[:5], 2, random_state=0),
         *(coreset.X, coreset.y, coreset.beta),
-        *(estimator.elbo_, estimator.noise_variance_, estimator.lengthscales_, estimator.feature_importance_),
+        *(estimator.elbo_, estimator.noise_variance_, estimator.lengthscales_, estimator.feature_importances_),
         *(estimator.n_iter_, estimator.converged_, estimator.solver_, estimator.n_rows_, estimator.n_features_in_),
         *estimator.statistics_,
     ]
@@ -295,6 +297,38 @@ def test_an_estimator_that_could_not_be_loaded_is_refused(
     setattr(odd, name, value)
     with pytest.raises(InvalidInputError, match="could not be loaded again"):
         odd.save(path)
+
+
+def with_nan(model: Estimator, name: str) -> Estimator:
+    odd = deepcopy(model)
+    with torch.no_grad():
+        dict(odd.model_.named_parameters())[name].fill_(torch.nan)
+    return odd
+
+
+@pytest.mark.parametrize("name", ["X_c", "kernel.raw_outputscale"])
+def test_a_model_with_nan_is_refused(model: Estimator, path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="could not be loaded again"):
+        with_nan(model, name).save(path)
+
+
+def test_a_parameter_that_could_not_be_loaded_is_refused(model: Estimator, path: Path) -> None:
+    batch = RBFKernel(batch_shape=torch.Size([2]))
+    with pytest.raises(InvalidInputError, match="could not be loaded again"):
+        deepcopy(model).set_params(kernel=batch).save(path)
+
+
+def test_what_is_saved_is_checked_once(model: Estimator, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked = []
+
+    def counted(*arguments: Any) -> Any:
+        unpacked.append(arguments)
+        return unpack_part(*arguments)
+
+    for module in (saving, packed_model):
+        monkeypatch.setattr(module, "unpack_part", counted)
+    model.save(path)
+    assert sorted(prefix for _, _, prefix, _ in unpacked) == ["kernel", "likelihood.noise_covar", "mean"]
 
 
 def test_a_failed_write_leaves_the_old_file(model: Estimator, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

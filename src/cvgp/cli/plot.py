@@ -61,7 +61,7 @@ def _draw(model: CVGPRegressor, table: tuple[Any, Any] | None) -> tuple[Figure, 
     from cvgp import plots
 
     drawings: dict[str, Any] = {}
-    if model.feature_importance_ is not None:
+    if model.feature_importances_ is not None:
         drawings["importance"] = partial(plots.plot_feature_importance, model)
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)

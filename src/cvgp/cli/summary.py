@@ -19,7 +19,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     from cvgp.plots.columns import feature_names
 
     coreset = model.coreset_
-    importance = model.feature_importance_
+    importance = model.feature_importances_
     lengthscales = model.lengthscales_
     names = feature_names(model)
     return {
@@ -36,7 +36,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
-        "feature_importance": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
+        "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
     }
 
 
@@ -55,8 +55,8 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
         "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
         "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),
     }
-    if facts["feature_importance"] is not None:
-        ranked = sorted(facts["feature_importance"].items(), key=lambda item: item[1], reverse=True)
+    if facts["feature_importances"] is not None:
+        ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
         text["importance"] = ", ".join(f"{name} {value:.2f}" for name, value in ranked[:MOST_FEATURES])
     return text
 

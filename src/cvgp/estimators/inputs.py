@@ -2,16 +2,18 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Number
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_array, check_random_state, validate_data
+from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.rows import Array, Rows
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "check_callbacks",
     "check_folder",
     "check_noise",
+    "check_observed",
     "check_prediction",
     "check_seed",
     "check_size",
@@ -37,59 +40,49 @@ def check_training(
     sample_weight: Any,
     noise_variance: Any,
 ) -> tuple[Rows[Array], bool]:
-    """Validate everything that `fit` is given, and say whether y had no second axis.
+    """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
 
     Sets the estimator's n_features_in_ and feature_names_in_.
     """
-    try:
+    with _errors_of_cvgp():
         x, y = validate_data(
             estimator, _from_tensor(x), _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64
         )
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(_from_tensor(sample_weight), x, dtype=np.float64, ensure_non_negative=True)
+        weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from error
     if not np.isfinite(y).all():
         raise InvalidInputError("y contains NaN or infinity; drop or impute those rows before fitting.")
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
     if noise is not None and y.shape[1] > 1:
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
-    return _drop_unweighted(Rows(x, y, weight, noise)), single_output
+    data = Rows(x, y, weight, noise)
+    return data if weight is None else data.take(weight > 0), single_output
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
     """Validate inputs to predict at: the same columns, by name where the training table had names."""
     if _is_ready(estimator, x):
         return np.asarray(x)
-    try:
+    with _errors_of_cvgp():
         return np.asarray(validate_data(estimator, _from_tensor(x), reset=False, dtype=np.float64))
-    except TypeError as error:
-        raise InvalidTypeError(str(error)) from error
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from error
 
 
 def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
-    """Whether scikit-learn would return x as it is; to have it find that takes most of the time that one row takes."""
+    """Whether scikit-learn would return x as it is. Its own check takes most of the time of a prediction of one row."""
     if type(x) is not np.ndarray or x.dtype != np.float64 or x.ndim != 2 or not len(x):
         return False
     if x.shape[1] != estimator.n_features_in_ or hasattr(estimator, "feature_names_in_"):
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(x.sum())  # one that is not would show in the sum
+        return math.isfinite(x.sum())  # a value that is not finite makes the sum so
 
 
 def canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
-    A weight of two and a row given twice then are the same fit, to the bit, and the order of rows does not matter.
-    Beyond :data:`MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost more
-    than it gives.
+    A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
+    Beyond `MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost too much.
     """
     if len(data.x) > MERGE_ROWS:
         return data
@@ -105,23 +98,59 @@ def canonical(data: Rows[Array]) -> Rows[Array]:
     )
 
 
+@contextmanager
+def _errors_of_cvgp() -> Iterator[None]:
+    """Turn what scikit-learn's checks raise into errors of cvgp, with the same message."""
+    try:
+        yield
+    except CVGPError:
+        raise
+    except TypeError as error:
+        raise InvalidTypeError(str(error)) from error
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
+
+
 def _from_tensor(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
 def check_noise(noise_variance: Any, num_rows: int) -> Array:
     """Validate known noise variances [N]."""
-    try:
-        noise = check_array(
-            _from_tensor(noise_variance), ensure_2d=False, dtype=np.float64, input_name="noise_variance"
-        )
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(str(error)) from error
-    if noise.shape != (num_rows,):
-        raise InvalidInputError(f"noise_variance must be one number a row, [{num_rows}]; got {noise.shape}.")
+    with _errors_of_cvgp():
+        noise = _one_per_row("noise_variance", noise_variance, num_rows)
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
-    return np.asarray(noise)
+    return noise
+
+
+def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
+    """Validate observations that predictions of some shape are compared with."""
+    with _errors_of_cvgp():
+        values = _from_tensor(y) if len(shape) > 1 else column_or_1d(_from_tensor(y), warn=True)
+        observed = np.asarray(check_array(values, ensure_2d=False, dtype=np.float64, input_name="y"))
+    if observed.shape != shape:
+        raise InvalidInputError(f"y must have the shape of the predictions, {shape}; got {observed.shape}.")
+    return observed
+
+
+def _check_weight(sample_weight: Any, num_rows: int) -> Array:
+    values = np.full(num_rows, sample_weight) if isinstance(sample_weight, Number) else sample_weight
+    weight = _one_per_row("sample_weight", values, num_rows)
+    if (weight < 0).any():
+        raise InvalidInputError("Negative values in data passed to `sample_weight`; weights are at least 0.")
+    if not weight.any():  # in the words of scikit-learn, whose checks look for them
+        raise InvalidInputError("Sample weights must contain at least one non-zero number. All of them are zero.")
+    return weight
+
+
+def _one_per_row(name: str, values: Any, num_rows: int) -> Array:
+    if isinstance(values, Number):
+        raise InvalidInputError(f"{name} must have at least 1 dimension, with one number per row; got {values!r}.")
+    array = check_array(_from_tensor(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    if array.shape != (num_rows,):
+        raise InvalidInputError(f"{name} must be one number per row, [{num_rows}]; got {array.shape}.")
+    return np.asarray(array)
 
 
 def check_seed(random_state: Any) -> np.random.RandomState:
@@ -135,7 +164,7 @@ def check_seed(random_state: Any) -> np.random.RandomState:
 
 
 def first_seed(group: Group, random_state: np.random.RandomState) -> int:
-    """A number to start random numbers from: in a group that of the first process, as the others may draw another."""
+    """A seed that is the same in all processes of a group: the one that the first process draws."""
     (seed,) = group.first([torch.tensor(float(random_state.randint(2**31)), dtype=torch.float64)])
     return int(seed)
 
@@ -160,12 +189,3 @@ def check_size(name: str, value: Any) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"{name} must be a whole number of at least 1; got {value!r}.")
     return int(value)
-
-
-def _drop_unweighted(data: Rows[Array]) -> Rows[Array]:
-    if data.sample_weight is None:
-        return data
-    kept = data.sample_weight > 0
-    if not kept.any():
-        raise InvalidInputError("All sample weights are zero; at least one row must count.")
-    return data.take(kept)

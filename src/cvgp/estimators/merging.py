@@ -1,4 +1,4 @@
-"""One model from several that were fitted on shards of the data: from their coresets alone."""
+"""One model from the coresets of several that were fitted on shards of the data."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,43 +8,33 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.means import Mean
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.nn import Module
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling, pool_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_seed, check_size
+from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
-from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.optim.result import Result
-from cvgp.training.merge import Noise, combine, log_evidence, refit_prior, sites_of
+from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch
 
 __all__ = ["merge"]
-
-Array = NDArray[np.float64]
-
-COMPARED_POINTS = 200
-"""Priors are the same if they agree at this many points of the union."""
-SAME = 1e-6
 
 
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
 ) -> CVGPRegressor:
-    """One model of all data, from models that were fitted on disjoint shards; no data are needed.
+    """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
     Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. Where the models' priors (kernel and mean, in the units of the data) differ, it has their mean, by rows
-    and on the scale on which parameters are learned. The noise variance is the mean of the models', by rows.
+    pseudo-data. The prior is the kernel and the mean, in the units of the data. Where the models' priors differ, the
+    result has the mean of their parameters, on the scale on which they are learned and weighted by rows. The noise
+    variance is the mean of the models', weighted by rows.
 
     Parameters
     ----------
@@ -53,7 +43,7 @@ def merge(
     n_coreset : int, optional
         How many pseudo-points the result may have; by default it has those of all models.
     refit : bool
-        Where priors differ, learn kernel and mean anew from the union of the coresets. This helps where shards are
+        Where priors differ, learn kernel and mean again from the union of the coresets. This helps where shards are
         many, small and alike, and harms where they are of different regions (docs: merging).
     random_state : int, RandomState or None
         Where a smaller coreset, or a search for a kernel, starts.
@@ -61,24 +51,38 @@ def merge(
     Returns
     -------
     CVGPRegressor
-        It predicts, prunes and is saved as any other. `merged_` says what was merged; `elbo_` is an estimate, made of
-        the bounds of the models.
+        A new one, which predicts, prunes and is saved as any other; the models stay as they are. `merged_` says what
+        was merged. `elbo_` is an estimate from the bounds of the models.
+
+    Raises
+    ------
+    InvalidTypeError
+        If `models` is not a list of at least one CVGPRegressor.
+    NotFittedError
+        If one of them is not fitted.
+    InvalidInputError
+        If the models have different columns or outputs, or one is given twice.
+
+    Warns
+    -----
+    CVGPWarning
+        If the models read tables in different ways, so that the merged one reads none.
 
     Examples
     --------
     >>> import cvgp, numpy as np
-    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> X = np.linspace(0, 6, 40)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> shards = [cvgp.CVGPRegressor(10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
+    >>> shards = [cvgp.CVGPRegressor(6, max_iter=10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
     >>> len(cvgp.merge(shards).coreset_)
-    20
+    12
     """
     models = _checked(models)
     rng = np.random.default_rng(check_seed(random_state).randint(2**31))
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
-    shared = _same_prior(models)
+    shared = same_prior(models)
     scaling = largest.gp_.scaling if shared else pool_scalings([model.gp_.scaling for model in models], rows)
     sites = _union([_rescaled(model, scaling) for model in models])
     watch = Watch()
@@ -86,11 +90,11 @@ def merge(
     if shared:
         kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
     else:
-        kernel, mean = _mean_prior(models, rows, scaling)
+        kernel, mean = mean_prior(models, rows, scaling)
         if refit:
             kernel, mean, search = refit_prior(sites, kernel, mean, rng, watch)
             searches.append(search)
-    combined = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), rng, watch, size=size)
+    combined = combine(sites, kernel, mean, mean_noise(models, rows, scaling), rng, watch, size=size)
     if combined.result is not None:
         searches.append(combined.result)
 
@@ -160,11 +164,11 @@ def _described(model: CVGPRegressor) -> str:
 
 
 def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
-    """The sites of a model in other units; with several outputs the weight, which they share, by the mean change."""
+    """The sites of a model in other units. Several outputs share one weight, which changes by their mean ratio."""
     own = model.gp_.scaling
     sites = sites_of(model.model_)
-    x = scaling.scale_x(own.unscale_x(_array(sites.x)))
-    y = scaling.scale_y(own.unscale_y(_array(sites.y).reshape(len(x), -1)))
+    x = scaling.scale_x(own.unscale_x(as_array(sites.x)))
+    y = scaling.scale_y(own.unscale_y(as_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
     return Rows(
@@ -180,81 +184,8 @@ def _union(parts: Sequence[Rows[Tensor]]) -> Rows[Tensor]:
     return Rows(torch.cat(x), torch.cat(y), None, torch.cat(noise))
 
 
-@torch.no_grad()
-def _same_prior(models: Sequence[CVGPRegressor]) -> bool:
-    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
-    points = np.concatenate([model.coreset_.X for model in models])
-    points = points[:: -(-len(points) // COMPARED_POINTS)]
-
-    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
-        scaling = model.gp_.scaling
-        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
-        K = _array(square_matrix(model.model_.kernel, x))
-        m = _array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
-        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
-
-    K_first, m_first = prior(models[0])
-    spread = np.sqrt(np.abs(K_first).max())
-    return all(
-        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
-        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
-        for K, m in map(prior, models[1:])
-    )
-
-
-def _mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> tuple[Kernel, Mean]:
-    """The kernel and mean whose parameters are the mean by rows, over the models of the largest one's kind.
-
-    Parameters are averaged as they are learned, most of them as logarithms.
-    """
-    kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
-    return _average(kernels, rows), _average(means, rows)
-
-
-def _average(parts: Sequence[Module], rows: Array) -> Module:
-    result = parts[int(rows.argmax())].cpu()
-    if not list(result.parameters()):  # such as a mean of zero
-        return result
-    alike = [i for i, part in enumerate(parts) if _kind(part) == _kind(result)]
-    share = rows[alike] / rows[alike].sum()
-    vectors = torch.stack([parameters_to_vector(parts[i].cpu().parameters()) for i in alike])  # [K, n]
-    with torch.no_grad():
-        vector_to_parameters(torch.as_tensor(share, dtype=vectors.dtype) @ vectors, result.parameters())
-    return result
-
-
-def _kind(part: Module) -> tuple[str, list[tuple[str, tuple[int, ...]]]]:
-    """Classes and constraints, as torch shows them, and the shapes of the parameters."""
-    return str(part), [(name, tuple(p.shape)) for name, p in part.named_parameters()]
-
-
-def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
-    """A copy of a model's kernel with lengthscales and scale as in other units, as far as these have them."""
-    own = model.gp_.scaling
-    kernel = deepcopy(model.model_.kernel).cpu()
-    x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
-    y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
-    with torch.no_grad():
-        for part in kernel.modules():
-            if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
-                part.lengthscale = part.lengthscale * ratio
-            elif isinstance(part, ScaleKernel):
-                part.outputscale = part.outputscale * y_ratio**2
-    return kernel
-
-
-def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:
-    """The mean over rows of the models' noise, which their coresets say nothing of."""
-    ratios = np.array([np.mean((model.gp_.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
-    learned = np.array([model.model_.noise.item() for model in models])
-    offsets = np.array([model.model_.site_noise_offset.item() for model in models])
-    share = ratios * rows / rows.sum()
-    return Noise(float(share @ learned), float(share @ offsets))
-
-
 def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, scaling: Scaling) -> float:
-    """Each model's bound beyond the evidence of its sites, and the evidence of all sites together; in user's units."""
+    """The evidence of all sites together, plus each model's bound minus the evidence of its sites; in user's units."""
     total = bound - count * float(np.log(scaling.y_scale).sum())
     for model in models:
         sites = sites_of(model.model_)
@@ -277,7 +208,3 @@ def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None
         CVGPWarning,
         stacklevel=3,
     )
-
-
-def _array(tensor: torch.Tensor) -> Array:
-    return tensor.detach().to("cpu", torch.float64).numpy()

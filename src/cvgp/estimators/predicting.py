@@ -1,16 +1,16 @@
-"""What a fitted regressor says of new inputs, in the units of the data."""
+"""What a fitted regressor predicts at new inputs, in the units of the data."""
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_y, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import check_noise, check_prediction, check_seed, check_size
+from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
@@ -20,10 +20,51 @@ Array = NDArray[np.float64]
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
-    """Predictions of an estimator whose fit leaves a :class:`~cvgp.estimators.units.ScaledGP` in `gp_`."""
+    """Predictions of an estimator whose fit leaves a `ScaledGP` in `gp_`."""
 
     gp_: ScaledGP
     _single_output: bool
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = ...,
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+    ) -> Array: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+    ) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = ...,
+        *,
+        return_cov: Literal[True],
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+    ) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+    ) -> Array | tuple[Array, Array]: ...
 
     def predict(
         self,
@@ -32,23 +73,54 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: bool = False,
         include_noise: bool = True,
         noise_variance: ArrayLike | None = None,
-    ) -> Any:
-        """Predictive mean, and standard deviation or covariance on request.
+    ) -> Array | tuple[Array, Array]:
+        """Predict the mean, and the standard deviation or covariance on request.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Where to predict. The columns are those of the fit.
         return_std, return_cov : bool
-            Also return the standard deviation, or the joint covariance.
+            Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
-            Predict y rather than the function: the learned noise is added, and `noise_variance` where it is given.
+            Whether the uncertainty is that of a new observation y. Then it includes the learned noise, and
+            `noise_variance` where it is given. False gives the uncertainty of the function alone.
         noise_variance : array-like of shape (n_samples,), optional
             Known noise variances of the points to predict.
 
         Returns
         -------
-        mean, or (mean, std) or (mean, cov)
-            Of shape (n_samples,) or (n_samples, n_outputs); cov is (n_samples, n_samples), with outputs last.
+        mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            The predictive mean; alone, unless `return_std` or `return_cov` is set.
+        std : ndarray of the shape of mean
+            If `return_std`: the standard deviation.
+        cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
+            If `return_cov`: the joint covariance.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If X has other columns than the data of the fit or holds NaN or infinity, if `noise_variance` is not one
+            number of at least 0 per row, or if both `return_std` and `return_cov` are set.
+        InvalidTypeError
+            If X holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.predict([[1.0], [2.0]]).round(1).tolist()
+        [0.8, 0.9]
+        >>> mean, sd = model.predict(X, return_std=True)
+        >>> mean.shape, sd.shape
+        ((40,), (40,))
+        >>> mean, cov = model.predict(X, return_cov=True, include_noise=False)
+        >>> cov.shape
+        (40, 40)
         """
         check_is_fitted(self)
         x = check_prediction(self, X)
@@ -70,7 +142,39 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
-        """Quantiles of y, (n_samples, n_quantiles) (with outputs in the middle if there are several)."""
+        """Predict quantiles of new observations, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Where to predict.
+        q : float or array-like of shape (n_quantiles,)
+            Probabilities between 0 and 1, both excluded.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
+            The quantiles, in the units of y.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If X cannot be used, or `q` is outside (0, 1).
+        InvalidTypeError
+            If `q` or X holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> low, median, high = model.predict_quantiles([[1.0]], [0.05, 0.5, 0.95])[0]
+        >>> bool(low < median < high)
+        True
+        """
         try:
             levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
         except (TypeError, ValueError) as error:
@@ -81,7 +185,40 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return np.asarray(mean[..., None] + sd[..., None] * ndtri(levels))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Joint draws of y, (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)."""
+        """Draw new observations at all rows of X jointly, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_X, n_features)
+            Where to draw. The cost grows with the cube of the number of rows.
+        n_samples : int
+            How many draws.
+        random_state : int, RandomState or None
+            The same number gives the same draws.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+            The draws, one per column.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If X or `random_state` cannot be used, or `n_samples` is not a whole number of at least 1.
+        InvalidTypeError
+            If X holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.sample_y(X, n_samples=3).shape
+        (40, 3)
+        """
         check_is_fitted(self)
         x = check_prediction(self, X)
         n_samples = check_size("n_samples", n_samples)
@@ -89,19 +226,47 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         cov = torch.as_tensor(self.gp_.covariance(x)) + self.gp_.model.noise.item() * torch.eye(len(x))
         L = safe_cholesky(cov, "predictive covariance").numpy()
         mean = self.gp_.mean(x)
-        draws = np.einsum("nm,mts->nts", L, rng.standard_normal((*mean.shape, n_samples)))
+        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
         samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """The density log p(y_i | x_i) of each row in nats, noise included, for y in its own units."""
+        """Return the density log p(y_i | x_i) of each row in nats, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Where to predict.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Observations there, in their own units.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats per row; several outputs are summed.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If X or y cannot be used, or y has another shape than the predictions.
+        InvalidTypeError
+            If X holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0])
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+        >>> near, far = model.log_predictive_density([[1.0], [1.0]], [0.8, 9.0])
+        >>> bool(near > far)
+        True
+        """
         mean, sd = self.predict(X, return_std=True)
-        try:
-            values = np.asarray(_check_y(y, multi_output=not self._single_output, y_numeric=True), dtype=np.float64)
-        except ValueError as error:
-            raise InvalidInputError(str(error)) from error
-        if values.shape != mean.shape:
-            raise InvalidInputError(f"y must have the shape of the predictions, {mean.shape}; got {values.shape}.")
+        values = check_observed(y, mean.shape)
         density = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((values - mean) / sd) ** 2
         return np.asarray(density.reshape(len(density), -1).sum(axis=1))
 

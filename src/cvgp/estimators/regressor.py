@@ -1,6 +1,7 @@
-"""CVGPRegressor: a calibrated, explainable GP for a table, with scikit-learn's manners."""
+"""CVGPRegressor: Gaussian process regression on a learned coreset, as a scikit-learn estimator."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -52,21 +53,21 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` grows it until the prior variance that the points leave unexplained is
-        small against the noise, up to what `max_time` (or the default budget) affords. Up to 2000 rows it learns
-        kernel and noise as an exact GP, and keeps all rows as points if half of them do not suffice.
+        Number of pseudo-points M. ``auto`` adds points until the prior variance that they leave unexplained is small
+        against the noise, as far as `max_time` (or the default budget) allows. Up to 2000 rows it learns kernel and
+        noise as an exact GP. Then it keeps all rows as points if more than half of them are needed.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
         which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
     ard : bool
-        One lengthscale a column rather than one for all.
+        Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
         Prior mean in standardised units: zero is the mean of y.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
-        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows,
-        and otherwise Adam followed by L-BFGS for as long as passes over all rows are affordable.
+        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows.
+        For more rows it is Adam, followed by L-BFGS where there is time for passes over all rows.
     bound : {"auto", "elbo", "tight"}
         The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
         costs little, and the paper's with Adam.
@@ -75,16 +76,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     batch_size, learning_rate : int, float or None
         For Adam.
     tol : float
-        Stop when the bound gains less than this many nats a row in ten iterations.
+        Stop when the bound gains less than this many nats per row in ten iterations.
     max_time : float or None
-        Seconds; the learning rate comes down in time and the best model so far is kept.
+        Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
     early_stopping : bool
         Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
         `n_iter_no_change` epochs (of at least 50 steps) without a better one.
     validation_fraction, n_iter_no_change : float, int
         See `early_stopping`.
     standardize : bool
-        Give every column of X and y mean zero and variance one inside; results are in the units of the data.
+        Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     dtype : {"auto", "float32", "float64"}
         Precision of the products with data; ``auto`` starts Adam in float32 while that is safe. M x M algebra and
         predictions are float64, unless ``float32`` asks for faster ones.
@@ -93,12 +94,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints a line now and then.
+        1 prints about twenty lines per phase of the fit.
     checkpoint_dir : path or None
-        Where to store progress; a fit that finds its own unfinished run there goes on with it. Its own is one of the
-        same data and parameters, so `random_state` must be a number.
+        Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
+        so `random_state` must be a number.
     callbacks : sequence of callables or None
-        Called with a :class:`~cvgp.training.monitor.FitEvent` after each iteration; True ends the fit.
+        Called with a `FitEvent` after each iteration; one that returns True ends the fit.
 
     Attributes
     ----------
@@ -110,14 +111,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Learned noise variance, in the units of y squared.
     lengthscales_ : ndarray of shape (n_features,) or None
         In the units of X; None for a kernel that has no single set of them.
-    feature_importance_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, summing to one.
-    schema_, n_bad_rows_
-        After a fit to a table in files: how its columns become features, and how many bad rows were left out.
+    feature_importances_ : ndarray of shape (n_features,) or None
+        Inverse lengthscales on standardised inputs, which sum to one; None for a kernel that has no single set of them.
+    schema_ : dict
+        After a fit to a table in files: how its columns become features.
+    n_bad_rows_ : int
+        After a fit to a table in files: how many bad rows were left out.
     history_ : DataFrame
-        One row an iteration: phase, bound, seconds, learning rate, events.
-    n_iter_, converged_, solver_
-        How the solver ended.
+        The course of training, one row per iteration: phase, bound, seconds, learning rate, events.
+    n_iter_, converged_, solver_ : int, bool, str
+        How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
     model_ : CVGP
         The fitted torch module, in standardised units.
     n_features_in_, feature_names_in_
@@ -127,9 +130,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor
-    >>> X = np.linspace(0, 6, 200)[:, None]
-    >>> model = CVGPRegressor(n_coreset=15, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> mean, sd = model.predict(X[:3], return_std=True)
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> model.coreset_.X.shape
+    (8, 1)
+    >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
+    >>> mean.round(1).tolist()
+    [0.8, 0.9]
     """
 
     def __init__(
@@ -196,18 +203,18 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         impute: Literal["mean", "median", "drop"] | None = None,
         on_bad_rows: Literal["error", "skip"] = "error",
     ) -> "CVGPRegressor":
-        """Learn coreset, kernel and noise.
+        """Learn coreset, kernel and noise from data.
 
         Parameters
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
             A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``. It is read
-            in parts if it is too large to be loaded; text becomes one indicator a category.
+            in parts if it is too large to be loaded; text becomes one indicator per category.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
             Outputs share one covariance. With a table in files, the column (or a list of columns) to predict; all
             others are features.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            A weight of two is the row twice; rows of weight zero do not count at all.
+            A weight of two counts the row twice; rows of weight zero do not count at all.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         impute : {"mean", "median", "drop"}, optional
@@ -217,6 +224,30 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         on_bad_rows : {"error", "skip"}
             With a table in files: whether a row with NaN, infinity or a missing value is an error or is left out;
             `n_bad_rows_` counts them.
+
+        Returns
+        -------
+        CVGPRegressor
+            The estimator itself, fitted.
+
+        Raises
+        ------
+        InvalidInputError
+            If a parameter or the data cannot be used: NaN or infinity, shapes that do not fit, an unknown name.
+        InvalidTypeError
+            If X or y holds no numbers, or a parameter is of the wrong kind.
+        MissingFileError, FileAccessError, FileFormatError
+            If a table in files does not exist, cannot be read or is damaged.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> len(model.coreset_)
+        8
+        >>> CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
@@ -258,13 +289,43 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
-        """Drop pseudo-points while the bound falls by less than `tolerance` nats a row; returns how many went.
+        """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
-        The rest of the coreset is solved anew from statistics that the fit kept, so no data are needed.
+        It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all. It solves
+        for the points that are left from statistics that the fit kept, so no data are needed. `coreset_`, `elbo_` and
+        `model_` change, and the predictions with them. The kernel and the noise stay as they are. To keep the larger
+        model as well, prune a copy that ``copy.deepcopy`` makes.
+
+        Parameters
+        ----------
+        tolerance : float
+            Nats per row, at least 0.
+
+        Returns
+        -------
+        int
+            The number of points that were dropped; 0 if the bound needs all of them.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If `tolerance` is not a number of at least 0.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=12, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> dropped = model.prune(tolerance=0.1)
+        >>> dropped + len(model.coreset_)
+        12
         """
         check_is_fitted(self)
         if not isinstance(tolerance, Number) or not tolerance >= 0:
-            raise InvalidInputError(f"tolerance must be a number of nats a row of at least 0; got {tolerance!r}.")
+            raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
         self.gp_ = ScaledGP(pruned.model, self.gp_.scaling, self.gp_.dtype)
         self.statistics_ = pruned.statistics
@@ -272,11 +333,36 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return pruned.dropped
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, without the training data; :func:`cvgp.load` opens it.
+        """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, nothing that could be executed, and takes its place whole or not at all.
-        Kernel and mean must be built of the classes that a file can hold; what is left out of the parameters is said
-        in :mod:`cvgp.estimators.saving`.
+        The file holds arrays and JSON, no training data, and nothing that could be executed. It is written whole or not
+        at all. Parameters that are no plain values have their defaults again after loading: `callbacks`,
+        `checkpoint_dir`, an `init` that is a Coreset and a `random_state` that is a generator.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; one that exists is replaced.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidTypeError
+            If a file cannot hold the kernel, the mean or another parameter, or the estimator is of a class of your own.
+        InvalidInputError
+            If the estimator could not be loaded again, such as one with NaN in its parameters.
+        MissingFileError, FileAccessError
+            If the folder does not exist, or the disk refuses the file.
+
+        Examples
+        --------
+        >>> import numpy as np, pathlib, tempfile
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder) / "sine.cvgp")
         """
         from cvgp.estimators import saving  # which knows this class
 
@@ -293,7 +379,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self.gp_.coreset
 
     @property
-    def noise_variance_(self) -> Any:
+    def noise_variance_(self) -> float | Array:
         """Learned noise variance in the units of y squared."""
         variance = self.gp_.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
@@ -304,9 +390,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self.gp_.lengthscales
 
     @property
+    def feature_importances_(self) -> Array | None:
+        """Inverse lengthscales on standardised inputs, which sum to one."""
+        return self.gp_.feature_importances
+
+    @property
     def feature_importance_(self) -> Array | None:
-        """Inverse lengthscales on standardised inputs, summing to one."""
-        return self.gp_.feature_importance
+        """Old name of `feature_importances_`. It warns, and will be removed in version 0.2."""
+        warnings.warn(
+            "feature_importance_ is now called feature_importances_; the old name will be removed in cvgp 0.2.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.feature_importances_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

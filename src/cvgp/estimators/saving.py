@@ -1,9 +1,9 @@
 """Fitted estimators as files: arrays and JSON in one safetensors file, without the training data.
 
-Nothing in a file is executed, so a file from anybody may be opened; a damaged or hostile one is a
-:class:`~cvgp.errors.FileFormatError`. What a fit learned comes back to the bit, on the CPU. So do the parameters,
-except those that are no plain values: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of
-the training data) and a `random_state` that is a generator have their defaults again.
+Nothing in a file is executed, so a file from anybody may be opened. A damaged or hostile one is a `FileFormatError`.
+What a fit learned comes back to the bit, on the CPU. So do the parameters that are plain values. The others have their
+defaults again: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of the training data) and a
+`random_state` that is a generator.
 """
 
 import json
@@ -32,7 +32,7 @@ from cvgp.files import pack_model, pack_part, unpack_model, unpack_part
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.training.monitor import FitEvent
+from cvgp.training.monitor import check_history
 
 __all__ = ["load", "save"]
 
@@ -44,55 +44,70 @@ VERSION = 1
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
-"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged of."""
+"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged from."""
 NOT_STORED = ("callbacks", "checkpoint_dir")
 PARTS = {"kernel": Kernel, "mean": Mean}
 """Parameters that may be GPyTorch objects."""
 
+RESULTS = {"n_rows": float, "elbo": float, "n_iter": int, "converged": bool, "solver": str}
+"""Attributes that are single values, without their underscore."""
+FLOAT64 = ("float64",)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 MODEL = "model."
 
 
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, which is replaced whole or not at all; see :func:`load`.
+    """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
     The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
-
-    Raises
-    ------
-    InvalidTypeError
-        For an estimator, kernel, mean or parameter that a file cannot hold.
-    FileAccessError
-        If the folder or the disk refuses the file.
     """
-    name = type(estimator).__name__
-    if CLASSES.get(name) is not type(estimator):
-        raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {name}.")
+    if type(estimator) not in CLASSES.values():
+        raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {type(estimator).__name__}.")
     check_is_fitted(estimator)
     arrays, metadata = _pack(estimator)
     try:
-        _unpack(dict(arrays), metadata)
+        _unpack(arrays, metadata)
     except FileFormatError as error:
         raise InvalidInputError(f"This estimator could not be loaded again if it were stored: {error}") from error
     write_tensors(path, arrays, metadata)
 
 
 def load(path: str | os.PathLike[str]) -> CVGPRegressor:
-    """The estimator that was saved, of its own class; its predictions are those of before, to the bit.
+    """Open the estimator that `save` wrote, of its own class.
 
-    It is safe to load a file that you do not trust.
+    Its predictions are those of before, to the bit, on the same machine with the same number of threads. It is safe to
+    load a file that you do not trust.
+
+    Parameters
+    ----------
+    path : str or path
+        A file that `CVGPRegressor.save` or ``cvgp fit`` wrote.
+
+    Returns
+    -------
+    CVGPRegressor
+        Fitted, on the CPU.
 
     Raises
     ------
-    MissingFileError, FileAccessError
-        If there is no such file, or the system will not read it.
+    MissingFileError
+        If there is no such file.
+    FileAccessError
+        If the system will not read it.
     FileFormatError
         If the file is damaged, not a cvgp model, or written by a newer version.
 
     Examples
     --------
-    >>> import cvgp
-    >>> model = cvgp.load("wine.cvgp")  # doctest: +SKIP
+    >>> import cvgp, numpy as np, tempfile, pathlib
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "sine.cvgp"
+    ...     model.save(file)
+    ...     again = cvgp.load(file)
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
     """
     arrays, metadata = read_tensors(path)
     name = os.fspath(path)
@@ -116,16 +131,13 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     parameter_arrays, parameters = _pack_parameters(estimator)
     history_arrays, history = _pack_history(estimator.history_)
     names = getattr(estimator, "feature_names_in_", None)
+    attached = {name: getattr(estimator, f"{name}_", None) for name in ATTACHED}
     fit = {
         "n_features": estimator.n_features_in_,
         "feature_names": None if names is None else list(names),
         "single_output": estimator._single_output,
         "dtype": next(name for name, dtype in DTYPES.items() if dtype is gp.dtype),
-        "n_rows": float(estimator.n_rows_),
-        "elbo": float(estimator.elbo_),
-        "n_iter": int(estimator.n_iter_),
-        "converged": bool(estimator.converged_),
-        "solver": estimator.solver_,
+        **{name: kind(getattr(estimator, f"{name}_")) for name, kind in RESULTS.items()},
     }
     metadata = {
         "format": FORMAT,
@@ -141,7 +153,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "fit": fit,
         "model": model,
         "history": history,
-        **{name: _checked_json(f"{name}_", getattr(estimator, f"{name}_")) for name in _attached(estimator)},
+        **{name: _json_object(f"{name}_", value) for name, value in attached.items() if value is not None},
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": array for name, array in gp.scaling._asdict().items()}
@@ -157,8 +169,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     left = Arrays({name: array for name, array in arrays.items() if not name.startswith(MODEL)})
     own = {name.removeprefix(MODEL): array for name, array in arrays.items() if name.startswith(MODEL)}
     model = unpack_model(own, members.take("model"))
-    M, D = model.X_c.shape
-    T = 1 if model.y_c.ndim == 1 else model.y_c.shape[1]
+    M, D, Q = *model.X_c.shape, model.coreset.num_outputs
 
     estimator = cls(**_unpack_parameters(members.members("parameters"), left, cls().get_params(deep=False)))
     fit = members.members("fit")
@@ -169,22 +180,14 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._single_output = fit.flag("single_output")
     if estimator.n_features_in_ != D or estimator._single_output != (model.y_c.ndim == 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
-    scaling = Scaling(
-        *(
-            left.take(f"scaling.{name}", (D if name.startswith("x") else T,), dtypes=("float64",))
-            for name in Scaling._fields
-        )
-    )
+    shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
+    scaling = Scaling(**{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()})
     if not ((scaling.x_scale > 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("The scales of inputs and outputs must be positive.")
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
-    shapes = {"Phi": (M, M), "b": (M, T)}
-    estimator.statistics_ = Statistics(
-        *(
-            torch.tensor(left.take(f"statistics.{name}", shapes.get(name, ()), dtypes=("float64",)))
-            for name in Statistics._fields
-        )
-    )
+    matrices = {"Phi": (M, M), "b": (M, Q)}
+    sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
+    estimator.statistics_ = Statistics(*map(torch.tensor, sums))
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:
         raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
@@ -251,22 +254,15 @@ def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
     for name in members.names():
         listed = members.take(name)
         if listed is None:
-            dtypes = ("float64", "int64")
-            columns[name] = arrays.take(f"history.{name}", (None,), dtypes=dtypes, finite=False)
-        elif isinstance(listed, list) and all(_is_plain(cell) for cell in listed):
-            columns[name] = listed
-        else:
+            listed = arrays.take(f"history.{name}", (None,), dtypes=("float64", "int64"), finite=False)
+        elif not isinstance(listed, list):
             raise FileFormatError(f"The column {name!r} of the history cannot be {reprlib.repr(listed)}.")
-    if set(columns) != set(FitEvent._fields):
-        raise FileFormatError(f"The history must have the columns {', '.join(FitEvent._fields)}, and no others.")
+        columns[name] = listed
     lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1 or lengths == {0}:
+    if len(lengths) != 1 or lengths == {0}:
         raise FileFormatError("The columns of the history differ in length, or are empty.")
-    for name, column in columns.items():
-        is_text = isinstance(column, list) and all(isinstance(cell, str) for cell in column)
-        is_numeric = not isinstance(column, list) or all(isinstance(cell, int | float | None) for cell in column)
-        if not (is_text if name in ("phase", "event") else is_numeric):
-            raise FileFormatError(f"The column {name!r} of the history holds values of another type.")
+    cells = (column if isinstance(column, list) else column.tolist() for column in columns.values())
+    check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)])
     return pd.DataFrame(columns)
 
 
@@ -282,11 +278,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | str)
 
 
-def _attached(estimator: CVGPRegressor) -> list[str]:
-    return [name for name in ATTACHED if getattr(estimator, f"{name}_", None) is not None]
-
-
-def _checked_json(name: str, value: object) -> object:
+def _json_object(name: str, value: object) -> object:
     try:
         same = isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):

@@ -24,13 +24,12 @@ Array = NDArray[np.float64]
 CHUNK_ROWS = 4096
 """Rows that are predicted at once: memory is for one chunk, however many rows there are."""
 
-
 FARTHEST = 1e15
 """Inputs farther than this many standard deviations count as this far: their squares would overflow."""
 
 
 class ScaledGP:
-    """Predictions of a :class:`~cvgp.gp.model.CVGP` in the units of its data.
+    """Predictions of a `CVGP` in the units of its data.
 
     Parameters
     ----------
@@ -54,14 +53,14 @@ class ScaledGP:
             return self.model.process()
 
     def mean(self, x: Array) -> Array:
-        """Posterior mean [n, T]."""
+        """Posterior mean [n, Q]."""
         process = self.process  # made outside: it may serve autograd later
         with torch.inference_mode(), reused_memory():
             parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
-        """Posterior mean [n, T] and variance of f [n, T]."""
+        """Posterior mean [n, Q] and variance of f [n, Q]."""
         process, means, variances = self.process, [], []
         with torch.inference_mode(), reused_memory():
             for chunk in self._chunks(x):
@@ -78,7 +77,7 @@ class ScaledGP:
 
     @cached_property
     def noise_variance(self) -> Array:
-        """Learned noise variance [T]."""
+        """Learned noise variance [Q]."""
         return self.model.noise.item() * self.scaling.y_scale**2
 
     @property
@@ -95,14 +94,14 @@ class ScaledGP:
         return None if inverse is None else self.scaling.x_scale / inverse
 
     @property
-    def feature_importance(self) -> Array | None:
+    def feature_importances(self) -> Array | None:
         """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one."""
-        importance = self._inverse_lengthscales()
+        importances = self._inverse_lengthscales()
         kernel = self.model.kernel
-        if importance is None and isinstance(kernel, LinearKernel):
+        if importances is None and isinstance(kernel, LinearKernel):
             variance = kernel.variance.detach().to(torch.float64).cpu().numpy().reshape(-1)
-            importance = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
-        return None if importance is None else importance / importance.sum()
+            importances = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
+        return None if importances is None else importances / importances.sum()
 
     def _inverse_lengthscales(self) -> Array | None:
         with torch.no_grad():

@@ -80,7 +80,7 @@ def pack_part(part: nn.Module, prefix: str) -> tuple[dict[str, Array], dict[str,
     InvalidTypeError
         For a class, constraint or transform that a file cannot hold.
     InvalidInputError
-        For a part that could not be loaded again: shared or batched parameters, NaN.
+        For parameters that are shared. What else could not be loaded again is left for :func:`unpack_part` to refuse.
     """
     identities = [id(p) for _, p in part.named_parameters(remove_duplicate=False)]
     if len(set(identities)) < len(identities):
@@ -89,10 +89,6 @@ def pack_part(part: nn.Module, prefix: str) -> tuple[dict[str, Array], dict[str,
         )
     arrays: dict[str, Array] = {}
     spec = _describe(part, prefix, arrays)
-    try:
-        unpack_part(Members(spec, prefix), Arrays(arrays), prefix, nn.Module)
-    except FileFormatError as error:
-        raise InvalidInputError(f"{prefix} could not be loaded again if it were stored: {error}") from error
     return arrays, spec
 
 

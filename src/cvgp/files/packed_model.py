@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cvgp.coreset import Coreset
-from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPWarning, FileFormatError, InvalidTypeError
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.kernels import prior_mean, square_matrix
@@ -33,12 +33,12 @@ NOISE = "likelihood.noise_covar"
 def pack_model(model: CVGP) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and a description in JSON types, from which :func:`unpack_model` makes the same model.
 
+    A model that could not be used, such as one with NaN in its parameters, is left for :func:`unpack_model` to refuse.
+
     Raises
     ------
     InvalidTypeError
         For a kernel, mean, likelihood or constraint that a file cannot hold.
-    InvalidInputError
-        For a model that could not be loaded again, such as one with NaN in its parameters.
     """
     if type(model) is not CVGP or type(model.likelihood) is not GaussianLikelihood:
         raise InvalidTypeError(
@@ -55,10 +55,6 @@ def pack_model(model: CVGP) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             warnings.warn(f"The priors of {name} are not stored; cvgp does not use them.", CVGPWarning, stacklevel=2)
         part_arrays, spec[name] = pack_part(part, name)
         arrays |= part_arrays
-    try:
-        unpack_model(arrays, spec)
-    except FileFormatError as error:
-        raise InvalidInputError(f"This model could not be loaded again if it were stored: {error}") from error
     return arrays, spec
 
 

@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
+"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`."""
 
 NOISE_FLOOR = 1e-8
 """Smallest learned noise variance; GPyTorch's own floor of 1e-4 is above what near-noiseless data need."""
@@ -66,7 +67,33 @@ def log_positive() -> Positive:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, in float64, with one lengthscale per dimension if `ard`."""
+    """Build a kernel by name, in float64.
+
+    Parameters
+    ----------
+    name : str
+        One of `KERNEL_NAMES`.
+    num_dims : int
+        The number of input dimensions D.
+    ard : bool
+        Learn one lengthscale per dimension rather than one for all.
+
+    Returns
+    -------
+    gpytorch.kernels.Kernel
+        Its positive parameters are learned as logarithms.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no kernel of that name.
+
+    Examples
+    --------
+    >>> from cvgp.gp.kernels import make_kernel
+    >>> make_kernel("matern32", 2).base_kernel.lengthscale.shape
+    torch.Size([1, 2])
+    """
     if name not in KERNEL_NAMES:
         raise InvalidInputError(
             f"Unknown kernel {name!r}. Choose one of {', '.join(KERNEL_NAMES)}, or pass a GPyTorch kernel."

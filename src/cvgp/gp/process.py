@@ -4,10 +4,8 @@ It is a value: it holds no parameters to train and never changes. Conditioning r
 """
 
 from collections.abc import Callable
-from functools import cached_property
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -19,29 +17,39 @@ from cvgp.gp.kernels import (
     check_inputs,
     cross_matrix,
     diagonal,
-    evaluate,
     prior_mean,
     square_matrix,
     stationary_form,
 )
-from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import Factor
+from cvgp.gp.prediction import Prediction, normal
 from cvgp.gp.stationary import Placed, covariance_at, place
 
 __all__ = ["CoresetProcess", "Prediction"]
 
 
 class CoresetProcess:
-    """An exact GP on weighted pseudo-data.
+    """The posterior over functions: an exact GP on weighted pseudo-data, which never changes.
+
+    `cvgp.CVGP.process` makes one. Everything is in the units of that model.
 
     Parameters
     ----------
-    kernel, mean
-        GPyTorch modules; their parameters are used as they are.
-    X_c
-        Pseudo-inputs `[M, D]`.
-    factor
-        The factorised posterior, its pseudo-outputs less the prior mean.
+    kernel, mean : gpytorch kernel and mean
+        Their parameters are used as they are.
+    X_c : tensor of shape [M, D]
+        Pseudo-inputs.
+    factor : Factor
+        The factorised posterior of the pseudo-outputs minus the prior mean.
+
+    Examples
+    --------
+    >>> import cvgp, torch
+    >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0]))
+    >>> process = model.process()
+    >>> x = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    >>> process(x).mean.shape
+    torch.Size([5])
     """
 
     def __init__(self, kernel: Kernel, mean: Mean, X_c: Tensor, factor: Factor) -> None:
@@ -52,19 +60,78 @@ class CoresetProcess:
         # What predictions without gradients need of the kernel, by precision: None where it has no fused form.
         self._placed: dict[torch.dtype, Placed | None] = {}
 
-    def __call__(self, x: Tensor) -> "Prediction":
-        """The posterior of f at x `[..., B, D]`."""
+    def __call__(self, x: Tensor) -> Prediction:
+        """Return the posterior of f at some points.
+
+        Parameters
+        ----------
+        x : tensor of shape [..., B, D]
+            Where, on the device of the model. Its precision is that of the results.
+
+        Returns
+        -------
+        Prediction
+            Mean, variance, covariance and draws, each computed when it is first asked for.
+
+        Raises
+        ------
+        InvalidInputError
+            If x is of another shape or device, or holds NaN or infinity.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process(torch.zeros(5, 1, dtype=torch.float64)).variance.shape
+        torch.Size([5])
+        """
         check_inputs(x, self.X_c)
         check_finite("x", x)
         return Prediction(self, x)
 
     def cross_matrix(self, x: Tensor) -> Tensor:
-        """The kernel between the pseudo-inputs and x, `[..., M, B]` in the precision of x."""
+        """Return the kernel between the pseudo-inputs and some points.
+
+        Parameters
+        ----------
+        x : tensor of shape [..., B, D]
+            The points.
+
+        Returns
+        -------
+        tensor of shape [..., M, B]
+            In the precision of x.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process.cross_matrix(torch.zeros(5, 1, dtype=torch.float64)).shape
+        torch.Size([2, 5])
+        """
         placed = self._placed_for(x)
         return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
 
     def prior_variance(self, x: Tensor) -> Tensor:
-        """The prior variance of f `[..., B]`."""
+        """Return the prior variance of f at some points.
+
+        Parameters
+        ----------
+        x : tensor of shape [..., B, D]
+            The points.
+
+        Returns
+        -------
+        tensor of shape [..., B]
+            In the precision of x.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> process.prior_variance(torch.zeros(5, 1, dtype=torch.float64)).shape
+        torch.Size([5])
+        """
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)
@@ -79,18 +146,54 @@ class CoresetProcess:
         return self._placed[x.dtype]
 
     def kl(self) -> Tensor:
-        """KL of the posterior from the prior, in nats."""
+        """Return the KL divergence of the posterior from the prior.
+
+        Returns
+        -------
+        tensor of shape []
+            Nats, at least 0.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> bool(process.kl() > 0)
+        True
+        """
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
-        """Add observations in closed form, in O((M + n)^3).
+        """Return the process that has also seen some observations, in closed form.
+
+        This process stays as it is. The cost is O((M + n)^3).
 
         Parameters
         ----------
-        x, y
-            Inputs `[n, D]` and outputs `[n]` (or `[n, Q]`, as the pseudo-outputs are).
-        noise
-            Their noise variances, `[]` or `[n]`.
+        x : tensor of shape [n, D]
+            Inputs.
+        y : tensor of shape [n] or [n, Q]
+            Outputs, shaped as the pseudo-outputs are.
+        noise : tensor of shape [] or [n]
+            Their noise variances.
+
+        Returns
+        -------
+        CoresetProcess
+            A process of M + n points.
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes or devices do not fit, or a value is NaN or infinite.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> x, y = torch.tensor([[0.5]], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)
+        >>> after = process.condition(x, y, noise=torch.tensor(1e-6, dtype=torch.float64))
+        >>> round(after(x).mean.item(), 1)
+        3.0
         """
         check_inputs(x, self.X_c)
         expected = (len(x), *self.factor.y_c.shape[1:])
@@ -120,11 +223,38 @@ class CoresetProcess:
     def sample_functions(
         self, num_samples: int, *, num_features: int = 1024, generator: torch.Generator
     ) -> Callable[[Tensor], Tensor]:
-        """Draw functions that can be evaluated anywhere, again and again: x [B, D] -> values [S, B].
+        """Draw functions that can be evaluated anywhere, again and again.
 
         Matheron's rule turns draws from the prior into draws from the posterior. Prior draws come from the kernel's
         own features where it has finitely many, and from `num_features` random Fourier pairs for a stationary
         kernel, whose error falls as one over the square root of their number.
+
+        Parameters
+        ----------
+        num_samples : int
+            How many functions S.
+        num_features : int
+            Pairs of Fourier features, for a stationary kernel.
+        generator : torch.Generator
+            Where random numbers come from.
+
+        Returns
+        -------
+        function
+            From x [B, D] to the values [S, B] of the same S functions.
+
+        Raises
+        ------
+        InvalidInputError
+            If the kernel has neither a stationary form nor finitely many features.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
+        >>> draw = process.sample_functions(3, generator=torch.Generator().manual_seed(0))
+        >>> draw(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]).shape
+        torch.Size([3, 5])
         """
         from cvgp.gp.features import feature_map, random_features  # only for samples, so no fit or prediction loads it
 
@@ -134,8 +264,8 @@ class CoresetProcess:
             feature_map(self.kernel, num_dims) if form is None else random_features(form, num_features, generator)
         )
         phi_c = features(self.X_c).detach().to(torch.float64)  # [M, F]
-        weights = self._normal((num_samples, phi_c.shape[-1]), generator)  # [S, F]
-        site_noise = self._normal((num_samples, len(self.X_c)), generator)
+        weights = normal((num_samples, phi_c.shape[-1]), generator, self.X_c)  # [S, F]
+        site_noise = normal((num_samples, len(self.X_c)), generator, self.X_c)
         update = posterior.pathwise_weights(self.factor, weights @ phi_c.mT, site_noise).detach()  # [S, M]
 
         def evaluate(x: Tensor) -> Tensor:
@@ -145,60 +275,3 @@ class CoresetProcess:
                 return prior_mean(self.mean, x, self.factor.y_c) + prior + correction
 
         return evaluate
-
-    def _normal(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-        draws = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
-        return draws.to(self.X_c.device)
-
-
-class Prediction:
-    """The posterior of f at one set of points; each quantity is computed when it is first asked for."""
-
-    def __init__(self, process: CoresetProcess, x: Tensor) -> None:
-        self._process = process
-        self._x = x
-
-    @cached_property
-    def _cross(self) -> Tensor:
-        return self._process.cross_matrix(self._x)
-
-    @cached_property
-    def mean(self) -> Tensor:
-        """Posterior mean `[..., B]` or `[..., B, Q]`."""
-        f_mean = posterior.mean(self._process.factor, self._cross)
-        return f_mean + prior_mean(self._process.mean, self._x, f_mean)
-
-    @cached_property
-    def variance(self) -> Tensor:
-        """Marginal variance of f `[..., B]`; the noise is not in it."""
-        return posterior.variance(self._process.factor, self._cross, self._process.prior_variance(self._x))
-
-    @property
-    def stddev(self) -> Tensor:
-        """Square root of the variance."""
-        return self.variance.sqrt()
-
-    @cached_property
-    def covariance_matrix(self) -> Tensor:
-        """Joint covariance of f `[..., B, B]`."""
-        K_xx = evaluate(self._process.kernel, self._x, self._x)
-        return posterior.covariance(self._process.factor, self._cross, K_xx)
-
-    def distribution(self) -> MultivariateNormal:
-        """The joint posterior as GPyTorch's MultivariateNormal, for one output."""
-        if self._process.factor.y_c.ndim != 1:
-            raise InvalidInputError("distribution() is for one output; read mean and covariance_matrix instead.")
-        return MultivariateNormal(self.mean, self.covariance_matrix)
-
-    def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Exact joint draws of f [S, B] at these points."""
-        if self._x.ndim != 2 or self._process.factor.y_c.ndim != 1:
-            raise InvalidInputError(f"sample() needs x of [B, D] and one output; got x {tuple(self._x.shape)}.")
-        points = self._x.to(torch.float64)
-        K = Prediction(self._process, points).covariance_matrix
-        # A joint covariance of nearby points is singular to rounding; 1e-10 of its scale is below what is shown.
-        identity = torch.eye(len(K), dtype=K.dtype, device=K.device)
-        prior_scale = diagonal(self._process.kernel, points).mean()
-        L = safe_cholesky(K + 1e-10 * prior_scale * identity, "posterior covariance")
-        draws = self._process._normal((num_samples, len(K)), generator)
-        return self.mean + (draws @ L.mT).to(self._x.dtype)

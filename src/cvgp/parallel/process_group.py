@@ -29,13 +29,48 @@ _current: Group = ALONE
 
 
 def current_group() -> Group:
-    """The group that this process has joined, or a process alone."""
+    """Return the group that this process has joined, or a group of this process alone.
+
+    Returns
+    -------
+    Group
+        `rank` is the number of this process, and `world` the number of processes.
+
+    Examples
+    --------
+    >>> from cvgp.parallel.process_group import current_group
+    >>> current_group().rank, current_group().world
+    (0, 1)
+    """
     return _current
 
 
 @contextmanager
 def process_group() -> Iterator[Group]:
-    """Join the group that the launcher started, or that the program has made; without one the process stays alone."""
+    """Join the processes that a launcher started, so that every fit inside the `with` is spread over all of them.
+
+    The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. Without one the
+    process stays alone, and a fit is that of one process. All processes have to make the same calls in the same order.
+
+    Yields
+    ------
+    Group
+        `rank` is the number of this process, and `world` the number of processes.
+
+    Raises
+    ------
+    WorkerError
+        If the other processes cannot be reached.
+    InvalidInputError
+        If the environment variable CVGP_WORKER_TIMEOUT is not a number of seconds above 0.
+
+    Examples
+    --------
+    >>> from cvgp.parallel.process_group import process_group
+    >>> with process_group() as group:
+    ...     print(f"process {group.rank} of {group.world}")
+    process 0 of 1
+    """
     global _current
     launch = launched()
     made_here = not dist.is_initialized() and launch.world > 1
@@ -58,7 +93,7 @@ def process_group() -> Iterator[Group]:
 
 
 class TorchGroup:
-    """The default process group of torch.distributed as a :class:`~cvgp.parallel.group.Group`."""
+    """The default process group of torch.distributed as a `Group`."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()

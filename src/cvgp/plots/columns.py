@@ -24,7 +24,7 @@ __all__ = [
 
 
 class TableColumn(NamedTuple):
-    """A column of numbers, which is one feature, or of text, which is one feature a category."""
+    """A column of numbers, which is one feature, or of text, which is one feature per category."""
 
     name: str
     features: slice
@@ -67,9 +67,36 @@ def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
-    """The names of the columns, the most important first; in the table's order if the kernel tells no importance."""
+    """Return the names of the columns, the most important first.
+
+    The importance of a text column is that of its most important category.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted.
+
+    Returns
+    -------
+    list of str
+        In the table's order if the kernel has no single set of lengthscales.
+
+    Raises
+    ------
+    FileFormatError
+        If the model's schema names other features than the model has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(3 * X[:, 1]))
+    >>> plots.columns_by_importance(model)
+    ['x1', 'x0']
+    """
     columns = table_columns(model)
-    importance = model.feature_importance_
+    importance = model.feature_importances_
     if importance is None:
         return [column.name for column in columns]
     largest = [importance[column.features].max() for column in columns]

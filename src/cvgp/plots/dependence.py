@@ -24,10 +24,10 @@ MOST_POINTS = 200
 
 
 def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
-    """How the prediction changes with one column, the others being as in the coreset.
+    """Draw how the prediction changes with one column, while the others are as in the coreset.
 
-    The line is the mean prediction over the coreset's points, each counting by its weight, with the column set to the
-    value on the axis; the band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
+    The line is the mean prediction over the coreset's points, weighted by their weights, with the column set to the
+    value on the axis. The band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
 
     Parameters
     ----------
@@ -37,6 +37,28 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
         A name or position among the table's columns, where the model knows its table, or else among the features.
     ax : matplotlib Axes, optional
         The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has several outputs, or there is no such column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_partial_dependence(model, "x0", Figure().subplots())
+    >>> ax.get_xlabel()
+    'x0'
     """
     ax = axes_or_current(ax)
     chosen = find_column(one_output(model), column)

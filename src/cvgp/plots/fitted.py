@@ -20,7 +20,7 @@ __all__ = ["plot_feature_importance", "plot_history", "plot_posterior_1d"]
 
 
 def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Data, mean, 95 % intervals of the function and of new observations, and the coreset, for one input.
+    """Draw data, mean, 95 % intervals of the function and of new observations, and the coreset, for one input.
 
     Parameters
     ----------
@@ -30,6 +30,28 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
         Data to show; the picture reaches a tenth of their range beyond them on both sides.
     ax : matplotlib Axes, optional
         The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has several outputs or more than one input.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_posterior_1d(model, X, y, Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x0', 'y')
     """
     ax = axes_or_current(ax)
     if model.n_features_in_ != 1:
@@ -53,7 +75,7 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
 
 
 def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
-    """Bars of the inverse lengthscales on standardised inputs, the largest on top.
+    """Draw `feature_importances_` as bars, the largest on top.
 
     Parameters
     ----------
@@ -63,9 +85,31 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
         The current axes by default.
     top : int
         The most features to show.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the kernel has no single set of lengthscales.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_feature_importance(model, Figure().subplots())
+    >>> len(ax.patches)
+    1
     """
     ax = axes_or_current(ax)
-    importance = model.feature_importance_
+    importance = model.feature_importances_
     if importance is None:
         raise InvalidInputError("The model's kernel has no single set of lengthscales, so features have no importance.")
     order = np.argsort(importance)[::-1][:top][::-1]
@@ -78,7 +122,7 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
 
 
 def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """The bound over the iterations of the solver, and the validation error where there is one.
+    """Draw the bound over the iterations of the solver, and the validation error where there is one.
 
     Parameters
     ----------
@@ -86,6 +130,23 @@ def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
         Fitted.
     ax : matplotlib Axes, optional
         The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_history(model, Figure().subplots())
+    >>> ax.get_xlabel()
+    'iteration'
     """
     ax = axes_or_current(ax)
     history = model.history_
@@ -95,7 +156,7 @@ def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     settled = solver["bound"].iloc[len(solver) // 10 :]
     margin = max(0.1 * (settled.max() - settled.min()), 1e-3)
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
-    ax.set(xlabel="iteration", ylabel="bound (nats a row, standardised y)", title=f"Training by {model.solver_}")
+    ax.set(xlabel="iteration", ylabel="bound (nats per row, standardised y)", title=f"Training by {model.solver_}")
     checked = solver[solver["validation_rmse"].notna()]
     if len(checked):
         ax.yaxis.label.set_color(BLUE)

@@ -20,7 +20,7 @@ __all__ = ["plot_calibration", "plot_predicted"]
 
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
-    """The share of observations inside central intervals against the probability that the intervals claim.
+    """Draw the share of observations inside central intervals against the probability that the intervals claim.
 
     Above the diagonal the model is less certain than it could be, below it more certain than it should be.
 
@@ -32,6 +32,28 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
         Data that the model has not seen.
     ax : matplotlib Axes, optional
         The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has several outputs, or X and y cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_calibration(model, X, y, Figure().subplots())
+    >>> ax.get_title()
+    'Calibration'
     """
     ax = axes_or_current(ax)
     mean, sd = one_output(model).predict(X, return_std=True)
@@ -48,7 +70,7 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
 
 
 def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Observations against predictions, with those outside their 95 % interval marked.
+    """Draw observations against predictions, and mark those outside their 95 % interval.
 
     Parameters
     ----------
@@ -58,6 +80,28 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
         Data that the model has not seen.
     ax : matplotlib Axes, optional
         The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has several outputs, or X and y cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> ax = plots.plot_predicted(model, X, y, Figure().subplots())
+    >>> ax.get_xlabel()
+    'predicted y'
     """
     ax = axes_or_current(ax)
     mean, sd = one_output(model).predict(X, return_std=True)

@@ -19,17 +19,38 @@ HISTORY_ROWS = 1000
 
 
 class FitEvent(NamedTuple):
-    """What a callback is told after an iteration."""
+    """What a callback is told after an iteration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> events = []
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=5, random_state=0, callbacks=[events.append])
+    >>> model = model.fit(X, np.sin(X[:, 0]))
+    >>> events[-1].phase, events[-1].iteration
+    ('lbfgs', 5)
+
+    One that returns True ends the fit: ``callbacks=[lambda event: event.seconds > 60]``.
+    """
 
     phase: str
+    """What is being done: a search for a start (``start ...``), ``adam``, ``lbfgs``."""
     iteration: int
+    """The number of the iteration in its phase."""
     max_iter: int
+    """How many iterations the phase may take."""
     bound: float
-    """The bound in nats per observation, in the model's units; for minibatches a running mean."""
+    """The bound in nats per row, in the model's units; for minibatches a running mean."""
     seconds: float
+    """Time since the fit began."""
     learning_rate: float
+    """That of Adam; NaN for L-BFGS."""
     validation_rmse: float | None
+    """The error on the rows that early stopping holds out, where there are any."""
     event: str
+    """What went wrong and was mended, or nothing."""
 
 
 Callback = Callable[[FitEvent], Any]

@@ -1,4 +1,4 @@
-"""Fits on a Ray cluster: one fit by many workers, or a model for each shard, merged. Needs the extra `ray`."""
+"""Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`."""
 
 from cvgp.adapters.ray.connection import connect
 from cvgp.adapters.ray.shards import fit_and_merge

@@ -1,4 +1,4 @@
-"""The cluster itself: how a program joins it, and what a place is called there."""
+"""Joining the cluster, and paths that its workers find too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,26 @@ __all__ = ["absolute", "absolute_all", "connect", "import_ray"]
 
 
 def connect(address: str = "local") -> None:
-    """Join the cluster at an address, or start one on this machine for "local"; a program that has one keeps it."""
+    """Join a Ray cluster, or start one on this machine; a program that has joined one keeps it.
+
+    Parameters
+    ----------
+    address : str
+        The address that ``ray start --head`` printed, ``auto`` for the cluster of this machine, or ``local`` to start
+        one.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    WorkerError
+        If there is no cluster at the address.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.connect("local")  # doctest: +SKIP
+    """
     ray = import_ray()
     if ray.is_initialized():
         return
@@ -47,7 +66,7 @@ def absolute_all(place: Any) -> Any:
 
 
 def absolute(place: Any) -> Any:
-    """A path as a worker finds it too, which runs in another folder; an address as it is."""
+    """A path made absolute, since workers run in other folders; an address as it is."""
     if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
         return os.path.abspath(place)
     return place

@@ -1,4 +1,4 @@
-"""A model for each shard, fitted in Ray tasks, and one merged from them: one round of communication."""
+"""A model per shard, fitted in Ray tasks, and one model merged from them: one round of communication."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def fit_and_merge(
     merge_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
-    """Fit a model to each shard in a Ray task of its own, and merge the models: one round of communication.
+    """Fit a model to each shard in a Ray task of its own, and merge the models.
 
-    What travels is the models. A task whose worker is lost is run again, up to three times.
+    Only the models are sent, once each. A task whose worker is lost is run again, up to three times.
 
     Parameters
     ----------
@@ -40,9 +40,28 @@ def fit_and_merge(
     cpus_per_shard : int
         The threads of each task.
     fit_options, merge_options : mapping or None
-        What else :meth:`CVGPRegressor.fit` and :func:`cvgp.merge` are to know.
+        Further arguments of `CVGPRegressor.fit` and `cvgp.merge`.
     **parameters
         Those of the estimator.
+
+    Returns
+    -------
+    CVGPRegressor
+        The merged model; with one shard, its own.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    InvalidInputError
+        If there is no shard, or one cannot be fitted.
+    WorkerError
+        If a task was lost too often.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.fit_and_merge(["2024.parquet", "2025.parquet"], "price", random_state=0)  # doctest: +SKIP
     """
     from cvgp.estimators.merging import merge
     from cvgp.estimators.saving import load

@@ -1,7 +1,7 @@
 """One fit on a Ray cluster: Ray Train starts the workers, replaces those that are lost, and keeps the checkpoints.
 
-Every worker runs the estimator's own fit as one process of a group (:mod:`cvgp.parallel.process_group`) and reads its
-own parts of the table. A worker that is lost takes the others with it; Ray starts them anew, and they go on from the
+Every worker runs the estimator's own fit as one process of a group (`cvgp.parallel.process_group`) and reads its
+own parts of the table. If a worker is lost, all others end too. Ray starts them again, and they continue from the
 last checkpoint in the storage.
 """
 
@@ -48,21 +48,21 @@ def fit(
     on_fitted: Callable[[CVGPRegressor, TrainingTable], None] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
-    """Fit a :class:`~cvgp.CVGPRegressor` to a table on the workers of a Ray cluster.
+    """Fit a `CVGPRegressor` to a table on the workers of a Ray cluster.
 
-    The cluster is the one that the program has joined (:func:`connect`, or ``ray.init``), or a new one on this machine.
+    The cluster is the one that the program has joined (`connect`, or ``ray.init``), or a new one on this machine.
 
     Parameters
     ----------
     dataset : path, glob, list of these, or ray.data.Dataset
         A table in files that every worker can reach. A Ray dataset is first stored as Parquet in `storage`, since
-        training goes over its rows many times.
+        training reads its rows many times.
     target : str or list of str
         The columns to predict; all others are features.
     storage : path or address
         A folder, or a place in an object store, that every worker can reach: checkpoints and the model go there.
     name : str or None
-        A folder of its own in `storage`. A name that was used before goes on with that run.
+        A folder of its own in `storage`. A name that was used before continues that run.
     num_workers, cpus_per_worker : int
         Processes, and the threads of each. With the parameter `device` of ``cuda`` each takes a GPU as well.
     max_failures : int
@@ -70,11 +70,36 @@ def fit(
     seconds_between : float
         The least time between two checkpoints.
     fit_options : mapping or None
-        What else :meth:`CVGPRegressor.fit` is to know of the table: `sample_weight`, `impute` and so on.
+        Further arguments of `CVGPRegressor.fit`: `sample_weight`, `impute` and so on.
     on_fitted : function or None
         Called in the first worker with the fitted model and the table, before the model is stored.
     **parameters
-        Those of the estimator.
+        Those of the estimator, without `checkpoint_dir` and `callbacks`.
+
+    Returns
+    -------
+    CVGPRegressor
+        Fitted, on this machine.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    InvalidInputError
+        If a parameter, the table or the target cannot be used.
+    WorkerError
+        If workers were lost more than `max_failures` times; the same call with the same `name` continues.
+
+    Warns
+    -----
+    CVGPWarning
+        If the cluster has too few processors, so that the fit waits for more.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.connect("auto")  # doctest: +SKIP
+    >>> model = on_ray.fit("s3://bucket/taxi/", "fare", storage="s3://bucket/runs", num_workers=8)  # doctest: +SKIP
     """
     for reserved in ("checkpoint_dir", "callbacks"):
         if parameters.pop(reserved, None) is not None:
@@ -123,7 +148,7 @@ def fit(
     except ray.train.v2.api.exceptions.TrainingFailedError as error:
         raise WorkerError(
             f"The fit was given up after its workers were lost {max_failures + 1} times ({error}). Its checkpoints are "
-            f"in {place}/{name}: the same call with name={name!r} goes on with them."
+            f"in {place}/{name}: the same call with name={name!r} continues from them."
         ) from error
     failure = ray.get(mishaps.first.remote())
     if failure is not None:
@@ -137,7 +162,7 @@ def fit(
 
 
 class _Mishaps:
-    """Errors that no new worker would mend, such as a bad row: what one worker met, and the others ask for."""
+    """Errors that a new worker would meet again, such as a bad row; one worker notes them, and the others ask."""
 
     def __init__(self) -> None:
         self._errors: list[CVGPError] = []
@@ -163,7 +188,7 @@ def _work(config: dict[str, Any]) -> None:
     except CVGPError as error:
         ray.get(config["mishaps"].note.remote(error))
         if dist.is_initialized():
-            dist.destroy_process_group()  # so that the others need not wait for this one
+            dist.destroy_process_group()  # so that the others do not wait for this one
 
 
 def _fit(group: Group, config: dict[str, Any]) -> None:

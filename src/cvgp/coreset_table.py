@@ -1,0 +1,77 @@
+"""The triplet (X, y, beta) of a coreset as a table: the features, then `y` (or `y0`, `y1`, ...), then `beta`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.finite import REAL_KINDS, FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["table_of", "triplet_in"]
+
+_NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
+
+
+def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequence[str] | None) -> pd.DataFrame:
+    """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
+    import pandas as pd
+
+    outputs = ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
+    names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
+    features = list(np.atleast_1d(np.asarray(names, dtype=object)))  # also an Index, an array, one str
+    if not all(isinstance(name, str) for name in features):
+        raise InvalidTypeError(f"Feature names must be text, got {features}; pass a list of str.")
+    if len(features) != X.shape[1]:
+        raise InvalidInputError(f"Expected {X.shape[1]} feature names, got {features}; pass one per column of X.")
+    columns = [*features, *outputs, "beta"]
+    if len(set(columns)) < len(columns) or _output_columns(columns) != outputs:
+        raise InvalidInputError(
+            "Feature names must be unique, and not the names of outputs ('y', 'y0', ...) or weights "
+            f"('beta'), got {features}; rename the features."
+        )
+    return pd.DataFrame(np.column_stack([X, y, beta]), columns=columns)
+
+
+def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """X, y and beta of a table such as `table_of` makes."""
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise InvalidTypeError(f"Expected a DataFrame, got {type(frame).__name__}; convert it to one.")
+    columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        raise InvalidInputError(f"Column names must be unique, got {columns}; rename the repeated ones.")
+    outputs = _output_columns(columns)
+    if not outputs or "beta" not in columns:
+        raise InvalidInputError(
+            "Expected a column 'beta' and a column 'y' (or 'y0', 'y1', ... without a gap), "
+            f"got {columns}; add or rename the missing ones."
+        )
+    kinds = [dtype.kind for dtype in frame.dtypes]
+    not_numeric = [name for name, kind in zip(columns, kinds, strict=True) if kind not in REAL_KINDS]
+    if not_numeric:
+        raise InvalidTypeError(
+            f"Every column must hold real numbers, but {not_numeric} do not; convert them with "
+            "pd.to_numeric or drop them."
+        )
+    features = [name for name in columns if name != "beta" and name not in outputs]
+    values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    X = values[:, [columns.index(name) for name in features]]
+    y = values[:, [columns.index(name) for name in outputs]]
+    return X, y[:, 0] if outputs == ["y"] else y, values[:, columns.index("beta")]
+
+
+def _output_columns(columns: list[Any]) -> list[str]:
+    """Return `y`, or else y0 .. y{Q-1} if these are all the columns so numbered, or else nothing."""
+    if "y" in columns:
+        return ["y"]
+    numbered = {name for name in columns if isinstance(name, str) and _NUMBERED_OUTPUT.fullmatch(name)}
+    expected = [f"y{q}" for q in range(len(numbered))]
+    return expected if numbered == set(expected) else []

@@ -1,0 +1,107 @@
+"""Kernel, mean and noise of a merged model: those of its parts where they agree, and otherwise a mean over rows."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.means import Mean
+from numpy.typing import NDArray
+from torch.nn import Module
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from cvgp.data.scaling import Scaling
+from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.training.merge import Noise
+
+__all__ = ["as_array", "mean_noise", "mean_prior", "same_prior"]
+
+Array = NDArray[np.float64]
+
+COMPARED_POINTS = 200
+"""Priors are the same if they agree at this many points of the union."""
+SAME = 1e-6
+
+
+@torch.no_grad()
+def same_prior(models: Sequence[CVGPRegressor]) -> bool:
+    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
+    points = np.concatenate([model.coreset_.X for model in models])
+    points = points[:: -(-len(points) // COMPARED_POINTS)]
+
+    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
+        scaling = model.gp_.scaling
+        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
+        K = as_array(square_matrix(model.model_.kernel, x))
+        m = as_array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
+        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
+
+    K_first, m_first = prior(models[0])
+    spread = np.sqrt(np.abs(K_first).max())
+    return all(
+        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
+        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
+        for K, m in map(prior, models[1:])
+    )
+
+
+def mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> tuple[Kernel, Mean]:
+    """The largest model's kernel and mean, with the mean of the parameters of all models whose parts are of its kind.
+
+    The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms.
+    """
+    kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
+    return _average(kernels, rows), _average(means, rows)
+
+
+def _average(parts: Sequence[Module], rows: Array) -> Module:
+    result = parts[int(rows.argmax())].cpu()
+    if not list(result.parameters()):  # such as a mean of zero
+        return result
+    alike = [i for i, part in enumerate(parts) if _kind(part) == _kind(result)]
+    share = rows[alike] / rows[alike].sum()
+    vectors = torch.stack([parameters_to_vector(parts[i].cpu().parameters()) for i in alike])  # [K, n]
+    with torch.no_grad():
+        vector_to_parameters(torch.as_tensor(share, dtype=vectors.dtype) @ vectors, result.parameters())
+    return result
+
+
+def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
+    """What two parts must share for a mean of their raw parameters: classes, shapes and bounds."""
+    classes = [(name, type(module)) for name, module in part.named_modules()]
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in part.named_parameters()]
+    bounds = [(name, bound.tolist()) for name, bound in part.named_buffers() if name.endswith("_bound")]
+    return classes, shapes, bounds
+
+
+def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
+    """A copy of a model's kernel whose lengthscales and scale are in other units."""
+    own = model.gp_.scaling
+    kernel = deepcopy(model.model_.kernel).cpu()
+    x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
+    y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
+    with torch.no_grad():
+        for part in kernel.modules():
+            if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
+                part.lengthscale = part.lengthscale * ratio
+            elif isinstance(part, ScaleKernel):
+                part.outputscale = part.outputscale * y_ratio**2
+    return kernel
+
+
+def mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:
+    """The mean over rows of the models' noise, which their coresets do not contain."""
+    ratios = np.array([np.mean((model.gp_.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
+    learned = np.array([model.model_.noise.item() for model in models])
+    offsets = np.array([model.model_.site_noise_offset.item() for model in models])
+    share = ratios * rows / rows.sum()
+    return Noise(float(share @ learned), float(share @ offsets))
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """A tensor as a float64 array."""
+    return tensor.detach().to("cpu", torch.float64).numpy()

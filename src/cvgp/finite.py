@@ -1,0 +1,40 @@
+"""Real, finite numbers of any container as a float64 array."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from cvgp.errors import InvalidInputError, InvalidTypeError
+
+__all__ = ["REAL_KINDS", "FloatArray", "finite_array"]
+
+FloatArray = NDArray[np.float64]
+
+REAL_KINDS = "biuf"
+"""NumPy's codes for bool, int, unsigned int and float."""
+
+
+def finite_array(name: str, value: ArrayLike | torch.Tensor) -> FloatArray:
+    """A float64 copy of numbers in any container and on any device; `name` is what errors call them."""
+    try:
+        if isinstance(value, torch.Tensor) and not value.is_complex():
+            # NumPy has no bfloat16, so torch does the conversion to float64.
+            value = value.detach().to("cpu", torch.float64).numpy()
+        array: NDArray[Any] = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"{name} must be a rectangular array of real numbers, but the {type(value).__name__} that came "
+            f"gives none ({error}); pass an array or a dense tensor."
+        ) from error
+    if array.dtype.kind not in REAL_KINDS:
+        raise InvalidTypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert to float.")
+    copy = np.array(array, dtype=np.float64, order="C")
+    bad = np.argwhere(~np.isfinite(copy))
+    if len(bad):
+        raise InvalidInputError(
+            f"{name} must be finite, but {len(bad)} of its {copy.size} values are NaN or infinite, "
+            f"the first at index {bad[0].tolist()}; remove or replace them."
+        )
+    return copy

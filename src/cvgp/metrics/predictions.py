@@ -1,0 +1,255 @@
+"""How good predictions are.
+
+The scores take observations `y`, predictive means and predictive standard deviations as vectors of one length, in the
+user's units. `sd` includes the noise, since observations are noisy.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+from scipy.special import ndtr, ndtri
+
+from cvgp.errors import InvalidInputError
+from cvgp.finite import FloatArray
+from cvgp.metrics.arguments import LOG_2PI, check_positive, cholesky, predictions, vectors
+
+__all__ = ["coverage", "crps", "interval", "joint_log_density", "mean_log_density", "r2", "rmse"]
+
+
+def rmse(y: ArrayLike, mean: ArrayLike) -> float:
+    """Root mean squared error.
+
+    Parameters
+    ----------
+    y, mean : array-like of shape [n]
+        Observations and their predictions.
+
+    Returns
+    -------
+    float
+        In the unit of y.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length.
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import rmse
+    >>> rmse([0.0, 0.0], [1.0, -1.0])
+    1.0
+    """
+    y, mean = vectors(y=y, mean=mean)
+    return float(np.sqrt(np.mean((y - mean) ** 2)))
+
+
+def r2(y: ArrayLike, mean: ArrayLike) -> float:
+    """Coefficient of determination: 1 is perfect, 0 as good as the mean of y.
+
+    Where y is constant, the value is 1 if every prediction is exact and 0 otherwise, as in scikit-learn.
+
+    Parameters
+    ----------
+    y, mean : array-like of shape [n]
+        Observations and their predictions.
+
+    Returns
+    -------
+    float
+        At most 1.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length.
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import r2
+    >>> r2([0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
+    1.0
+    """
+    y, mean = vectors(y=y, mean=mean)
+    residual = np.sum((y - mean) ** 2)
+    total = np.sum((y - y.mean()) ** 2)
+    if total == 0:
+        return float(residual == 0)
+    return float(1 - residual / total)
+
+
+def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
+    """Mean over the points of log N(y_i; mean_i, sd_i^2), each point by itself.
+
+    Parameters
+    ----------
+    y, mean, sd : array-like of shape [n]
+        Observations, predictive means and standard deviations.
+
+    Returns
+    -------
+    float
+        Nats per point; larger is better.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length, or a standard deviation is not positive.
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import mean_log_density
+    >>> round(mean_log_density([0.0], [0.0], [1.0]), 3)
+    -0.919
+    """
+    y, mean, sd = predictions(y, mean, sd)
+    z = (y - mean) / sd
+    return float(np.mean(-0.5 * (LOG_2PI + z**2) - np.log(sd)))
+
+
+def joint_log_density(y: ArrayLike, mean: ArrayLike, covariance: ArrayLike) -> float:
+    """Log N(y; mean, covariance) of all points together; divide by n to compare with the paper's PPLL.
+
+    Parameters
+    ----------
+    y, mean : array-like of shape [n]
+        Observations and predictive means.
+    covariance : array-like of shape [n, n]
+        Predictive covariance, noise included; symmetric and positive definite.
+
+    Returns
+    -------
+    float
+        Nats in total.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite, their shapes do not fit, or a covariance is not symmetric.
+    InvalidTypeError
+        If they hold no real numbers.
+    FactorisationError
+        If a covariance is not positive definite.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import joint_log_density
+    >>> round(joint_log_density([0.0, 0.0], [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]), 3)
+    -1.838
+    """
+    y, mean = vectors(y=y, mean=mean)
+    L = cholesky("covariance", covariance, len(y))  # [n, n]
+    z = solve_triangular(L, y - mean, lower=True)  # [n]
+    return float(-0.5 * (len(y) * LOG_2PI + z @ z) - np.sum(np.log(np.diag(L))))
+
+
+def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
+    """Mean continuous ranked probability score of Gaussian predictions, in the unit of y; smaller is better.
+
+    It is the integral of (F(t) - 1[t >= y])^2 over t, and becomes the absolute error as sd goes to 0.
+
+    Parameters
+    ----------
+    y, mean, sd : array-like of shape [n]
+        Observations, predictive means and standard deviations.
+
+    Returns
+    -------
+    float
+        In the unit of y.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length, or a standard deviation is not positive.
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import crps
+    >>> round(crps([0.0], [0.0], [1.0]), 3)
+    0.234
+    """
+    y, mean, sd = predictions(y, mean, sd)
+    z = (y - mean) / sd
+    density = np.exp(-0.5 * (LOG_2PI + z**2))
+    return float(np.mean(sd * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))))
+
+
+def interval(mean: ArrayLike, sd: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper ends of the central intervals that hold the probability `level`.
+
+    Parameters
+    ----------
+    mean, sd : array-like of shape [n]
+        Predictive means and standard deviations.
+    level : float
+        Between 0 and 1, both excluded; 0.95 for 95 % intervals.
+
+    Returns
+    -------
+    lower, upper : ndarray of shape [n]
+        The ends of the intervals.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length, a standard deviation is not positive, or `level` is
+        outside (0, 1).
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import interval
+    >>> lower, upper = interval([0.0], [1.0], 0.95)
+    >>> round(float(upper[0]), 2)
+    1.96
+    """
+    mean, sd = vectors(mean=mean, sd=sd)
+    check_positive("sd", sd)
+    if not 0 < level < 1:
+        raise InvalidInputError(f"The level must lie between 0 and 1, got {level}; write 95 % as 0.95.")
+    half = float(ndtri((1 + level) / 2)) * sd
+    return mean - half, mean + half
+
+
+def coverage(y: ArrayLike, mean: ArrayLike, sd: ArrayLike, level: float) -> float:
+    """Share of the observations inside their central intervals; near `level` if the predictions are calibrated.
+
+    Parameters
+    ----------
+    y, mean, sd : array-like of shape [n]
+        Observations, predictive means and standard deviations.
+    level : float
+        Between 0 and 1, both excluded.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arguments are not finite vectors of one length, a standard deviation is not positive, or `level` is
+        outside (0, 1).
+    InvalidTypeError
+        If they hold no real numbers.
+
+    Examples
+    --------
+    >>> from cvgp.metrics import coverage
+    >>> coverage([0.0, 5.0], [0.0, 0.0], [1.0, 1.0], level=0.95)
+    0.5
+    """
+    y, mean, sd = predictions(y, mean, sd)
+    lower, upper = interval(mean, sd, level)
+    return float(np.mean((lower <= y) & (y <= upper)))

@@ -1,0 +1,130 @@
+"""The public interface: every name exists, has a page under docs/api, and says what it takes, returns and raises."""
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cvgp
+
+ROOT = Path(__file__).parent.parent
+
+WHOLE = ["cvgp", "cvgp.adapters.ray", "cvgp.coreset", "cvgp.errors", "cvgp.metrics", "cvgp.plots"]
+"""Modules whose `__all__` is public."""
+NAMED = {
+    "cvgp.gp.kernels": ["KERNEL_NAMES", "make_kernel"],
+    "cvgp.gp.process": ["CoresetProcess", "Prediction"],
+    "cvgp.parallel.process_group": ["current_group", "process_group"],
+    "cvgp.training.monitor": ["Callback", "FitEvent"],
+}
+"""Public names of modules that other modules of cvgp need more of."""
+CANNOT_RAISE = ["CoresetProcess.cross_matrix", "CoresetProcess.kl", "CoresetProcess.prior_variance", "current_group"]
+CANNOT_RAISE += ["plot_history"]
+
+MODULES = {**{name: list(import_module(name).__all__) for name in WHOLE}, **NAMED}
+NAMES = [f"{module}.{name}" for module, names in MODULES.items() for name in names if name != "__version__"]
+
+
+def found(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_names_are_those_that_a_module_exports(module: str) -> None:
+    exported = import_module(module).__all__
+    assert set(MODULES[module]) <= set(exported)
+    assert len(set(exported)) == len(exported)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_exists(name: str) -> None:
+    assert found(name) is not None
+
+
+def documented() -> Iterator[str]:
+    """The names that the pages of the interface show; of a module, all that it exports."""
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            yield name
+            if inspect.ismodule(value := found(name)):
+                yield from (f"{name}.{exported}" for exported in value.__all__)
+
+
+DOCUMENTED = [found(name) for name in documented()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_on_a_page_of_the_interface(name: str) -> None:
+    assert any(found(name) is value for value in DOCUMENTED), f"add ::: {name} to a page in docs/api"
+
+
+def test_every_page_of_the_interface_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [f"api/{page.name}" for page in (ROOT / "docs" / "api").glob("*.md")]
+    assert [page for page in pages if page not in navigation] == []
+
+
+def functions() -> dict[str, Any]:
+    """Public functions, and public methods of public classes but those of the torch module."""
+    values = [(name.rpartition(".")[2], found(name)) for name in NAMES]
+    own = {name: value for name, value in values if inspect.isfunction(value)}
+    for name, value in values:
+        if inspect.isclass(value) and value is not cvgp.CVGP and not issubclass(value, (BaseException, tuple)):
+            members = inspect.getmembers(value, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
+            own |= {
+                f"{name}.{member}": method
+                for member, method in members
+                if not member.startswith("_") and method.__module__.startswith("cvgp.")
+            }
+    return own
+
+
+FUNCTIONS = functions()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_docstring_says_what_goes_in_and_comes_out(name: str) -> None:
+    function = FUNCTIONS[name]
+    signature = inspect.signature(function)
+    expected = {"Examples"}
+    if set(signature.parameters) - {"self", "cls"}:
+        expected.add("Parameters")
+    if signature.return_annotation not in (None, "None"):
+        expected.add("Returns")
+    if name not in CANNOT_RAISE:
+        expected.add("Raises")
+    sections = set(re.findall(r"^(\w+)\n-+$", inspect.getdoc(function) or "", flags=re.MULTILINE))
+    assert expected - {"Returns" if section == "Yields" else section for section in sections} == set()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_docstring_has_an_example_that_can_run(name: str) -> None:
+    assert ">>> " in (inspect.getdoc(FUNCTIONS[name]) or "")
+
+
+@pytest.mark.parametrize("name", ["CVGP", "CVGPRegressor", "Coreset", "CoresetProcess"])
+def test_a_class_has_an_example_that_can_run(name: str) -> None:
+    assert ">>> " in (inspect.getdoc(getattr(cvgp, name)) or "")
+
+
+def test_the_first_line_of_prune_says_what_it_changes_and_returns() -> None:
+    first = (inspect.getdoc(cvgp.CVGPRegressor.prune) or "").partition("\n")[0]
+    assert "in place" in first
+    assert "return how many" in first
+
+
+def test_nothing_private_is_imported_from_scikit_learn() -> None:
+    private = re.compile(r"from sklearn\.[\w.]* import .*\b_\w|from sklearn[\w.]*\._")
+    modules = (ROOT / "src").rglob("*.py")
+    assert [module.name for module in modules if private.search(module.read_text(encoding="utf-8"))] == []
+
+
+def test_mypy_checks_the_types_that_callers_get() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "tests/typing_cases.py" in settings["tool"]["mypy"]["files"]
