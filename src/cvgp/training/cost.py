@@ -31,7 +31,7 @@ def evaluation_seconds(num_rows: int, size: int) -> float:
 
 
 def exact_seconds(num_rows: int) -> float:
-    """One evaluation of the exact marginal likelihood."""
+    """One evaluation with each row a point."""
     return EXACT * num_rows**3
 
 

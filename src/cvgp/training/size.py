@@ -17,7 +17,7 @@ LARGEST_BY_DEFAULT = 400
 """Trains in well under a minute on two cores."""
 
 EXACT_ROWS = 2000
-"""Up to this many rows kernel and noise are learned by the exact GP, which is better there and takes seconds."""
+"""Up to this many rows kernel and noise are learned exactly, with each row a point: better, and done in seconds."""
 
 EXACT_EVALUATIONS = 60
 

@@ -39,7 +39,7 @@ def fit_exact(
     """Maximise the log marginal likelihood over kernel, mean and noise; the sites become the observations.
 
     A row that a table holds several times counts once while these are learned. Taken for separate measurements, copies
-    are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats per test row, and -.65
+    are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats a test row, and -.65
     with this rule). In the posterior every copy counts. Each process of a group has all rows and does the same.
     """
     rows = data = _all_rows(source)
@@ -73,7 +73,7 @@ def fit_exact(
 
 
 def summarise(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP:
-    """A coreset with the same posterior, if at most half as many points as rows suffice; otherwise the model itself."""
+    """A coreset of fewer points that says the same, if half as many as there are rows can; else the model itself."""
     rows = _all_rows(source)
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
     size = needed_points(model.kernel, model.site_noise.item(), x, len(x) // 2)

@@ -94,7 +94,7 @@ def maximise_by_lbfgs(
     max_evaluations: int,
     tol: float,
 ) -> Result:
-    """Maximise a bound on all rows, which leaves its gradient in the parameters; `tol` is in nats per row."""
+    """Maximise a bound on all rows, which leaves its gradient in the parameters; `tol` is in nats a row."""
     scale = -1.0 / total_weight
 
     def negative_bound_per_row() -> float:
@@ -237,7 +237,7 @@ def _negative_bound(model: CVGP, plan: Plan, source: DataSource) -> Callable[[Ro
 
 
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
-    """A finished cycle has converged if its last tenth gained less than `tol` nats per row in ten steps."""
+    """A finished cycle has converged if its last tenth gained less than `tol` nats a row per ten steps."""
     if result.status is not Status.ITERATION_LIMIT:
         return result.status
     values = [row["bound"] for row in watch.history if row["phase"] == "adam"]
