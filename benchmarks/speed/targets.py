@@ -184,14 +184,14 @@ def _large(plan: large.Plan, store: Store) -> Iterator[Target]:
             yield Target("large data", what, f"{minutes:.1f} minutes", goal, minutes <= MINUTES)
     if plan.flights:
         both = [store.finished(large.task(plan, large.FLIGHTS, method).key) for method in large.METHODS]
-        yield _flights([record.metrics for record in both if record is not None])
+        yield _flights([record for record in both if record is not None])
 
 
-def _flights(found: list[Metrics]) -> Target:
+def _flights(found: list[Record]) -> Target:
     what, goal = f"{large.FLIGHTS}: RMSE and log-likelihood", "ahead of LightGBM"
     if len(found) < len(large.METHODS):
         return Target("large data", what, "-", goal, None)
-    own, trees = found
+    own, trees = (record.metrics for record in found)
     measured = ", ".join(f"{own[name]:.3f} to {trees[name]:.3f}" for name in ("rmse", "log_likelihood"))
     met = own["rmse"] < trees["rmse"] and own["log_likelihood"] > trees["log_likelihood"]
     return Target("large data", what, measured, goal, met)

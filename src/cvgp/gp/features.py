@@ -47,7 +47,7 @@ class WeightPosterior(NamedTuple):
     kl: Tensor  # []
 
     def to_frame(self, features: FeatureMap) -> "pd.DataFrame":
-        """One row per feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
+        """One row a feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
         import pandas as pd
 
         scale = features.scale.detach().to(torch.float64)
