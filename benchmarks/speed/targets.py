@@ -8,7 +8,7 @@ from benchmarks.speed import large, prediction, race_results, small, step
 from benchmarks.speed.plans import Plans
 from benchmarks.speed.race import Contestant
 from cvgp.paper.markdown import markdown_table
-from cvgp.paper.store import Metrics, Record, Store
+from cvgp.paper.store import Record, Store
 
 __all__ = ["Target", "report", "targets"]
 

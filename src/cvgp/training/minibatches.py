@@ -156,7 +156,7 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
 
 
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
-    """A finished cycle has converged if its last tenth gained less than `tol` nats a row per ten steps."""
+    """A finished cycle has converged if its last tenth gained less than `tol` nats per row and ten steps."""
     if result.status is not Status.ITERATION_LIMIT:
         return result.status
     values = [row["bound"] for row in watch.history if row["phase"] == "adam"]

@@ -38,7 +38,7 @@ def fit_exact(
     """Maximise the log marginal likelihood over kernel, mean and noise; the sites become the observations.
 
     A row that a table holds several times counts once while these are learned. Taken for separate measurements, copies
-    are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats a test row, and -.65
+    are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats per test row, and -.65
     with this rule). In the posterior every copy counts. Each process of a group has all rows and does the same.
     """
     rows = data = _all_rows(source)
