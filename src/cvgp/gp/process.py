@@ -41,7 +41,7 @@ class CoresetProcess:
     X_c
         Pseudo-inputs `[M, D]`.
     factor
-        The factorised posterior, its pseudo-outputs less the prior mean.
+        The factorised posterior, its pseudo-outputs minus the prior mean.
     """
 
     def __init__(self, kernel: Kernel, mean: Mean, X_c: Tensor, factor: Factor) -> None:
