@@ -102,7 +102,7 @@ def test_random_features_are_drawn_where_the_kernel_has_none_yet() -> None:
 
 
 def test_a_wrong_number_of_names_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"Expected 3 feature names, one a dimension; got \['age', 'dose'\]"):
+    with pytest.raises(InvalidInputError, match=r"Expected 3 feature names, one per dimension; got \['age', 'dose'\]"):
         feature_map(LinearKernel(), 3, ("age", "dose"))
 
 

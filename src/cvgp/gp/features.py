@@ -47,7 +47,7 @@ class WeightPosterior(NamedTuple):
     kl: Tensor  # []
 
     def to_frame(self, features: FeatureMap) -> "pd.DataFrame":
-        """One row a feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
+        """One row per feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
         import pandas as pd
 
         scale = features.scale.detach().to(torch.float64)
@@ -83,7 +83,7 @@ def feature_map(kernel: Kernel, num_dims: int, feature_names: tuple[str, ...] | 
     """Explicit features of a linear, polynomial or random-feature kernel, scaled or summed."""
     names = tuple(f"x{d}" for d in range(num_dims)) if feature_names is None else feature_names
     if len(names) != num_dims:
-        raise InvalidInputError(f"Expected {num_dims} feature names, one a dimension; got {list(names)}.")
+        raise InvalidInputError(f"Expected {num_dims} feature names, one per dimension; got {list(names)}.")
     if kernel.active_dims is None:
         return _features(kernel, names)
     columns = kernel.active_dims

@@ -6,7 +6,8 @@ matrices and their gradients need only products of 2 M B D flops, and no tensor 
 
 Each family is one function. Its docstring has the plain formulas of k and of its derivative, and the code under it is
 their fast form: in place and with constant factors left out, which :class:`Family` states once. Against the plain
-formulas, Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half as long for 500 x 1024.
+formulas, Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half the time for
+500 x 1024.
 """
 
 import math

@@ -116,8 +116,8 @@ def elbo_with_gradient(
         LRK = L_inv.to(dtype) @ RK
         U, f_var = L_inv.mT.to(dtype) @ LRK, k_xx - LRK.square().sum(0)
     else:
-        # The same with one product less: 7 % of this function at M = 50, 14 % at M = 500. It cancels digits where w k is
-        # large: in float32 it was wrong by .027 at a variance of 6e-5 and w = 4e4, where the form above was by 2e-6.
+        # The same with one product less: 7 % of this function at M = 50, 14 % at M = 500. It cancels digits where w k
+        # is large: in float32 it was wrong by .027 at a variance of 6e-5 and w = 4e4; the form above was by 2e-6.
         U = P.to(dtype) @ RK
         f_var = k_xx - (RK * U).sum(0)
     r = y - RK.mT @ a.to(dtype)  # [B, Q]
