@@ -58,7 +58,7 @@ def fit(
         Kernel | None, typer.Option(help="Covariance function; chosen by default.", rich_help_panel=MODEL)
     ] = None,
     ard: Annotated[
-        bool, typer.Option("--ard/--no-ard", help="One lengthscale a feature, or one for all.", rich_help_panel=MODEL)
+        bool, typer.Option("--ard/--no-ard", help="One lengthscale per feature, or one for all.", rich_help_panel=MODEL)
     ] = True,
     init: Annotated[Init, typer.Option(help="Where the coreset starts.", rich_help_panel=MODEL)] = Init.KMEANS,
     solver: Annotated[
@@ -74,7 +74,7 @@ def fit(
         float | None,
         typer.Option(help="Seconds after which to keep the best so far.", callback=positive, rich_help_panel=TRAINING),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows an Adam step.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows per Adam step.", rich_help_panel=TRAINING)] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Largest step size of Adam.", callback=positive, rich_help_panel=TRAINING)
     ] = None,
@@ -102,7 +102,7 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one indicator a category. Everything that is not said is chosen from the data.
+    Text columns become one indicator per category. Everything that is not said is chosen from the data.
     """
     size = _coreset_size(coreset)
     worker = launched()

@@ -51,8 +51,8 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     text = {
         "solver": f"{facts['solver']}, {facts['iterations']} {unit}, {ended}",
         "coreset": f"{sizes} (effective size {facts['coreset_effective_size']:.0f})",
-        "kernel": facts["kernel"] + (", one lengthscale a feature" if facts["ard"] else ", one lengthscale"),
-        "bound": f"{facts['elbo_per_row']:.4f} nats a row ({standardised:.4f} with y standardised)",
+        "kernel": facts["kernel"] + (", one lengthscale per feature" if facts["ard"] else ", one lengthscale"),
+        "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
         "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),
     }
     if facts["feature_importance"] is not None:

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class TableColumn(NamedTuple):
-    """A column of numbers, which is one feature, or of text, which is one feature a category."""
+    """A column of numbers, which is one feature, or of text, which is one feature per category."""
 
     name: str
     features: slice

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from cvgp.data.moments import Moments, moments_of, no_moments
 from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
+from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
-from cvgp.data.tables.cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
