@@ -161,6 +161,18 @@ def test_medians_of_a_larger_table_are_those_of_the_sample(tmp_path: Path, monke
     np.testing.assert_allclose(found, gappy(30_000)[["a", "b"]].median(), atol=0.05)
 
 
+def test_a_column_without_a_value_in_the_sample_is_filled_with_its_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5, None))
+    rare = np.where(np.arange(30_000) < 2, [1.0, 3.0] * 15_000, np.nan)
+    write(tmp_path / "a.parquet", frame(30_000).assign(a=rare))
+    table = TrainingTable(tmp_path, "y", impute="median")
+    assert np.isnan(rare[table.survey.reservoir.where[:, 1]]).all()
+    assert table.survey.encoder.columns[0].fill == 2.0
+
+
 @pytest.mark.parametrize("rule", ["most_frequent", "guess"])
 def test_an_unknown_rule_is_refused(rule: str) -> None:
     with pytest.raises(InvalidInputError, match=r"must be one of \('mean', 'median', 'drop'\) or None"):
