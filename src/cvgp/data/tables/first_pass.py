@@ -151,7 +151,7 @@ def _make_encoder(
         raise InvalidInputError(f"A table needs different columns for {special} and at least one beside; got {names}.")
     kinds = column_kinds(dataset, [*features, *special])
     if set(kinds.values()) == {"null"}:
-        raise InvalidInputError("The table holds no rows; it must have at least one.")
+        raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
     for name in features:
         if kinds[name] == "null":
             raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
