@@ -1,12 +1,13 @@
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor, plots
-from cvgp.data.schema import Schema
 from cvgp.errors import FileFormatError, InvalidInputError
 
 Data = tuple[pd.DataFrame, np.ndarray]
@@ -30,11 +31,8 @@ def table_model() -> CVGPRegressor:
     rng = np.random.default_rng(0)
     size, colour = rng.normal(size=60), rng.choice(["blue", "green", "red"], 60)
     frame = pd.DataFrame({"size": size, "colour": colour, "price": size + 3.0 * (colour == "red")})
-    schema = Schema.learn(frame, "price")
-    x, y = schema.encode_both(frame)
-    fitted = CVGPRegressor(15, random_state=0, max_iter=40).fit(pd.DataFrame(x, columns=schema.feature_names), y)
-    fitted.schema_ = schema.to_json()
-    return fitted
+    table = ds.dataset(pa.Table.from_pandas(frame))
+    return CVGPRegressor(15, random_state=0, max_iter=40).fit(table, "price")
 
 
 @pytest.fixture

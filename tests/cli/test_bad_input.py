@@ -49,7 +49,7 @@ BAD_TABLES = {
         "data row 1: column 'price' is missing or not a number",
     ),
     "only the target": (make_table(40)[["price"]], "needs different columns for ['price'] and at least one beside"),
-    "no rows": (make_table(40)[:0], "holds no rows; it must have at least one"),
+    "no rows": (make_table(40)[:0], "holds no rows, or only empty ones"),
 }
 
 

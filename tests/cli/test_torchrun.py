@@ -41,7 +41,7 @@ def test_two_workers_give_one_answer_which_is_that_of_one(run: Run, tmp_path: Pa
     assert facts["elbo_per_row"] == pytest.approx(alone["elbo_per_row"], abs=0.005)
     for two, one in zip(predictions(tmp_path / "two.cvgp"), predictions(tmp_path / "one.cvgp"), strict=True):
         np.testing.assert_allclose(two, one, atol=0.1 * alone["noise_sd"])
-    assert error.count("200 rows, 3 columns as 4 features (loaded), 2 workers") == 1
+    assert error.count("200 rows, 3 columns as 4 features (loaded, 0 MB), 2 workers") == 1
 
 
 LONG = ["--target", "price", "--coreset", "40", "--seed", "3", "--quiet"]

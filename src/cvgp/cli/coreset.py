@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cvgp.cli.console import print_json
-from cvgp.cli.model_files import TABLE_ENDINGS, check_can_write, check_ending, free_names, load_model
+from cvgp.cli.model_files import check_can_write, check_ending, free_names, load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 __all__ = ["coreset"]
@@ -23,7 +23,9 @@ def coreset(
 
     Values are in the units of the table; what stands for text columns are indicators, which need not be 0 or 1.
     """
-    check_ending(out, TABLE_ENDINGS)
+    from cvgp.data.tables.location import ENDINGS
+
+    check_ending(out, ENDINGS)
     check_can_write(out)
     model = load_model(model_file)
 

@@ -74,7 +74,7 @@ def fit(
         float | None,
         typer.Option(help="Seconds after which to keep the best so far.", callback=positive, rich_help_panel=TRAINING),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows an Adam step.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows per Adam step.", rich_help_panel=TRAINING)] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Largest step size of Adam.", callback=positive, rich_help_panel=TRAINING)
     ] = None,

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["TABLE_ENDINGS", "check_can_write", "check_ending", "features", "free_names", "load_model", "model_schema"]
-
-TABLE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".feather", ".arrow")
+__all__ = ["check_can_write", "check_ending", "features", "free_names", "load_model", "model_schema"]
 
 
 class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error

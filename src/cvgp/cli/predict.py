@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cvgp.cli.console import note, print_json
-from cvgp.cli.model_files import TABLE_ENDINGS, check_can_write, check_ending, load_model, model_schema
+from cvgp.cli.model_files import check_can_write, check_ending, load_model, model_schema
 from cvgp.cli.options import AsJson, ModelFile, OnBadRows, Ray, Workers
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def predict(
     cluster the output is a folder, with a Parquet file for each part.
     """
     if ray is None:
-        check_ending(out, TABLE_ENDINGS)
+        from cvgp.data.tables.location import ENDINGS
+
+        check_ending(out, ENDINGS)
         check_can_write(out)
     model = load_model(model_file)
     schema = model_schema(model, model_file)

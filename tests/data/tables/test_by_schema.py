@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from cvgp.data.schema import Column, Schema
-from cvgp.data.tables import limits
-from cvgp.data.tables.by_schema import encoder_of, load_rows
+from cvgp.data.tables import by_schema
+from cvgp.data.tables.by_schema import encoder_of, load_rows, memory_left
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from tests.data.tables.tables import learn, write
 
@@ -216,6 +216,10 @@ def test_rows_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.
     frame = pd.DataFrame({"a": np.zeros(100_000), "y": np.zeros(100_000)})
     path = write(tmp_path / "bomb.parquet", frame)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(limits, "memory_left", lambda: 500_000)
-    with pytest.raises(InvalidInputError, match="holds at least"):
+    monkeypatch.setattr(by_schema, "memory_left", lambda: 500_000)
+    with pytest.raises(InvalidInputError, match=r"bomb\.parquet holds at least 0.0 GB when it is unpacked"):
         load_rows(path, Schema("y", (Column("a", "numeric"),)))
+
+
+def test_some_memory_is_left() -> None:
+    assert 10_000_000 < memory_left() < 2**50

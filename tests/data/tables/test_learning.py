@@ -16,6 +16,7 @@ from cvgp.data.tables.reservoir import Reservoir
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from tests.data.tables.tables import frame, learn, write, write_parts
+from tests.parallel.groups import ThreadGroup, run_in_threads
 
 COLORS = ["red", "blue", "red", "green"]
 SIZES = [1.0, 2.0, 2.0, 7.0]
@@ -160,6 +161,18 @@ def test_medians_of_a_larger_table_are_those_of_the_sample(tmp_path: Path, monke
     np.testing.assert_allclose(found, gappy(30_000)[["a", "b"]].median(), atol=0.05)
 
 
+def test_a_column_without_a_value_in_the_sample_is_filled_with_its_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5, None))
+    rare = np.where(np.arange(30_000) < 2, [1.0, 3.0] * 15_000, np.nan)
+    write(tmp_path / "a.parquet", frame(30_000).assign(a=rare))
+    table = TrainingTable(tmp_path, "y", impute="median")
+    assert np.isnan(rare[table.survey.reservoir.where[:, 1]]).all()
+    assert table.survey.encoder.columns[0].fill == 2.0
+
+
 @pytest.mark.parametrize("rule", ["most_frequent", "guess"])
 def test_an_unknown_rule_is_refused(rule: str) -> None:
     with pytest.raises(InvalidInputError, match=r"must be one of \('mean', 'median', 'drop'\) or None"):
@@ -251,3 +264,31 @@ def test_features_of_the_same_name_are_refused() -> None:
 def test_the_schema_of_any_table_survives_json(table: dict[str, list]) -> None:
     schema = learn(pd.DataFrame(table).assign(target=[1, 2, 3, 4]), "target", "median")
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+# Many processes.
+
+
+def test_processes_fill_gaps_with_the_same_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
+    write_parts(tmp_path, gappy(30_000), cuts=(5_000, 25_000), group=5_000)
+
+    def fills(group: ThreadGroup) -> list[object]:
+        table = TrainingTable(tmp_path, "y", impute="median", on_bad_rows="skip", group=group)
+        return [column.fill for column in table.survey.encoder.columns]
+
+    good = gappy(30_000).dropna(subset="y")  # all rows are kept, so that the medians are those of all
+    assert run_in_threads(2, fills) == [good[["a", "b"]].median().tolist()] * 2
+
+
+def test_processes_agree_that_text_spells_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One wrong cell makes text of a column, and only one process finds many different texts in it."""
+    monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
+    for number, texts in enumerate((["1", "2", "oops"] * 50, [*map(str, range(150)), "oops"])):
+        write(tmp_path / f"{number}.csv", pd.DataFrame({"a": texts, "y": 1.0}))
+
+    def learned_kind(group: ThreadGroup) -> tuple[str, int]:
+        table = TrainingTable(tmp_path, "y", on_bad_rows="skip", group=group)
+        return table.survey.encoder.columns[0].kind, table.survey.bad.skipped
+
+    assert run_in_threads(2, learned_kind) == [("numeric", 51)] * 2

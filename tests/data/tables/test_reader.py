@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from cvgp.data.tables import location
 from cvgp.data.tables.location import open_dataset
 from cvgp.data.tables.reader import column_kinds, list_parts, read_batches
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
@@ -42,6 +43,17 @@ def test_numbers_of_a_text_file_may_begin_as_whole_ones(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(f"a\n{rows}\n1.5\n")
     batches = read(open_dataset(tmp_path), ["a"])
     assert batches[-1]["a"][-1].as_py() == 1.5
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "expected"), [(10, "int64"), (600_000, "double")], ids=["seen as a whole", "seen in part"]
+)
+def test_whole_numbers_of_a_text_file_stay_whole_where_all_of_it_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, expected: str
+) -> None:
+    monkeypatch.setattr(location, "TYPED_BYTES", 0)
+    (tmp_path / "table.csv").write_text("a\n" + "1\n" * num_rows)
+    assert {str(batch["a"].type) for batch in read(open_dataset(tmp_path), ["a"])} == {expected}
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

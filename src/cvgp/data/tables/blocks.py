@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.schema import Column
-from cvgp.data.tables.cells import labels, numbers, truths
+from cvgp.data.tables.arrow_cells import labels, numbers, truths
 from cvgp.data.tables.reader import Part, read_batches
 from cvgp.errors import FileFormatError
 

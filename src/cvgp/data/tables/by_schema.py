@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
@@ -11,12 +13,11 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.schema import Schema, warn_unknown
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.blocks import Encoder
-from cvgp.data.tables.limits import check_fits
 from cvgp.data.tables.location import Location, open_dataset
 from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read_batches
 from cvgp.errors import InvalidInputError
 
-__all__ = ["encoder_of", "load_rows"]
+__all__ = ["encoder_of", "load_rows", "memory_left"]
 
 ADVICE = "Correct it, or fit the model again with a rule for missing values (--impute)."
 
@@ -54,9 +55,29 @@ def load_rows(location: Location, schema: Schema) -> tuple[Array, Array]:
             pieces.append(rows.take(bad.find(rows, part, count)))
             count += len(batch)
             num_bytes += rows.x.nbytes
-            check_fits(part.file, num_bytes)
+            _check_fits(part.file, num_bytes)
     warn_unknown(unknown)
     rows = Rows[Array].join(pieces)
     if not len(rows.x):
         raise InvalidInputError(f"No row of the table can be used; {bad.summary() or 'it has none'}.")
     return rows.x, np.ascontiguousarray(rows.y[:, 0])
+
+
+def memory_left() -> int:
+    """Bytes that the system could give without taking them from others."""
+    facts = Path("/proc/meminfo")
+    if facts.exists():
+        for line in facts.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _check_fits(file: str, size: int) -> None:
+    """Refuse more rows than there is memory: a few bytes of a file can stand for very many."""
+    left = memory_left()
+    if size > left:
+        raise InvalidInputError(
+            f"{file} holds at least {size / 1e9:.1f} GB when it is unpacked, and {left / 1e9:.1f} GB of memory are "
+            "left; use fewer rows or columns."
+        )

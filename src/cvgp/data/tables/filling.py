@@ -31,16 +31,18 @@ def fill_gaps(survey: Survey, impute: Impute | None, *, fits_in_memory: bool, gr
     for column, present in zip(encoder.columns, _per_column(encoder.columns, moments.weight), strict=True):
         if present[0] == 0.0:
             raise InvalidInputError(f"Column {column.name!r} holds no values at all; leave it out.")
-    typical = moments.means if impute == "mean" else _medians(survey, fits_in_memory, group)
+    typical = moments.means[: len(encoder.feature_names)]
+    if impute == "median":
+        medians = _medians(survey, fits_in_memory, group)
+        typical = np.where(np.isnan(medians), typical, medians)  # a sample may have no value of a column
     per_column = _per_column(encoder.columns, moments.mean), _per_column(encoder.columns, typical)
     columns = [replace(c, fill=_fill(c, *values)) for c, *values in zip(encoder.columns, *per_column, strict=True)]
     fills = np.concatenate([_as_features(column) for column in columns])
-    D, T = len(fills), len(encoder.targets)
     missing = np.maximum(moments.weight[-1] - moments.weight, 0.0)  # no row without target counts
     return replace(
         survey,
         encoder=replace(encoder, columns=tuple(columns)),
-        moments=moments.filled(np.append(fills, np.zeros(T)), np.append(missing[:D], np.zeros(T))),
+        moments=moments.filled(np.append(fills, np.zeros(len(encoder.targets))), missing),
         reservoir=survey.reservoir.with_features(lambda x: np.where(np.isnan(x), fills, x)),
     )
 

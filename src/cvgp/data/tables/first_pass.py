@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from cvgp.data.moments import Moments, moments_of, no_moments
 from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
+from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
-from cvgp.data.tables.cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
@@ -151,7 +151,7 @@ def _make_encoder(
         raise InvalidInputError(f"A table needs different columns for {special} and at least one beside; got {names}.")
     kinds = column_kinds(dataset, [*features, *special])
     if set(kinds.values()) == {"null"}:
-        raise InvalidInputError("The table holds no rows; it must have at least one.")
+        raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
     for name in features:
         if kinds[name] == "null":
             raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")

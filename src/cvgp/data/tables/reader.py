@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from cvgp.data.tables.cells import kind_of_type
+from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
 __all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches"]
@@ -167,8 +167,9 @@ def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iter
         found = physical.field(name).type
         if is_text and kinds[name] in TEXT_TYPES:
             if kinds[name] == "numeric":
-                # Integers are certain only where the types come from the whole file.
-                is_certain = part.num_bytes <= form.default_fragment_scan_options.read_options.block_size
+                # Integers are certain only where the types come from the whole file; a packed one may be longer.
+                block = form.default_fragment_scan_options.read_options.block_size
+                is_certain = part.num_bytes <= block and not part.file.lower().endswith(".gz")
                 spelled[position] = found if is_certain and pa.types.is_integer(found) else pa.float64()
             found = TEXT_TYPES[kinds[name]]
         fields.append(pa.field(name, found))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cvgp.data.schema import MAX_CATEGORIES
-from cvgp.data.tables.cells import check_categories, kind_of_type, labels, numbers, truths
+from cvgp.data.tables.arrow_cells import check_categories, kind_of_type, labels, numbers, truths
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
 # Kinds.
