@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from cvgp.cli.baselines import Baselines
+from cvgp.errors import FileFormatError
 from tests.robustness import fuzz
 from tests.robustness.__main__ import app
 from tests.robustness.fuzz_targets import Corpus, attempt, seeded
@@ -51,6 +53,12 @@ def test_a_spoilt_table_is_read_or_refused(corpus: Corpus, number: int) -> None:
 @given(number=NUMBERS)
 def test_a_command_on_a_spoilt_file_ends_with_a_code_and_no_traceback(corpus: Corpus, number: int) -> None:
     assert attempt("command", corpus, seeded(number)[1])
+
+
+def test_a_baseline_beyond_the_range_of_floats_is_refused() -> None:
+    value = {"mean": 0.0, "mean_sd": 1.0, "slopes": [10**400], "intercept": 0.0, "line_sd": 1.0}
+    with pytest.raises(FileFormatError, match="1 finite numbers"):
+        Baselines.from_json(value, 1)
 
 
 LIMITED = """

@@ -68,7 +68,8 @@ class Baselines(NamedTuple):
     def from_json(cls, value: object, num_features: int) -> Baselines:
         """From a file, which may hold anything."""
         members = Members(value, "baselines")
-        slopes = [float(slope) for slope in members.items("slopes") if isinstance(slope, int | float)]
+        # A whole number may be beyond the range of floats, and none is ever written here.
+        slopes = [slope for slope in members.items("slopes") if isinstance(slope, float)]
         if len(slopes) != num_features or not np.isfinite(slopes).all():
             raise FileFormatError(f"The slopes of the linear baseline must be {num_features} finite numbers.")
         mean, mean_sd, intercept, line_sd = (
