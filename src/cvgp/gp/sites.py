@@ -14,8 +14,9 @@ from torch import Tensor
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.collapsed import Statistics, solve, solve_full, whitener
-from cvgp.gp.linalg import as_square, inverse_lower, safe_cholesky, single_threaded_blas
+from cvgp.gp.linalg import as_square, inverse_lower, safe_cholesky
 from cvgp.gp.posterior import Factor
+from cvgp.host import single_threaded_blas
 
 __all__ = ["BestCoreset", "FullOptimum", "best_coreset", "full_matrix_optimum"]
 
