@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.extras import optional_packages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +177,8 @@ class Coreset:
         >>> list(Coreset([[0.0, 1.0]], [2.0], [3.0]).to_frame(["age", "dose"]).columns)
         ['age', 'dose', 'y', 'beta']
         """
-        import pandas as pd
+        with optional_packages():
+            import pandas as pd
 
         outputs = ["y"] if self.y.ndim == 1 else [f"y{t}" for t in range(self.num_outputs)]
         names = [f"x{d}" for d in range(self.num_dims)] if feature_names is None else feature_names
@@ -211,7 +213,8 @@ class Coreset:
         >>> Coreset.from_frame(coreset.to_frame()) == coreset
         True
         """
-        import pandas as pd
+        with optional_packages():
+            import pandas as pd
 
         if not isinstance(frame, pd.DataFrame):
             raise InvalidTypeError(f"Expected a DataFrame, got {type(frame).__name__}; convert it to one.")

@@ -14,7 +14,12 @@ from cvgp.files.tensors import read_tensors
 from tests.cli.conftest import Run, flat, make_table
 
 # A shell without job control starts its background commands with SIGINT ignored, and children inherit that.
-START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from cvgp.cli import main; main()"
+START = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from cvgp.__main__ import main
+main()
+"""
 FIT = ("--target", "price", "--coreset", "100", "--solver", "lbfgs", "--max-iter", "100", "--json")
 
 

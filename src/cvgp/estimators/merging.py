@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
@@ -27,7 +26,7 @@ from cvgp.gp.kernels import square_matrix
 from cvgp.gp.process import prior_mean
 from cvgp.optim.result import Result
 from cvgp.training.merge import Noise, combine, log_evidence, refit_prior, sites_of
-from cvgp.training.monitor import Watch
+from cvgp.training.monitor import Watch, as_columns
 
 __all__ = ["merge"]
 
@@ -106,7 +105,7 @@ def merge(
     merged.statistics_ = combined.statistics
     merged.n_rows_ = float(rows.sum())
     merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
-    merged.history_ = pd.DataFrame(watch.history)
+    merged.history_ = as_columns(watch.history)
     merged.n_iter_ = sum(search.num_iter for search in searches)
     merged.converged_ = all(search.converged for search in searches)
     merged.solver_ = "merge"

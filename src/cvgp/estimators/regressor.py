@@ -33,7 +33,7 @@ from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_model, make_plan
 from cvgp.training.initialise import InitName
-from cvgp.training.monitor import Callback, Watch, print_line
+from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.prune import prune_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import begin_model, starting_kernel, starting_mean
@@ -115,8 +115,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Inverse lengthscales on standardised inputs, summing to one.
     schema_, n_bad_rows_
         After a fit to a table in files: how its columns become features, and how many bad rows were left out.
-    history_ : DataFrame
-        One row an iteration: phase, bound, seconds, learning rate, events.
+    history_ : dict of ndarrays
+        One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
     n_iter_, converged_, solver_
         How the solver ended.
     model_ : CVGP
@@ -358,14 +358,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def _set_results(
         self, model: CVGP, scaling: Scaling, source: DataSource, report: FitReport, history: list[dict[str, Any]]
     ) -> None:
-        import pandas as pd
-
         self.gp_ = ScaledGP(model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
         self.statistics_ = report.statistics
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
-        self.history_ = pd.DataFrame(history)
+        self.history_ = as_columns(history)
         self.n_iter_ = report.result.num_iter
         self.converged_ = report.result.converged
         self.solver_ = report.solver

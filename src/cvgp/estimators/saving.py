@@ -15,7 +15,6 @@ from typing import Any
 
 import gpytorch
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -32,7 +31,7 @@ from cvgp.files import pack_model, pack_part, unpack_model, unpack_part
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.training.monitor import FitEvent
+from cvgp.training.monitor import FitEvent, as_columns
 
 __all__ = ["load", "save"]
 
@@ -239,14 +238,13 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
     return values
 
 
-def _pack_history(history: pd.DataFrame) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
+def _pack_history(history: dict[str, NDArray[Any]]) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
     """Columns of numbers as arrays, and of text as lists."""
-    columns = {str(name): history[name] for name in history}
-    arrays = {f"history.{name}": column.to_numpy() for name, column in columns.items() if column.dtype.kind in "if"}
-    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in columns.items()}
+    arrays = {f"history.{name}": column for name, column in history.items() if column.dtype.kind in "if"}
+    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in history.items()}
 
 
-def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
+def _unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
     columns: dict[str, Any] = {}
     for name in members.names():
         listed = members.take(name)
@@ -267,7 +265,8 @@ def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
         is_numeric = not isinstance(column, list) or all(isinstance(cell, int | float | None) for cell in column)
         if not (is_text if name in ("phase", "event") else is_numeric):
             raise FileFormatError(f"The column {name!r} of the history holds values of another type.")
-    return pd.DataFrame(columns)
+    rows = zip(*columns.values(), strict=True)
+    return as_columns([dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def _feature_names(names: object, num_features: int) -> NDArray[np.object_]:
