@@ -71,7 +71,7 @@ def run_and_kill(solver: str, folder: Path, delay: float) -> int:
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(data), str(folder), repr(SETTINGS[solver])]
     before = progress(folder)
     child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())})
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while progress(folder) < before + 600 and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(delay)
