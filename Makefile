@@ -6,36 +6,37 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-INSTALL := $(PY) -m pip install --quiet -c constraints.txt
-SETUP := $(VENV)/.stamp-dev
-SETUP_DOCS := $(VENV)/.stamp-docs
+# Quiet twice: no warnings of pip, which are about this machine's settings. Errors are shown.
+INSTALL = $(PY) -m pip install -qq --disable-pip-version-check -c $(CONSTRAINTS)
+CONSTRAINTS := constraints.txt
+MINIMUM := .venv-minimum
 
-.PHONY: help setup demo test test-slow lint bench docs clean
+.PHONY: help setup demo test test-slow test-minimum coverage lint bench docs build clean
 
 help:
-	@echo "make demo       fit, predict, evaluate and draw a small table, in demo/"
-	@echo "make test       lint, types, layers and the tests"
-	@echo "make test-slow  the tests marked slow"
-	@echo "make lint       lint, types and layers alone"
-	@echo "make bench      compare with other libraries; ARGS=--quick takes a few minutes"
-	@echo "make docs       build the documentation in site/"
-	@echo "make clean      remove what the commands above wrote (not .venv, nor .bench)"
+	@echo "make demo          fit, predict, evaluate and draw a small table, in demo/"
+	@echo "make test          lint, types, layers, the tests and the examples in docstrings"
+	@echo "make test-slow     the tests marked slow"
+	@echo "make test-minimum  the tests of the estimator with the lowest versions that pyproject.toml allows"
+	@echo "make coverage      the tests of make test, and the lines that none of them reaches"
+	@echo "make lint          lint, types and layers alone"
+	@echo "make bench         compare with other libraries; ARGS=--quick takes a few minutes"
+	@echo "make docs          build the documentation in site/"
+	@echo "make build         build the wheel and the source distribution in dist/"
+	@echo "make clean         remove what the commands above wrote (not .venv, nor .bench)"
 
-$(SETUP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[dev]'
+# One stamp per set of packages: a demo does not wait for linters.
+$(VENV)/.stamp-%: pyproject.toml constraints.txt
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[$*]'
 	@touch $@
 
-$(SETUP_DOCS): $(SETUP)
-	$(INSTALL) -e '.[docs]'
-	@touch $@
+setup: $(VENV)/.stamp-dev
 
-setup: $(SETUP)
-
-demo: $(SETUP)
+demo: $(VENV)/.stamp-cli
 	$(BIN)/cvgp demo
 
-lint: $(SETUP)
+lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -44,15 +45,30 @@ lint: $(SETUP)
 test: lint
 	$(BIN)/pytest
 
-test-slow: $(SETUP)
+test-slow: $(VENV)/.stamp-dev
 	$(BIN)/pytest -m slow
 
-bench: $(SETUP)
+coverage: $(VENV)/.stamp-dev
+	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+
+test-minimum: $(MINIMUM)/.stamp
+	$(MINIMUM)/bin/python -m pytest -n 0 -W default tests/estimators/test_regressor.py tests/estimators/test_saving.py
+
+$(MINIMUM)/.stamp: pyproject.toml constraints-minimum.txt
+	test -x $(MINIMUM)/bin/python || $(PYTHON) -m venv $(MINIMUM)
+	$(MINIMUM)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-minimum.txt \
+		-e '.[cli]' pytest pytest-xdist hypothesis
+	@touch $@
+
+bench: $(VENV)/.stamp-dev
 	$(PY) -m benchmarks all $(ARGS)
 
-docs: $(SETUP_DOCS)
+docs: $(VENV)/.stamp-docs
 	$(BIN)/mkdocs build --strict
 
+build: $(VENV)/.stamp-dev
+	$(PY) -m build --outdir dist .
+
 clean:
-	rm -rf demo site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf demo site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

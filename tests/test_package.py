@@ -53,6 +53,11 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert cvgp.__version__ == importlib.metadata.version("cvgp")
 
 
+def test_the_citation_is_of_this_version() -> None:
+    lines = (Path(__file__).parent.parent / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {cvgp.__version__}" in lines
+
+
 def test_the_package_says_that_it_is_typed() -> None:
     assert importlib.resources.files("cvgp").joinpath("py.typed").is_file()
 

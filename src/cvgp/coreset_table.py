@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.extras import optional_packages
 from cvgp.finite import REAL_KINDS, FloatArray
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ _NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
 
 def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequence[str] | None) -> pd.DataFrame:
     """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
-    import pandas as pd
+    with optional_packages():
+        import pandas as pd
 
     outputs = ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
     names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
@@ -41,7 +43,8 @@ def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequ
 
 def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
     """X, y and beta of a table such as `table_of` makes."""
-    import pandas as pd
+    with optional_packages():
+        import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):
         raise InvalidTypeError(f"Expected a DataFrame, got {type(frame).__name__}; convert it to one.")

@@ -91,7 +91,7 @@ def test_a_killed_worker_is_replaced_and_the_fit_goes_on_from_the_checkpoint(fol
         os.kill(workers[-1], signal.SIGKILL)
 
     def keep_history(model: Any, table: Any) -> None:
-        model.history_.to_json(tmp_path / "history.json", orient="records")
+        pd.DataFrame(model.history_).to_json(tmp_path / "history.json", orient="records")
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()

@@ -26,7 +26,7 @@ def test_predictions_are_those_of_the_model(run: Run, model: Path, table: Path, 
     )
     lower, upper = estimator.predict_quantiles(x, [0.025, 0.975]).T
     mean, sd = estimator.predict(x, return_std=True)
-    np.testing.assert_allclose(found[COLUMNS].to_numpy(), np.column_stack([mean, sd, lower, upper]), rtol=1e-12)
+    np.testing.assert_allclose(found[COLUMNS].to_numpy(), np.column_stack([mean, sd, lower, upper]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -71,7 +71,7 @@ def run_and_kill(solver: str, folder: Path, delay: float) -> int:
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(data), str(folder), repr(SETTINGS[solver])]
     before = progress(folder)
     child = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())})
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while progress(folder) < before + 600 and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(delay)
@@ -192,7 +192,7 @@ def test_precision_that_had_grown_is_resumed(tmp_path: Path, monkeypatch: pytest
 def test_history_of_a_resumed_run_is_whole(tmp_path: Path) -> None:
     estimator("adam", tmp_path, callbacks=[lambda e: e.phase == "adam" and e.iteration == 73]).fit(X, Y)
     history = estimator("adam", tmp_path).fit(X, Y).history_
-    assert history.loc[history.phase == "adam", "iteration"].tolist() == list(range(1, 121))
+    assert history["iteration"][history["phase"] == "adam"].tolist() == list(range(1, 121))
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])

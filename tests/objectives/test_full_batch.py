@@ -115,7 +115,7 @@ def memory(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_objective_is_the_bound_of_the_titsias_optimum(case: Case) -> None:
     model = case.model()
     optimum = bounds.titsias_optimum(model.jittered_covariance(), full_data.statistics(model, case.chunks()))
-    assert value_and_gradients(case, tight=False)[0] == pytest.approx(optimum.value.item(), rel=1e-12)
+    assert value_and_gradients(case, tight=False)[0] == pytest.approx(optimum.value.item(), rel=1e-9)
 
 
 @EVERY_BOUND
@@ -157,7 +157,7 @@ def test_objective_does_not_depend_on_the_chunks(keep: bool) -> None:
     expected, gradients = value_and_gradients(case, tight=True)
     model = case.model()
     value = TitsiasObjective(model, lambda: case.source().chunks(N), N, tight=True).value_and_backward()
-    assert value == pytest.approx(expected, rel=1e-12)
+    assert value == pytest.approx(expected, rel=1e-9)
     for p, gradient in zip(searched_parameters(model), gradients, strict=True):
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
 
@@ -210,7 +210,7 @@ def test_objective_of_a_model_that_is_not_finite_raises() -> None:
 @EVERY_CASE
 def test_titsias_value_is_the_objectives(case: Case) -> None:
     expected = value_and_gradients(case, tight=False)[0]
-    assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-12)
+    assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-9)
 
 
 @EVERY_CASE
@@ -228,7 +228,7 @@ def test_full_bound_is_the_models_on_all_data(case: Case, tight: bool) -> None:
     model = case.model()
     data = case.whole()
     expected = (model.tight_elbo if tight else model.elbo)(data.pop("x"), data.pop("y"), **data).item()
-    assert full_bound(model, case.chunks(), N, tight=tight) == pytest.approx(expected, rel=1e-12)
+    assert full_bound(model, case.chunks(), N, tight=tight) == pytest.approx(expected, rel=1e-9)
 
 
 @EVERY_CASE

@@ -85,7 +85,7 @@ def torchrun(*arguments: object, world: int = 2, **environment: str) -> "subproc
     )
 
 
-def worker_pids(launcher: int, world: int, seconds: float = 60.0) -> list[int]:
+def worker_pids(launcher: int, world: int, seconds: float = 300.0) -> list[int]:
     """The processes that a torchrun has started, in the order of their ranks, once they are all there."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -3,6 +3,6 @@
 Nothing here imports torch, pandas or matplotlib before a command needs them, so that `cvgp --help` answers at once.
 """
 
-from cvgp.cli.app import app, main
+from cvgp.cli.app import app
 
-__all__ = ["app", "main"]
+__all__ = ["app"]

@@ -15,7 +15,7 @@ from cvgp.cli.paper import paper
 from cvgp.cli.plot import plot
 from cvgp.cli.predict import predict
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 app = typer.Typer(
     cls=GuardedGroup,
@@ -44,8 +44,3 @@ def _common(
     ] = False,
 ) -> None:
     pass
-
-
-def main() -> None:
-    """Run the command line."""
-    app(prog_name="cvgp")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from cvgp.cli.signals import Terminated, terminate_at_once
 from cvgp.errors import CVGPError, MissingFileError
+from cvgp.extras import optional_packages
 from cvgp.parallel.launcher import launched
 
 __all__ = ["FAILURE", "INTERRUPTED", "TERMINATED", "WRONG_USE", "GuardedGroup"]
@@ -28,7 +29,8 @@ class GuardedGroup(TyperGroup):
         """Run the command that was asked for."""
         with terminate_at_once(), _plain_warnings():
             try:
-                return super().invoke(ctx)
+                with optional_packages():
+                    return super().invoke(ctx)
             except KeyboardInterrupt as stop:
                 terminated = isinstance(stop, Terminated)
                 _complain("Terminated." if terminated else "Interrupted.", *stop.args)

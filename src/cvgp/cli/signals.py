@@ -48,7 +48,8 @@ def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
 
 @contextmanager
 def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
+    # Python sets handlers in the main thread only, and cannot put back a handler that is not Python's (None).
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
         yield
         return
     before = signal.signal(signal.SIGTERM, function)

@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +20,7 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
 from cvgp.optim.result import Result
 from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
-from cvgp.training.monitor import Watch
+from cvgp.training.monitor import Watch, as_columns
 
 __all__ = ["merge"]
 
@@ -109,7 +108,7 @@ def merge(
     merged.statistics_ = combined.statistics
     merged.n_rows_ = float(rows.sum())
     merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
-    merged.history_ = pd.DataFrame(watch.history)
+    merged.history_ = as_columns(watch.history)
     merged.n_iter_ = sum(search.num_iter for search in searches)
     merged.converged_ = all(search.converged for search in searches)
     merged.solver_ = "merge"

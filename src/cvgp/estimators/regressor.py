@@ -34,7 +34,7 @@ from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_model
 from cvgp.training.initialise import InitName
-from cvgp.training.monitor import Callback, Watch, print_line
+from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.plan import choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.settings import BoundName, Number, Settings, SolverName
@@ -117,8 +117,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
         After a fit to a table in files: how many bad rows were left out.
-    history_ : DataFrame
-        The course of training, one row per iteration: phase, bound, seconds, learning rate, events.
+    history_ : dict of ndarrays
+        One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
     n_iter_, converged_, solver_ : int, bool, str
         How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
     model_ : CVGP
@@ -443,14 +443,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def _set_results(
         self, report: FitReport, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]
     ) -> None:
-        import pandas as pd
-
         self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
         self.n_rows_ = source.total_weight
         self.statistics_ = report.statistics
         # A density of y in its own units is that of the scaled y over the scale, for each row and output.
         self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
-        self.history_ = pd.DataFrame(history)
+        self.history_ = as_columns(history)
         self.n_iter_ = report.result.num_iter
         self.converged_ = report.result.converged
         self.solver_ = report.solver

@@ -15,7 +15,6 @@ from typing import Any
 
 import gpytorch
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -32,7 +31,7 @@ from cvgp.files import pack_model, pack_part, unpack_model, unpack_part
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.training.monitor import check_history
+from cvgp.training.monitor import as_columns, check_history
 
 __all__ = ["load", "save"]
 
@@ -242,14 +241,13 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
     return values
 
 
-def _pack_history(history: pd.DataFrame) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
+def _pack_history(history: dict[str, NDArray[Any]]) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
     """Columns of numbers as arrays, and of text as lists."""
-    columns = {str(name): history[name] for name in history}
-    arrays = {f"history.{name}": column.to_numpy() for name, column in columns.items() if column.dtype.kind in "if"}
-    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in columns.items()}
+    arrays = {f"history.{name}": column for name, column in history.items() if column.dtype.kind in "if"}
+    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in history.items()}
 
 
-def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
+def _unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
     columns: dict[str, Any] = {}
     for name in members.names():
         listed = members.take(name)
@@ -262,8 +260,7 @@ def _unpack_history(members: Members, arrays: Arrays) -> pd.DataFrame:
     if len(lengths) != 1 or lengths == {0}:
         raise FileFormatError("The columns of the history differ in length, or are empty.")
     cells = (column if isinstance(column, list) else column.tolist() for column in columns.values())
-    check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)])
-    return pd.DataFrame(columns)
+    return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]))
 
 
 def _feature_names(names: object, num_features: int) -> NDArray[np.object_]:

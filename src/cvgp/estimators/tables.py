@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cvgp.errors import InvalidInputError
+from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def open_table(
                 "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
             )
         return None
-    from cvgp.data.tables.training_table import TrainingTable  # which imports what reads files
+    with optional_packages():
+        from cvgp.data.tables.training_table import TrainingTable
 
     if isinstance(x, TrainingTable):
         return x

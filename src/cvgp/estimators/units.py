@@ -15,7 +15,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
-from cvgp.host import reused_memory
 
 __all__ = ["ScaledGP"]
 
@@ -55,14 +54,14 @@ class ScaledGP:
     def mean(self, x: Array) -> Array:
         """Posterior mean [n, Q]."""
         process = self.process  # made outside: it may serve autograd later
-        with torch.inference_mode(), reused_memory():
+        with torch.inference_mode():
             parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
         """Posterior mean [n, Q] and variance of f [n, Q]."""
         process, means, variances = self.process, [], []
-        with torch.inference_mode(), reused_memory():
+        with torch.inference_mode():
             for chunk in self._chunks(x):
                 prediction = process(chunk)
                 means.append(_columns(prediction.mean))

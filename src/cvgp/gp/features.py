@@ -17,6 +17,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PolynomialKer
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.extras import optional_packages
 from cvgp.gp.kernels import evaluate
 from cvgp.gp.posterior import factorise
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
@@ -48,7 +49,8 @@ class WeightPosterior(NamedTuple):
 
     def to_frame(self, features: FeatureMap) -> "pd.DataFrame":
         """One row per feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
-        import pandas as pd
+        with optional_packages():
+            import pandas as pd
 
         scale = features.scale.detach().to(torch.float64)
         sd = self.covariance.diagonal().clamp_min(0.0).sqrt()

@@ -7,18 +7,16 @@ At the end of the module stand the two functions by which gradients that are wri
 """
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, wraps
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from cvgp.errors import FactorisationError, InvalidInputError, JitterWarning
+from cvgp.host import warn_or_keep
 
 __all__ = [
     "JITTER_LADDER",
@@ -30,7 +28,6 @@ __all__ = [
     "inverse_lower",
     "plus_identity",
     "safe_cholesky",
-    "single_threaded_blas",
     "symmetric_product",
     "symmetrise",
     "triangular_squares",
@@ -51,21 +48,6 @@ SYMMETRIC_BY_BLOCKS = 500
 
 TRIANGLE_BY_BLOCKS = 64
 """Size of both sides from which it pays to leave out the upper blocks of a triangular matrix."""
-
-
-@cache
-def _blas_controller() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
-
-
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """Keep NumPy's and SciPy's own BLAS to one thread, for optimisers that call back into torch.
-
-    Their worker threads spin between calls and take the cores from torch's: on two cores a fit ran four times slower.
-    """
-    with _blas_controller().limit(limits=1):
-        yield
 
 
 def symmetrise(A: Tensor) -> Tensor:
@@ -112,11 +94,8 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
         jitter = relative * mean_diagonal.item()
         L, info = torch.linalg.cholesky_ex(A + jitter * identity)
         if not info.any():
-            warnings.warn(
-                f"{name} ({_size(A)}) was not positive definite in {A.dtype}; {jitter:.1e} was added to its diagonal.",
-                JitterWarning,
-                stacklevel=2,
-            )
+            added = f"{jitter:.1e} was added to its diagonal"
+            warn_or_keep(JitterWarning(f"{name} ({_size(A)}) was not positive definite in {A.dtype}; {added}."))
             return L
     raise FactorisationError(
         f"{name} ({_size(A)}) is not positive definite, even with {jitter:.1e} added to its diagonal. "

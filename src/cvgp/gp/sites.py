@@ -15,8 +15,9 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.collapsed import one_minus_diagonal, solve_collapsed
 from cvgp.gp.bounds.statistics import Statistics, whitener
-from cvgp.gp.linalg import as_square, single_threaded_blas
+from cvgp.gp.linalg import as_square
 from cvgp.gp.posterior import Factor
+from cvgp.host import single_threaded_blas
 
 __all__ = ["BestCoreset", "best_coreset"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
-from cvgp.errors import DivergenceError, FactorisationError, JitterWarning
-from cvgp.gp.linalg import single_threaded_blas
+from cvgp.errors import DivergenceError, FactorisationError
+from cvgp.host import kept_warnings, single_threaded_blas
 from cvgp.optim.result import Monitor, Progress, Result, Status
 from cvgp.optim.stopping import Plateau
 
@@ -87,9 +87,9 @@ def minimise_lbfgs(
                 raise
             event = f"restart after: {failure}"
     write_vector(parameters, search.best_point)
-    # A trial step that needed jitter is of no concern unless it is where the search ends.
-    for message in search.best_jitter:
-        warnings.warn(message, JitterWarning, stacklevel=2)
+    # Jitter at a trial point is of no concern unless the search ends there.
+    for warning in search.best_warnings:
+        warnings.warn(warning, stacklevel=2)
     return Result(status, search.best_value, search.count)
 
 
@@ -113,7 +113,7 @@ class _Search:
         self.memo = memo
         self.count = 0
         self.best_value = math.inf
-        self.best_jitter: list[Warning | str] = []
+        self.best_warnings: list[Warning] = []
         self.best_point = read_vector(parameters)
         self.box = Bounds(self.best_point - FARTHEST, self.best_point + FARTHEST)
 
@@ -121,17 +121,13 @@ class _Search:
         if self.count >= self.max_evaluations:
             raise _StopSearch(Status.ITERATION_LIMIT)
         write_vector(self.parameters, point)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with kept_warnings() as kept:
             value, gradient = self._compute() if self.memo is None else self.memo(point, self._compute)
-        jitter = [w.message for w in caught if issubclass(w.category, JitterWarning)]
-        for other in (w for w in caught if not issubclass(w.category, JitterWarning)):
-            warnings.warn(other.message, stacklevel=2)
         self.count += 1
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             raise DivergenceError("the objective or its gradient is not finite")
         if value < self.best_value:
-            self.best_value, self.best_point, self.best_jitter = value, point.copy(), jitter
+            self.best_value, self.best_point, self.best_warnings = value, point.copy(), kept
         self.report("")
         return value, gradient
 

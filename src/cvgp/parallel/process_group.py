@@ -74,6 +74,7 @@ def process_group() -> Iterator[Group]:
     global _current
     launch = launched()
     made_here = not dist.is_initialized() and launch.world > 1
+    threads_before = torch.get_num_threads()
     if made_here:
         _join(launch)
     if not dist.is_initialized() or dist.get_world_size() == 1:
@@ -90,6 +91,7 @@ def process_group() -> Iterator[Group]:
         _current = ALONE
         if made_here:
             dist.destroy_process_group()
+            torch.set_num_threads(threads_before)
 
 
 class TorchGroup:

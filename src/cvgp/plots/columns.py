@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cvgp.data.schema import Schema
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.extras import optional_packages
 
 if TYPE_CHECKING:
+    from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = [
@@ -36,6 +37,8 @@ def stored_schema(model: CVGPRegressor) -> Schema | None:
     stored = getattr(model, "schema_", None)
     if stored is None:
         return None
+    with optional_packages():
+        from cvgp.data.schema import Schema
     schema = Schema.from_json(stored)
     if list(schema.feature_names) != feature_names(model):
         raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")

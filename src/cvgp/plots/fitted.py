@@ -149,18 +149,18 @@ def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     'iteration'
     """
     ax = axes_or_current(ax)
-    history = model.history_
-    solver = history[history["phase"] == history["phase"].iloc[-1]]
-    ax.plot(solver["iteration"], solver["bound"], color=BLUE)
+    last = model.history_["phase"] == model.history_["phase"][-1]
+    iteration, bound, validation = (model.history_[name][last] for name in ("iteration", "bound", "validation_rmse"))
+    ax.plot(iteration, bound, color=BLUE)
     # The first few iterations gain so much that the rest would look flat.
-    settled = solver["bound"].iloc[len(solver) // 10 :]
+    settled = bound[len(bound) // 10 :]
     margin = max(0.1 * (settled.max() - settled.min()), 1e-3)
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
     ax.set(xlabel="iteration", ylabel="bound (nats per row, standardised y)", title=f"Training by {model.solver_}")
-    checked = solver[solver["validation_rmse"].notna()]
-    if len(checked):
+    checked = np.isfinite(validation)
+    if checked.any():
         ax.yaxis.label.set_color(BLUE)
         twin = ax.twinx()
-        twin.plot(checked["iteration"], checked["validation_rmse"].astype(float), color=ORANGE, ls="--")
+        twin.plot(iteration[checked], validation[checked], color=ORANGE, ls="--")
         twin.set_ylabel("validation RMSE (in sd of y)", color=ORANGE)
     return ax

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from cvgp.errors import InvalidInputError
+from cvgp.extras import optional_packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,8 @@ def axes_or_current(ax: Axes | None) -> Axes:
     """The axes to draw on."""
     if ax is not None:
         return ax
-    import matplotlib.pyplot as plt
+    with optional_packages():
+        import matplotlib.pyplot as plt
 
     return plt.gca()
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import cross_matrix, diagonal
+from cvgp.host import single_threaded_blas
 
 __all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
 
@@ -107,6 +108,7 @@ def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.i
     return np.sort(rng.choice(count, limit, replace=False))
 
 
+@single_threaded_blas()  # which scikit-learn limits too, but without counting the threads that do
 def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
     from sklearn.cluster import KMeans
 
@@ -119,6 +121,7 @@ def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> tup
     return fitted.cluster_centers_, fitted.labels_.astype(np.intp)
 
 
+@single_threaded_blas()
 def _nearest(x: Array, centres: Array) -> NDArray[np.intp]:
     from sklearn.metrics import pairwise_distances_argmin
 

@@ -5,13 +5,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.optim.result import Progress, Status
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["Callback", "FitEvent", "Watch", "check_history", "print_line"]
+__all__ = ["Callback", "FitEvent", "Watch", "as_columns", "check_history", "print_line"]
 
 
 HISTORY_ROWS = 1000
@@ -176,6 +178,14 @@ def check_history(rows: list[Any]) -> list[dict[str, Any]]:
             if not isinstance(value, kinds.get(name, float)):
                 raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
     return rows
+
+
+def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
+    """One array per field of :class:`FitEvent`, as in scikit-learn's `cv_results_`; a missing number is NaN."""
+    kinds = {"phase": np.str_, "event": np.str_, "iteration": np.int64, "max_iter": np.int64}
+    return {
+        name: np.array([row[name] for row in history], dtype=kinds.get(name, np.float64)) for name in FitEvent._fields
+    }
 
 
 def print_line(event: FitEvent) -> None:
