@@ -26,7 +26,7 @@ from cvgp.parallel.group import ALONE
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Watch
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 from cvgp.training.start import begin_model, starting_kernel
 
 __all__ = ["Beginning", "BetaTransform", "Method", "begin", "estimator", "measure", "through_layers"]

@@ -21,7 +21,7 @@ from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import process_group
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 
 SUMS = (8, 8192, 65_536, 524_288, 2_097_152)
 """Bytes that are summed over the processes."""

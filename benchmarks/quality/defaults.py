@@ -12,8 +12,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.paper.splits import random_split
 from cvgp.paper.store import Outcome
 from cvgp.training.initialise import InitName
-from cvgp.training.plan import make_plan
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings, make_plan
 from cvgp.training.start import DEFAULT_KERNEL
 
 __all__ = ["FACTORS", "Choice", "Config", "Plan", "choices", "tasks"]

@@ -10,8 +10,7 @@ from cvgp.paper.baselines import SVGP, Recipe
 from cvgp.paper.protocol import PRESETS
 from cvgp.paper.splits import fold
 from cvgp.paper.store import Key, Outcome, Store
-from cvgp.training.plan import make_plan
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings, make_plan
 from cvgp.training.start import DEFAULT_KERNEL
 
 __all__ = ["PAPER_RMSE", "TARGET_COVERAGE", "TARGET_RMSE", "Method", "Plan", "task", "tasks", "tuned_peer"]

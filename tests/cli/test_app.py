@@ -9,7 +9,7 @@ from cvgp.cli import options
 from cvgp.data.schema import Impute
 from cvgp.gp.kernels import KERNEL_NAMES
 from cvgp.training.initialise import InitName
-from cvgp.training.settings import BoundName, SolverName
+from cvgp.training.plan import BoundName, SolverName
 from tests.cli.conftest import Run
 
 COMMANDS = ["fit", "predict", "evaluate", "coreset", "info", "plot", "demo", "paper"]

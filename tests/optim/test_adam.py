@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cvgp.errors import CVGPError, DivergenceError, FactorisationError
 from cvgp.optim.adam import MAX_RECOVERIES, SNAPSHOT_EVERY, AdamState, constant, minimise_adam, one_cycle
-from cvgp.optim.result import Progress, Result, Status
+from cvgp.optim.stopping import Progress, Result, Status
 
 TARGET = torch.tensor([3.0, -2.0, 0.5], dtype=torch.float64)
 

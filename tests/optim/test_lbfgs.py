@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cvgp.errors import CVGPError, FactorisationError
 from cvgp.optim.lbfgs import MAX_RESTARTS, minimise_lbfgs
-from cvgp.optim.result import Progress, Status
+from cvgp.optim.stopping import Progress, Status
 
 
 class Objective:

@@ -23,7 +23,7 @@ from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 from tests.data.tables.tables import write_parts
 from tests.training.problems import make_model, make_source
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cvgp.objectives.full_batch import full_bound
-from cvgp.optim.result import Status
+from cvgp.optim.stopping import Status
 from cvgp.training import fit
 from cvgp.training import plan as plan_module
 from cvgp.training.fit import fit_model
@@ -18,12 +18,12 @@ from cvgp.training.plan import (
     PAPER_EPOCHS,
     POLISH_EVALUATIONS,
     POLISH_SECONDS,
+    Settings,
     default_batch,
     evaluation_seconds,
     make_plan,
     polish_evaluations,
 )
-from cvgp.training.settings import Settings
 from tests.training.problems import NUM_ROWS, SIZE, make_model, make_source, rmse
 
 MANY = 50 * LBFGS_ROWS

@@ -9,12 +9,11 @@ from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, DivergenceError
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.optim.result import Result, Status
+from cvgp.optim.stopping import Result, Status
 from cvgp.training import minibatches
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import FitEvent, Watch
-from cvgp.training.plan import make_plan
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings, make_plan
 from tests.training.problems import NUM_ROWS, SIZE, collect, make_model, make_source, rmse
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from cvgp.errors import CVGPWarning
-from cvgp.optim.result import Progress, Status
+from cvgp.optim.stopping import Progress, Status
 from cvgp.training.monitor import HISTORY_ROWS, FitEvent, Watch, print_line
 from tests.parallel.groups import ThreadGroup, run_in_threads
 from tests.training.problems import collect

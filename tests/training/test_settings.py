@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 
 WRONG_VALUES: list[dict[str, Any]] = [
     {"solver": "newton"},

@@ -11,7 +11,7 @@ from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import full_bound, solve_coreset
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
 from tests import reference as ref
 from tests.training.problems import make_model, make_source

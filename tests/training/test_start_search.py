@@ -14,7 +14,7 @@ from cvgp.training import start as start_module
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Watch
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 from cvgp.training.start import (
     START_FACTORS,
     Start,

@@ -35,9 +35,8 @@ from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
-from cvgp.training.plan import choose_solver
+from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
-from cvgp.training.settings import BoundName, Number, Settings, SolverName
 from cvgp.training.start import begin_model, starting_kernel, starting_mean
 
 __all__ = ["CVGPRegressor"]

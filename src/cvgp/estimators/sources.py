@@ -16,7 +16,7 @@ from cvgp.data.split import shared, split
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import canonical
 from cvgp.parallel.group import Group
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import DivergenceError, FactorisationError
-from cvgp.optim.result import Monitor, Progress, Result, Status
+from cvgp.optim.stopping import Monitor, Progress, Result, Status
 
 __all__ = ["SNAPSHOT_EVERY", "AdamState", "Snapshot", "constant", "minimise_adam", "one_cycle"]
 

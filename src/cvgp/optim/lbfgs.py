@@ -12,8 +12,7 @@ from torch import Tensor
 
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.host import kept_warnings, single_threaded_blas
-from cvgp.optim.result import Monitor, Progress, Result, Status
-from cvgp.optim.stopping import Plateau
+from cvgp.optim.stopping import Monitor, Plateau, Progress, Result, Status
 
 __all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vector"]
 

@@ -11,13 +11,12 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
 from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics
-from cvgp.optim.result import Result, Status
+from cvgp.optim.stopping import Result, Status
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import Plan, make_plan
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
 
 __all__ = ["FitReport", "fit_model"]

@@ -8,7 +8,7 @@ import torch
 
 from cvgp.objectives import Objective
 from cvgp.optim.lbfgs import minimise_lbfgs
-from cvgp.optim.result import Result
+from cvgp.optim.stopping import Result
 from cvgp.parallel.group import ALONE, Group, check_same
 from cvgp.training.monitor import Watch
 

@@ -24,7 +24,7 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, solve_coreset, statistics, titsias_value
-from cvgp.optim.result import Progress, Result
+from cvgp.optim.stopping import Progress, Result
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch

@@ -12,12 +12,11 @@ from cvgp.gp.kernels import diagonal
 from cvgp.gp.model import CVGP
 from cvgp.objectives.minibatch import MinibatchObjective
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
-from cvgp.optim.result import Progress, Result, Status
+from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.parallel.group import check_same, sum_of
 from cvgp.training.checkpoint import Checkpoint, Extra
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import Plan
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Plan, Settings
 from cvgp.training.validation import BestByValidation
 
 __all__ = ["Precision", "fit_adam"]

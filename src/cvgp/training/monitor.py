@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.errors import CVGPWarning, FileFormatError
-from cvgp.optim.result import Progress, Status
+from cvgp.optim.stopping import Progress, Status
 from cvgp.parallel.group import ALONE, Group
 
 __all__ = ["Callback", "FitEvent", "Watch", "as_columns", "check_history", "print_line"]

@@ -14,7 +14,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
-from cvgp.optim.result import Result
+from cvgp.optim.stopping import Result
 from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs

@@ -10,7 +10,7 @@ from cvgp.objectives.full_batch import CHUNK_ROWS
 from cvgp.optim.adam import AdamState
 from cvgp.optim.stopping import NoImprovement
 from cvgp.training.checkpoint import Extra
-from cvgp.training.settings import Settings
+from cvgp.training.plan import Settings
 
 __all__ = ["BestByValidation"]
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
 from cvgp.optim.lbfgs import minimise_lbfgs
-from cvgp.optim.result import Progress, Status
-from cvgp.optim.stopping import NoImprovement
+from cvgp.optim.stopping import NoImprovement, Progress, Status
 from cvgp.paper.baselines.method import OnStep
 from cvgp.paper.baselines.recipe import Recipe
 
