@@ -22,6 +22,7 @@ from cvgp.estimators import units as scaled
 from cvgp.gp.kernels import KERNEL_NAMES, evaluate
 from cvgp.training import monitor as watch
 from cvgp.training import plan
+from cvgp.training.kernel_search import START_FACTORS
 from cvgp.training.monitor import FitEvent
 from tests import reference as ref
 
@@ -471,7 +472,8 @@ def test_random_state_may_be_a_generator(fitted: CVGPRegressor) -> None:
 
 
 def test_history_is_a_table_of_every_phase(fitted: CVGPRegressor) -> None:
-    assert set(fitted.history_["phase"]) == {"start x0.25", "start x1", "start x4", "lbfgs"}
+    starts = {f"{kind} x{factor:g}" for kind in ("start", "start coreset") for factor in START_FACTORS}
+    assert set(fitted.history_["phase"]) == starts | {"start coreset", "lbfgs"}
 
 
 def test_history_ends_where_the_fit_did(fitted: CVGPRegressor) -> None:
@@ -519,10 +521,10 @@ def test_callback_that_stops_during_the_search_ends_the_fit() -> None:
 
     def stop(event: FitEvent) -> bool:
         events.append(event)
-        return event.phase == "start x0.25" and event.iteration == 2
+        return event.phase == "start x1" and event.iteration == 2
 
     regressor(callbacks=[stop]).fit(X, Y)
-    assert [event.iteration for event in events] == [1, 2, 1, 1, 1]
+    assert [event.iteration for event in events] == [1, 2, 1]
 
 
 @pytest.fixture
@@ -535,16 +537,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_time_limit_ends_the_fit(solver: str) -> None:
-    model = regressor(solver=solver, max_iter=1000, tol=0.0, max_time=0.4).fit(*make_data(500))
+    model = regressor(solver=solver, max_iter=1000, tol=0.0, max_time=0.2).fit(*make_data(500))
     # Reading the clock is what makes it go on: the iteration that finds the time spent is over by a few ticks.
-    assert 0.39 < model.history_["seconds"].max() < 0.41
+    assert 0.19 < model.history_["seconds"].max() < 0.21
 
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_best_model_so_far_is_kept_when_time_is_out(solver: str) -> None:
     x, y = make_data(500)
-    model = regressor(solver=solver, max_iter=100_000, tol=0.0, max_time=0.4).fit(x, y)
+    model = regressor(solver=solver, max_iter=100_000, tol=0.0, max_time=0.2).fit(x, y)
     assert not model.converged_
     assert model.score(NEW, NEW_Y) > 0.8
 

@@ -1,28 +1,37 @@
-"""The best pseudo-outputs and weights at a fixed kernel and fixed pseudo-inputs, from statistics alone (§5).
+r"""The best pseudo-outputs and weights at a fixed kernel and fixed pseudo-inputs, from statistics alone (§5).
 
 The mean part of the bound does not depend on the weights, and the covariance part does not depend on y_c. So the two
 are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics.Statistics`.
+
+With the covariance :math:`S = (K^{-1} + W)^{-1}` of q(f_c), :math:`W = diag(w)`, and :math:`\Lambda` the precision that
+full-matrix sites would add to :math:`K^{-1}`, the derivative of the bound in w is half the diagonal of
+:math:`S (\Lambda - W) S`. It is zero where :math:`(S \circ S) w = diag(S \Lambda S)`: a linear system, if S is taken
+as it is now. Its solution is an uphill direction, and one to three steps along it reach the optimum (§5.3).
 """
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.collapsed import one_minus_diagonal, solve_collapsed
-from cvgp.gp.bounds.statistics import Statistics, whitener
-from cvgp.gp.linalg import as_square
-from cvgp.gp.posterior import Factor
-from cvgp.host import single_threaded_blas
+from cvgp.gp.bounds.statistics import Statistics
+from cvgp.gp.linalg import (
+    as_square,
+    inverse_from_factor,
+    plus_identity,
+    safe_cholesky,
+    symmetric_product,
+)
 
-__all__ = ["BestCoreset", "best_coreset"]
+__all__ = ["BestCoreset", "WeightPoint", "best_coreset", "best_weights"]
 
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-8, 1e12
-"""What a weight may become, in units of the largest starting weight."""
+SMALLEST_WEIGHT = 1e-8
+"""The floor of a weight, in units of the largest starting weight."""
+MOST_STEPS = 50
+LEAST_GAIN = 1e-7
+"""Steps end when they gain fewer nats than this per pseudo-point; those that would follow gain a tenth of it."""
+SHORTEST_STEP = 1e-4
 
 
 class BestCoreset(NamedTuple):
@@ -33,12 +42,8 @@ class BestCoreset(NamedTuple):
     value: Tensor  # []
 
 
-def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor, *, max_iter: int = 200) -> BestCoreset:
-    """Closed-form y_c*, and the best diagonal w* by L-BFGS on the M x M problem (§5.3).
-
-    The search runs over log(1 + w c), where c is the variance of f_c given all other sites at the start. Over log w the
-    bound is flat at small weights, where L-BFGS stays although a larger weight would be worth nats; over this it is
-    not, and a single weight enters the bound only through w c.
+def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor) -> BestCoreset:
+    """y_c* in closed form, and the best diagonal w* by :func:`best_weights` (§5.3).
 
     As w falls to zero its y_c* = (K + 1/w) alpha grows without limit, while the bound no longer changes. So a weight
     has a floor: at 1e-12 of the largest, a y_c of 1e12 cost the bound its fourth digit when it was evaluated again.
@@ -46,35 +51,92 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor, *, max_i
     K_cc, w_start = as_square(K_cc.detach()), w_start.detach().to(torch.float64)
     if not bool(((w_start >= 0) & torch.isfinite(w_start)).all()) or not bool((w_start > 0).any()):
         raise InvalidInputError("Starting weights must be finite and not negative, and at least one must be positive.")
-    L_K_inv = whitener(K_cc)
-    lowest, highest = w_start.max() * SMALLEST_WEIGHT, w_start.max() * LARGEST_WEIGHT
-    w_start = w_start.clamp_min(lowest)
-    c = _variance_given_other_sites(solve_collapsed(K_cc, w_start, statistics, L_K_inv).factor)  # [M]
-
-    def weights(t: NDArray[np.float64]) -> Tensor:
-        return torch.as_tensor(t, device=c.device).expm1() / c
-
-    def negative_bound(t: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        w = weights(t)
-        solution = solve_collapsed(K_cc, w, statistics, L_K_inv)
-        return -float(solution.value), -(solution.d_w * (w + 1.0 / c)).cpu().numpy()
-
-    start, lower, upper = ((w * c).log1p().cpu().numpy() for w in (w_start, lowest, highest))
-    with single_threaded_blas():
-        result = minimize(
-            negative_bound,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=Bounds(lower, upper),
-            options={"maxiter": max_iter, "maxcor": 20},
+    Phi, b, yy, kk, log_normaliser = statistics
+    if K_cc.shape != Phi.shape or w_start.shape != b.shape[:1]:
+        M = len(b)
+        raise InvalidInputError(
+            f"With statistics of {M} pseudo-inputs, K_cc must be [{M}, {M}] and the weights [{M}]; "
+            f"got {tuple(K_cc.shape)} and {tuple(w_start.shape)}."
         )
-    w = weights(result.x)
-    solution = solve_collapsed(K_cc, w, statistics, L_K_inv)
-    return BestCoreset(solution.factor.y_c, w, solution.value)
+    L_K = safe_cholesky(K_cc, "K_cc")
+    best = best_weights(L_K, Phi, w_start, SMALLEST_WEIGHT * w_start.max())
+    C_inv_b = torch.cholesky_solve(b, safe_cholesky(plus_identity(Phi), "C = I + Phi"))  # [M, Q]
+    alpha = torch.linalg.solve_triangular(L_K.mT, C_inv_b, upper=True)  # [M, Q], (K + Phi_raw)^-1 b_raw
+    y_c = K_cc @ alpha + alpha / best.w[:, None]  # [M, Q]
+    num_outputs = b.shape[1]
+    covariance_part = best.value + 0.5 * (len(b) + Phi.trace() - kk)
+    value = num_outputs * (log_normaliser + covariance_part) + 0.5 * ((b * C_inv_b).sum() - yy)
+    return BestCoreset(y_c, best.w, value)
 
 
-def _variance_given_other_sites(factor: Factor) -> Tensor:
-    """(1 - P_mm) / (w_m P_mm) [M], P = B^-1: the variance of f_c,m when its own site is taken away (§5.3)."""
-    diagonal = factor.L_B_inv.square().sum(0)  # P_mm
-    return one_minus_diagonal(factor) / (factor.w * diagonal)
+class WeightPoint(NamedTuple):
+    """What of the bound depends on the weights, at some weights."""
+
+    w: Tensor  # [M]
+    value: Tensor  # [], -1/2 [log|G| + tr(G^-1 (I + Phi))] with G = I + L^T W L
+    G_inv: Tensor  # [M, M]
+
+
+def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
+    """The site precisions w >= floor that maximise the covariance part of the bound.
+
+    Parameters
+    ----------
+    L_K
+        The Cholesky factor of K_cc `[M, M]`.
+    Phi
+        Whitened statistics `[M, M]`: the precision of full-matrix sites in the coordinates of L_K.
+    w_start
+        Where to start `[M]`.
+    floor
+        The smallest weight `[]`.
+    """
+    here = _at(w_start.clamp_min(floor), L_K, Phi)
+    for _ in range(MOST_STEPS):
+        direction = _solve_for_weights(here, L_K, Phi, floor) - here.w
+        step, there = 1.0, _at(here.w + direction, L_K, Phi)
+        while there.value < here.value and step > SHORTEST_STEP:
+            step *= 0.5
+            there = _at(here.w + step * direction, L_K, Phi)
+        gain = there.value - here.value
+        if gain > 0:
+            here = there
+        if gain < LEAST_GAIN * len(L_K):
+            break
+    return here
+
+
+def _at(w: Tensor, L_K: Tensor, Phi: Tensor) -> WeightPoint:
+    """The value at w, by G, whose eigenvalues are at least 1."""
+    root = L_K.mT * w.sqrt()
+    L_G = safe_cholesky(plus_identity(symmetric_product(root, root)), "G = I + L^T W L")
+    G_inv = inverse_from_factor(L_G)
+    value = -L_G.diagonal().log().sum() - 0.5 * (G_inv.trace() + (G_inv * Phi).sum())
+    return WeightPoint(w, value, G_inv)
+
+
+def _solve_for_weights(here: WeightPoint, L_K: Tensor, Phi: Tensor, floor: Tensor) -> Tensor:
+    """Solve (S * S) w = diag(S Lambda S) for w >= floor: weights that come out below it are held there.
+
+    S = L G^-1 L^T and S Lambda S = L G^-1 Phi G^-1 L^T, so that nothing is divided by a weight.
+    """
+    J = here.G_inv @ L_K.mT  # [M, M]
+    S = L_K @ J  # [M, M]
+    SLS = (J * (Phi @ J)).sum(0)  # [M], the diagonal of S Lambda S
+    H = S.square()  # [M, M], positive semi-definite (Schur)
+    scale = H.diagonal().rsqrt()
+    H, target = scale[:, None] * H * scale, scale * SLS  # unit diagonal; unknowns w / scale
+    lowest = floor / scale
+    free = torch.ones_like(here.w, dtype=torch.bool)
+    x = lowest.clone()
+    while bool(free.any()):
+        among = H[free][:, free]
+        L = safe_cholesky(among + 1e-12 * torch.eye(len(among), dtype=H.dtype, device=H.device), "S * S")
+        right = target[free] - H[free][:, ~free] @ lowest[~free]
+        x[free] = torch.cholesky_solve(right[:, None], L)[:, 0]
+        below = free & (x < lowest)
+        x = x.maximum(lowest)
+        if not bool(below.any()):
+            break
+        free &= ~below
+    return scale * x

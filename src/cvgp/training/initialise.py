@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
-from cvgp.gp.kernels import cross_matrix, diagonal
+from cvgp.gp.kernels import cross_matrix, diagonal, stationary_form
 from cvgp.host import single_threaded_blas
 
 __all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
@@ -50,7 +50,7 @@ def initial_coreset(
     total_weight
         What the weights of the coreset add up to, where the rows are a sample of more.
     kernel
-        What ``greedy`` measures variance with.
+        ``greedy`` measures variance with it, and ``kmeans`` distances in its lengthscales.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     total = float(weight.sum()) if total_weight is None else total_weight
@@ -61,7 +61,8 @@ def initial_coreset(
     sample = _subsample(len(x), rows_to_see(size), rng)
     xs, ys, ws = x[sample], y[sample], weight[sample]
     if method == "kmeans":
-        centres, labels = _kmeans(xs, ws, size, rng)
+        labels = _kmeans(xs if kernel is None else xs * _inverse_lengthscale(kernel, xs.shape[1]), ws, size, rng)
+        centres = _cluster_means(xs, labels, ws)
     elif method == "greedy":
         if kernel is None:
             raise InvalidInputError("The greedy initialiser needs a kernel to measure variance with.")
@@ -109,16 +110,32 @@ def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 @single_threaded_blas()  # which scikit-learn limits too, but without counting the threads that do
-def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
+def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """The cluster of each row."""
     from sklearn.cluster import KMeans
 
     distinct, labels = np.unique(x, axis=0, return_inverse=True)
     if len(distinct) <= size:
-        return distinct, labels.reshape(-1).astype(np.intp)
+        return labels.reshape(-1).astype(np.intp)
     seed = int(rng.integers(2**31))
     # Lloyd's steps beyond the first few move centres by less than training does at once.
     fitted = KMeans(size, n_init=1, max_iter=10, random_state=seed).fit(x, sample_weight=weight)
-    return fitted.cluster_centers_, fitted.labels_.astype(np.intp)
+    return np.unique(fitted.labels_, return_inverse=True)[1].reshape(-1).astype(np.intp)  # no empty cluster
+
+
+def _inverse_lengthscale(kernel: Kernel, num_dims: int) -> Array:
+    """Factors that bring inputs to units of the lengthscales, in which columns that do not matter divide no rows."""
+    with torch.no_grad():
+        form = stationary_form(kernel, num_dims)
+        return np.ones(num_dims) if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy()
+
+
+def _cluster_means(x: Array, labels: NDArray[np.intp], weight: Array) -> Array:
+    """The mean of the rows of each cluster; one whose rows have no weight is where its rows are."""
+    weight = np.where(np.bincount(labels, weights=weight)[labels] > 0, weight, 1.0)
+    mass = np.bincount(labels, weights=weight)
+    sums = np.stack([np.bincount(labels, weights=weight * column) for column in x.T], axis=1)
+    return np.asarray(sums / mass[:, None])
 
 
 @single_threaded_blas()

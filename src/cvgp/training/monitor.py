@@ -112,6 +112,11 @@ class Watch:
         """Time used, interrupted runs included; in a group, what the first process had used when they last met."""
         return self._own_seconds() if self.group.world == 1 else self._agreed
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback has asked for the end of the fit."""
+        return self._stop
+
     def time_used(self) -> float:
         """Fraction of the time limit that is spent; 0 without one."""
         return self._share_of_limit(self.seconds)

@@ -21,7 +21,7 @@ from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import needed_points
 
-__all__ = ["fit_exact", "holds_the_data", "smaller_coreset"]
+__all__ = ["distinct_rows", "fit_exact", "holds_the_data", "smaller_coreset", "take_observations"]
 
 
 def holds_the_data(model: CVGP, source: DataSource) -> bool:
@@ -41,9 +41,8 @@ def fit_exact(
     are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats per test row, and -.65
     with this rule). In the posterior every copy counts. Each process of a group has all rows and does the same.
     """
-    rows = data = _all_rows(source)
-    if data.sample_weight is not None:
-        data = data._replace(sample_weight=data.sample_weight.clamp_max(1.0))
+    rows = _all_rows(source)
+    data = distinct_rows(rows)
     result = maximise_by_lbfgs(
         ExactObjective(model, data),
         len(data.x) if data.sample_weight is None else data.sample_weight.sum().item(),
@@ -53,8 +52,13 @@ def fit_exact(
         group=source.group,
         checkpoint=checkpoint,
     )
-    _take_observations(model, rows)
+    take_observations(model, rows)
     return result
+
+
+def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
+    """Rows with no copies: a weight beyond one counts as one."""
+    return rows if rows.sample_weight is None else rows._replace(sample_weight=rows.sample_weight.clamp_max(1.0))
 
 
 def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP | None:
@@ -79,7 +83,7 @@ def _all_rows(source: DataSource) -> Rows[Tensor]:
 
 
 @torch.no_grad()
-def _take_observations(model: CVGP, data: Rows[Tensor]) -> None:
+def take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     """Make each observation a site of its own precision."""
     noise, like = model.total_noise(data.noise_variance), data.y.new_empty(len(data.x))
     precision = bounds.weigh(noise, like, sample_weight=data.sample_weight).precision

@@ -1,11 +1,7 @@
-"""Where a fit starts: the kernel, the noise, and the places of the pseudo-points.
-
-Local optima are real: the same model ends far apart by the lengthscale it starts from. So a few lengthscales are tried
-by a short fit of a small coreset on a thousand rows, and the best is kept by the bound.
-"""
+"""Where a fit starts: the kernel, the noise, and the places of the pseudo-points."""
 
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,31 +9,20 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
-from cvgp.data.arrays import MemorySource
 from cvgp.data.source import DataSource
-from cvgp.errors import FactorisationError, InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import TitsiasObjective, titsias_value
 from cvgp.parallel.group import Group
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
-from cvgp.training.maximise import maximise_by_lbfgs
+from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import choose_size, may_be_exact
 
-__all__ = ["DEFAULT_KERNEL", "Start", "begin_model", "raise_noise", "search_start", "starting_kernel", "starting_mean"]
+__all__ = ["DEFAULT_KERNEL", "begin_model", "starting_kernel", "starting_mean"]
 
 DEFAULT_KERNEL = "matern32"
-START_FACTORS = (0.25, 1.0, 4.0)
-"""Multiples of the typical lengthscale that are tried."""
-
-START_NOISE = 0.1
-LEAST_START_NOISE = 1e-6
-"""A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
-NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
-SUBSET_ROWS = 1000
-SUBSET_CORESET = 64
-EVALUATIONS = 25
+LADDER_ROWS = 1000
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Kernel:
@@ -80,11 +65,14 @@ def begin_model(
     that of the data where they are few enough. In a group every process makes the same start, and takes the first one's
     numbers in the end, should theirs differ in the last digits.
     """
-    start = search_start(kernel, mean, source, rng, watch)
+    is_open = size is None and not isinstance(init, Coreset)
+    is_exact = is_open and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time)
+    points = len(init) if isinstance(init, Coreset) else size
+    start = search_start(kernel, mean, source, rng, watch, size=None if is_exact else points or CORESET_POINTS)
     if isinstance(init, Coreset):
         coreset = init
     else:
-        if size is None and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time):
+        if is_exact:
             size = source.num_rows
         elif size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
@@ -92,7 +80,7 @@ def begin_model(
     likelihood = gaussian_likelihood(start.noise)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
     model.to(source.device)
-    raise_noise(model, source, rng)
+    raise_noise(model, source.sample(LADDER_ROWS, rng))
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.
         w = model.beta.detach() / source.harmonic_noise(model.noise.item())
@@ -104,76 +92,6 @@ def begin_model(
 def typical_lengthscale(num_dims: int) -> float:
     """The root mean square distance of two standardised inputs in one dimension, grown with the dimension."""
     return float(np.sqrt(num_dims))
-
-
-class Start(NamedTuple):
-    """Kernel, mean and noise to begin with."""
-
-    kernel: Kernel
-    mean: Mean
-    noise: float
-
-
-@torch.enable_grad()  # also for a caller that has switched gradients off
-def search_start(kernel: Kernel, mean: Mean, source: DataSource, rng: np.random.Generator, watch: Watch) -> Start:
-    """The kernel, mean and noise of the best of a few short fits on a subset; the arguments stay as they are."""
-    rows = MemorySource(*source.sample(SUBSET_ROWS, rng))
-    data = rows.data
-    x, y = data.x.cpu().numpy(), data.y.cpu().numpy()
-    weight = None if data.sample_weight is None else data.sample_weight.cpu().numpy()
-    coreset = initial_coreset("kmeans", x, y, min(SUBSET_CORESET, max(len(x) // 2, 1)), rng, sample_weight=weight)
-    best_value, best = np.inf, Start(deepcopy(kernel), deepcopy(mean), START_NOISE)
-    for factor in START_FACTORS if _lengthscales(kernel) else (1.0,):
-        trial = CVGP(coreset, deepcopy(kernel), mean=deepcopy(mean), likelihood=gaussian_likelihood(START_NOISE))
-        _multiply_lengthscales(trial.kernel, factor)
-        value = _short_fit(trial, rows, watch, factor)
-        if value < best_value:
-            best_value, best = value, Start(trial.kernel, trial.mean, max(trial.noise.item(), LEAST_START_NOISE))
-    return best
-
-
-@torch.no_grad()
-def raise_noise(model: CVGP, source: DataSource, rng: np.random.Generator) -> None:
-    """Raise the model's noise to the rung of a ladder that suits its coreset best, by the bound on a subset.
-
-    The noise that the search learned is what its own points, already trained, left unexplained. A smaller coreset, or
-    one that has yet to move, leaves more; under a noise far below that, a solver's cheapest way up is to give up the
-    function and predict a constant.
-    """
-    rows = MemorySource(*source.sample(SUBSET_ROWS, rng))
-
-    def bound_at(noise: float) -> float:
-        model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
-        return titsias_value(model, rows.chunks(SUBSET_ROWS))
-
-    start = model.noise.item()
-    best = max([start, *(noise for noise in NOISE_LADDER if noise > start)], key=bound_at)
-    model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
-
-
-def _short_fit(model: CVGP, rows: MemorySource, watch: Watch, factor: float) -> float:
-    """The negative bound per row that a few evaluations reach."""
-    objective = TitsiasObjective(model, lambda: rows.chunks(SUBSET_ROWS), rows.num_rows)
-    phase = f"start x{factor:g}"
-    try:
-        return maximise_by_lbfgs(
-            objective, rows.total_weight, watch, max_evaluations=EVALUATIONS, tol=0.0, phase=phase
-        ).value
-    except (FactorisationError, FloatingPointError):
-        # A start that cannot even be evaluated loses to the others.
-        return np.inf
-
-
-def _lengthscales(kernel: Kernel) -> list[Kernel]:
-    """The kernels whose lengthscale is to be learned; one that is frozen is not to be tried at other values."""
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-    return [part for part in parts if part.raw_lengthscale.requires_grad]
-
-
-@torch.no_grad()
-def _multiply_lengthscales(kernel: Kernel, factor: float) -> None:
-    for part in _lengthscales(kernel):
-        part.lengthscale = part.lengthscale * factor
 
 
 @torch.no_grad()

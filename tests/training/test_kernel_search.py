@@ -6,23 +6,16 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, ZeroMean
 
-from cvgp import CVGP, Coreset
+from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
-from cvgp.gp.kernels import gaussian_likelihood, make_kernel
+from cvgp.data.rows import Rows
+from cvgp.gp.kernels import make_kernel
 from cvgp.objectives.full_batch import titsias_value
-from cvgp.training import start as start_module
-from cvgp.training.fit import fit_model
-from cvgp.training.initialise import initial_coreset
+from cvgp.training import kernel_search as search_module
+from cvgp.training.kernel_search import START_FACTORS, Start, constant_density, mean_density, raise_noise, search_start
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import Settings
-from cvgp.training.start import (
-    START_FACTORS,
-    Start,
-    raise_noise,
-    search_start,
-    typical_lengthscale,
-)
-from tests.training.problems import make_model, make_source, rmse
+from cvgp.training.start import typical_lengthscale
+from tests.training.problems import make_model, make_source
 
 
 def prior(dims: int, name: str = "rbf") -> Kernel:
@@ -51,20 +44,49 @@ def watched_search() -> tuple[Start, Watch]:
 
 def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
     phases = {row["phase"] for row in watched_search[1].history}
-    assert phases == {f"start x{factor:g}" for factor in START_FACTORS}
+    kinds = {f"{kind} x{factor:g}" for kind in ("start", "start coreset") for factor in START_FACTORS}
+    assert phases == kinds | {"start coreset"}
 
 
-def test_starts_end_apart_when_many_inputs_are_irrelevant(watched_search: tuple[Start, Watch]) -> None:
-    last = {row["phase"]: row["bound"] for row in watched_search[1].history}
-    assert max(last.values()) - min(last.values()) > 0.5
+def test_best_start_is_kept_by_the_density_of_unseen_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    densities = []
+    for factor in START_FACTORS:
+        monkeypatch.setattr(search_module, "START_FACTORS", (factor,))
+        densities.append(search(irrelevant_inputs()).density)
+    monkeypatch.setattr(search_module, "START_FACTORS", START_FACTORS)
+    assert search(irrelevant_inputs()).density == max(densities)
 
 
-def test_best_start_by_the_bound_is_kept(watched_search: tuple[Start, Watch], monkeypatch: pytest.MonkeyPatch) -> None:
-    last = {row["phase"]: row["bound"] for row in watched_search[1].history}
-    best = max(last, key=lambda phase: last[phase])
-    monkeypatch.setattr(start_module, "START_FACTORS", (float(best.removeprefix("start x")),))
-    alone = search(irrelevant_inputs())
-    assert torch.equal(alone.kernel.base_kernel.lengthscale, watched_search[0].kernel.base_kernel.lengthscale)
+def test_density_of_a_start_is_that_of_rows_it_has_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On pure noise in many columns, what is learned from some rows says nothing of others."""
+    rng = np.random.default_rng(0)
+    noise = MemorySource(torch.tensor(rng.normal(size=(60, 40))), torch.tensor(rng.normal(size=60)))
+    assert search(noise).density < constant_density(noise.data) + 0.3
+
+
+def test_four_columns_of_many_are_found() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1200, 32))
+    y = np.sin(2.0 * x[:, 3]) + 0.7 * x[:, 7] * x[:, 11] + 0.8 * np.cos(1.5 * x[:, 20])
+    source = MemorySource(torch.tensor(x), torch.tensor((y - y.mean()) / y.std() + 0.2 * rng.normal(size=1200)))
+    found = search(source, prior(32, "matern32"))
+    assert set(found.kernel.base_kernel.lengthscale[0].argsort()[:4].tolist()) == {3, 7, 11, 20}
+    assert found.density > constant_density(source.data) + 0.8
+
+
+def test_density_of_a_constant_is_that_of_its_normal() -> None:
+    y = make_source().data.y
+    expected = torch.distributions.Normal(y.mean(), y.std(correction=0)).log_prob(y).mean()
+    assert constant_density(make_source().data) == pytest.approx(expected.item())
+
+
+def test_mean_density_counts_rows_by_their_weight() -> None:
+    data = make_source(20).data
+    weight = torch.arange(1.0, 21.0, dtype=torch.float64)
+    model = make_model(make_source(20))
+    repeated = data.take(torch.arange(20).repeat_interleave(weight.long()))
+    weighted = mean_density(model, data._replace(sample_weight=weight))
+    assert weighted == pytest.approx(mean_density(model, repeated))
 
 
 def test_relevant_input_has_the_shortest_lengthscale(watched_search: tuple[Start, Watch]) -> None:
@@ -97,20 +119,27 @@ def test_mean_is_learned_with_the_rest() -> None:
 def test_kernel_without_lengthscale_is_tried_once() -> None:
     watch = Watch()
     search(make_source(), make_kernel("linear", 1), watch)
-    assert {row["phase"] for row in watch.history} == {"start x1"}
+    assert {row["phase"] for row in watch.history} == {"start x1", "start coreset", "start coreset x1"}
 
 
 def test_no_more_than_a_subset_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_module, "SUBSET_ROWS", 20)
+    monkeypatch.setattr(search_module, "EXACT_ROWS", 20)
     sizes: list[int] = []
 
-    def recorded(method: str, x: np.ndarray, *args: object, **options: object) -> Coreset:
-        sizes.append(len(x))
-        return initial_coreset(method, x, *args, **options)
+    class Recorded(search_module.ExactObjective):
+        def __init__(self, model: CVGP, rows: Rows[torch.Tensor]) -> None:
+            sizes.append(len(rows.x))
+            super().__init__(model, rows)
 
-    monkeypatch.setattr(start_module, "initial_coreset", recorded)
+    monkeypatch.setattr(search_module, "ExactObjective", Recorded)
     search(make_source())
-    assert sizes == [20]
+    assert set(sizes) == {20}
+
+
+def test_search_takes_its_share_of_a_time_limit() -> None:
+    watch = Watch(max_time=1e-6)
+    search(irrelevant_inputs(), watch=watch)
+    assert {row["phase"] for row in watch.history} == {"start x1"}
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
@@ -120,30 +149,13 @@ def test_few_rows_are_enough(rows: int) -> None:
 
 def test_start_of_noiseless_data_can_still_learn_noise() -> None:
     x = torch.linspace(-2.0, 2.0, 40, dtype=torch.float64)[:, None]
-    assert search(MemorySource(x, 0.0 * x[:, 0])).noise >= start_module.LEAST_START_NOISE
-
-
-def test_fit_from_the_best_start_beats_the_worst_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, test = irrelevant_inputs(), irrelevant_inputs(seed=2)
-
-    def fitted(factors: tuple[float, ...]) -> float:
-        monkeypatch.setattr(start_module, "START_FACTORS", factors)
-        start = search(source)
-        x, y = source.data.x.numpy(), source.data.y.numpy()
-        coreset = initial_coreset("kmeans", x, y, 20, np.random.default_rng(0))
-        model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=gaussian_likelihood(start.noise))
-        raise_noise(model, source, np.random.default_rng(0))
-        fit_model(model, source, Settings(max_iter=40, bound="elbo"), Watch())
-        return rmse(model, test)
-
-    errors = [fitted((factor,)) for factor in START_FACTORS]
-    assert fitted(START_FACTORS) < 1.05 * min(errors) < 0.5 * max(errors)
+    assert search(MemorySource(x, 0.0 * x[:, 0])).noise >= search_module.LEAST_START_NOISE
 
 
 def test_noise_is_raised_to_what_the_coreset_leaves_unexplained() -> None:
     source = make_source(frequency=6.0)
     model = make_model(source, size=3, noise=1e-5)
-    raise_noise(model, source, np.random.default_rng(0))
+    raise_noise(model, source.data)
     assert model.noise.item() >= 0.1
 
 
@@ -151,21 +163,21 @@ def test_raised_noise_has_the_better_bound() -> None:
     source = make_source(frequency=6.0)
     model = make_model(source, size=3, noise=1e-5)
     before = titsias_value(model, source.chunks(100))
-    raise_noise(model, source, np.random.default_rng(0))
+    raise_noise(model, source.data)
     assert titsias_value(model, source.chunks(100)) > before
 
 
 def test_noise_that_suits_the_coreset_stays() -> None:
     source = make_source()
     model = make_model(source, size=20, noise=0.011)
-    raise_noise(model, source, np.random.default_rng(0))
+    raise_noise(model, source.data)
     assert model.noise.item() == pytest.approx(0.011, rel=1e-12)
 
 
 def test_noise_is_never_lowered() -> None:
     source = make_source()
     model = make_model(source, size=20, noise=0.9)
-    raise_noise(model, source, np.random.default_rng(0))
+    raise_noise(model, source.data)
     assert model.noise.item() >= 0.9 - 1e-12
 
 
