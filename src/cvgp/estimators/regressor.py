@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +33,7 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
-from cvgp.training.fit import FitReport, fit_model
+from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
@@ -264,7 +265,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         else:
             source, held_out, scaling = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
-        model = begin_model(
+        begin = partial(
+            begin_model,
             source,
             starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
             starting_mean(self.mean),
@@ -275,8 +277,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             beta_transform="softplus" if self.solver == "paper" else "log",
             exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
         )
-        report = fit_model(
-            model,
+        report = fit_from_start(
+            begin,
             source,
             settings,
             watch,

@@ -1,10 +1,14 @@
 """One fit from a starting model to a finished one: plan, maximise, close."""
 
 import math
+import os
+import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from cvgp.data.source import DataSource
 from cvgp.gp.bounds import Statistics
@@ -18,8 +22,9 @@ from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
+from cvgp.training.verdict import compare
 
-__all__ = ["FitReport", "fit_model"]
+__all__ = ["FitReport", "fit_from_start", "fit_model"]
 
 LONGEST_POLISH = 1500
 """Evaluations of L-BFGS after Adam where a time limit says when to stop."""
@@ -36,6 +41,44 @@ class FitReport(NamedTuple):
     result: Result
     statistics: Statistics
     """Of all rows, at the model's kernel and pseudo-inputs."""
+
+
+def fit_from_start(
+    begin: Callable[[], CVGP],
+    source: DataSource,
+    settings: Settings,
+    watch: Watch,
+    *,
+    checkpoint_dir: str | None = None,
+    validation: DataSource | None = None,
+    summary_rng: np.random.Generator | None = None,
+) -> FitReport:
+    """Begin and train a model; where a constant or a line does better, begin once more from elsewhere.
+
+    The better of the two is kept. If a simpler model is still ahead, a ``ConvergenceWarning`` says so. A user who has
+    set `max_iter` has said what ends the fit, and gets that.
+    """
+    report = fit_model(
+        begin(), source, settings, watch, checkpoint_dir=checkpoint_dir, validation=validation, summary_rng=summary_rng
+    )
+    if settings.max_iter is not None or report.result.status is Status.INTERRUPTED:
+        return report
+    verdict = compare(report.model, source)
+    if not verdict.is_good and watch.time_used() < 0.5:
+        folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
+        again = fit_model(
+            begin(), source, settings, watch, checkpoint_dir=folder, validation=validation, summary_rng=summary_rng
+        )
+        second = compare(again.model, source)
+        if second.fit > verdict.fit:
+            report, verdict = again, second
+    if not verdict.is_good:
+        warnings.warn(
+            f"{verdict}. Give it more time or pseudo-points, another kernel, or look for extreme values in X and y.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return report
 
 
 @reused_memory()
