@@ -36,9 +36,9 @@ class BestCoreset(NamedTuple):
 def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor, *, max_iter: int = 200) -> BestCoreset:
     """Closed-form y_c*, and the best diagonal w* by L-BFGS on the M x M problem (§5.3).
 
-    The search runs over log(1 + w c), where c is the variance of f_c given all other sites at the start. Over log w the
-    bound is flat at small weights, where L-BFGS stays although a larger weight would be worth nats; over this it is
-    not, and a single weight enters the bound only through w c.
+    The search runs over log(1 + w c), where c is the variance of f_c given all other sites at the start. A single
+    weight enters the bound only through w c. Over log w the bound is flat at small weights, and L-BFGS would stay there
+    although a larger weight is worth nats.
 
     As w falls to zero its y_c* = (K + 1/w) alpha grows without limit, while the bound no longer changes. So a weight
     has a floor: at 1e-12 of the largest, a y_c of 1e12 cost the bound its fourth digit when it was evaluated again.
