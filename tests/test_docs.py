@@ -2,19 +2,27 @@
 
 import inspect
 import re
+import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
+import numpy as np
 import pytest
 
 from cvgp import CVGPRegressor
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.estimators import units as scaled
+from cvgp.finite import FloatArray
 from cvgp.training import plan
 from cvgp.training.start import DEFAULT_KERNEL
 
 DOCS = Path(__file__).parent.parent / "docs"
 REGRESSOR = (DOCS / "regressor.md").read_text(encoding="utf-8")
 COMMANDS = (DOCS / "cli.md").read_text(encoding="utf-8")
+CONTRIBUTING = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROOMS_OF_ROWS = ("estimators.", "data.", "training.", "objectives.")
 
 
 def table_of_defaults() -> dict[str, str]:
@@ -58,3 +66,71 @@ def named_tests() -> list[tuple[str, str]]:
 def test_a_test_that_the_page_of_faults_names_exists(path: str, name: str) -> None:
     code = (DOCS.parent / path).read_text(encoding="utf-8")
     assert f"def {name}" in code
+
+
+def test_the_rooms_of_the_architecture_are_those_of_the_import_contract_in_its_order() -> None:
+    settings = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    rooms = [room for layer in contract["layers"] for room in re.findall(r"\w+", layer)]
+    table = CONTRIBUTING.split("| room |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == rooms
+
+
+def walk(title: str) -> tuple[set[str], str]:
+    """The modules that the numbered steps of a section name, and the text after the steps."""
+    section = CONTRIBUTING.split(f"\n### {title}\n")[1].split("\n#")[0]
+    steps, _, rest = section.partition("\n1. ")[2].partition("\n\n")
+    return set(re.findall(r"`([\w.]+)`", steps)), " ".join(rest.split())
+
+
+def modules_run_by(call: Callable[[], object]) -> set[str]:
+    """The modules of cvgp whose functions are called."""
+    names = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        # Bodies of modules and classes are not optimised: they run when something is imported late.
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            names.add(frame.f_globals.get("__name__", ""))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return {name.removeprefix("cvgp.") for name in names if name.startswith("cvgp.")}
+
+
+def example(**settings: object) -> tuple[CVGPRegressor, FloatArray, FloatArray]:
+    """An estimator and data with so much noise that a few points stand for all rows."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 5, (200, 1))
+    return CVGPRegressor(random_state=0, **settings), X, np.sin(X[:, 0]) + rng.normal(0, 0.3, 200)
+
+
+def test_a_default_fit_runs_the_modules_that_the_page_lists() -> None:
+    model, X, y = example()
+    listed, rest = walk("The data's way through a fit")
+    assert listed == modules_run_by(lambda: model.fit(X, y))
+    assert f"That is {len(listed)} modules. {sum(name.startswith(ROOMS_OF_ROWS) for name in listed)} of them" in rest
+
+
+def test_the_modules_for_more_rows_are_those_that_the_page_names() -> None:
+    model, X, y = example(solver="adam", n_coreset=10, max_iter=3)
+    listed, rest = walk("The data's way through a fit")
+    more = set(re.findall(r"`(\w+\.\w+)`", rest)) - listed
+    assert more <= modules_run_by(lambda: model.fit(X, y))
+    assert f"Beyond {plan.EXACT_ROWS} rows `" in rest
+    assert f"Beyond {plan.LBFGS_ROWS} rows `" in rest
+
+
+def test_a_predict_runs_the_modules_that_the_page_lists() -> None:
+    model, X, y = example(max_iter=3)
+    model.fit(X, y)
+    listed, _ = walk("The data's way through a predict")
+    assert listed == modules_run_by(lambda: model.predict(X, return_std=True))
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./]*)`", CONTRIBUTING))))
+def test_a_file_that_contributing_names_exists(path: str) -> None:
+    assert (DOCS.parent / path).exists()

@@ -78,3 +78,11 @@ def test_a_default_is_ahead_by_what_the_page_says_over_ten_sets(row: tuple[str, 
     assert mean(found) == pytest.approx(float(ahead), abs=6e-4)
     assert stdev(found) / 10**0.5 == pytest.approx(float(error), abs=6e-4)
     assert sum(value > 0 for value in found) == int(sets)
+
+
+def test_the_intervals_cover_as_much_as_readme_says() -> None:
+    shares = re.findall(r"\| \w+ \| defaults \| 90 % coverage \| ([\d.]+) \|", text("defaults.md"))
+    *most, low, _, high = sorted(round(100 * float(share)) for share in shares)
+    claim = f"cover {most[0]} to {most[-1]} % of new observations on seven of them and {low} to {high} % on three"
+    assert len(most) == 7
+    assert claim in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

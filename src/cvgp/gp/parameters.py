@@ -176,7 +176,7 @@ class Parameters(nn.Module):
         largest = beta.max()
         if not bool(largest > 0):
             raise InvalidInputError("At least one weight beta must be positive; all are zero.")
-        # A positive weight is kept, however small: the y_c that was solved for it is as large as it is small.
+        # A positive weight is kept, however small: the smaller it is, the larger is the y_c that was solved with it.
         beta = torch.where(beta > 0, beta, SMALLEST_SHARE * largest)
         return beta.log() if self.beta_transform == "log" else beta + (-torch.expm1(-beta)).log()
 

@@ -92,7 +92,7 @@ def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
 
 
 def _root(u2: Tensor) -> Tensor:
-    """U from u^2, in its memory; a positive floor keeps the derivative of the square root finite at u = 0."""
+    """The root u of u^2, in its memory; a positive floor keeps the derivative of the square root finite at u = 0."""
     return u2.clamp_min_(torch.finfo(u2.dtype).tiny * 1e8).sqrt_()
 
 

@@ -5,7 +5,7 @@ bound and its M x M derivatives follow; the second sends the data-side derivativ
 holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
 
 The chunks may be one process's part of the data. Then each pass ends in a sum over the group: of the statistics, which
-are M x (M + T) numbers, and of the value and the gradient of the parameters.
+are M x (M + Q) numbers, and of the value and the gradient of the parameters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ class _ChunkGraph:
     def __init__(self, model: CVGP, batch: Rows[Tensor]) -> None:
         self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
         self.k_xx = diagonal(model.kernel, batch.x)  # [B]
-        self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, T]
+        self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, Q]
         self.weighting = bounds.weigh(
             model.total_noise(batch.noise_variance), self.k_xx, sample_weight=batch.sample_weight
         )

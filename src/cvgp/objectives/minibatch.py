@@ -109,8 +109,8 @@ class DirectElbo(NamedTuple):
         d_all_weights = d.log_w.sum().item()
         # The noise s stands in the precisions N / (B s), in -N/2 log s and in w = beta / s.
         d_log_noise = 0.5 * (precision @ d.misfit).item() - 0.5 * num_data - d_all_weights
-        # An outputscale c times as large with weights a c-th leaves the mean alone: it multiplies the variances of f by
-        # c, and divides the squared norm of the mean by c.
+        # Multiply the outputscale by c and divide the weights by c: the mean stays as it is, the variances of f are
+        # multiplied by c, and the squared norm of the mean is divided by c.
         d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm - (precision @ d.f_var).item())
         return fit_minus_kl + log_normaliser, (
             (self.log_lengthscale, d_log_lengthscale),

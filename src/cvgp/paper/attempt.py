@@ -14,7 +14,7 @@ LONGEST_ERROR = 500
 
 
 def attempt(key: Key, run: Callable[[], Outcome]) -> tuple[Record, Arrays]:
-    """Run a task; its record has yet to be told where it was run."""
+    """Run a task and return its record, which does not yet say where it was run."""
     found, error = Outcome({}), ""
     begin = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:

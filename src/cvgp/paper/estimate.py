@@ -22,7 +22,7 @@ SECONDS_BESIDE = 4.0
 
 
 def estimate_seconds(plan: Plan, keys: Sequence[Key]) -> float:
-    """Processor seconds of the tasks, with those that choose among learning rates and those that follow."""
+    """Processor seconds of the tasks, with those of later folds, which wait for the choice of a learning rate."""
     groups = Counter((str(k["dataset"]), str(k["method"]), k["size"]) for k in keys)
     total = 0.0
     for (dataset, method, size), count in groups.items():
@@ -33,13 +33,13 @@ def estimate_seconds(plan: Plan, keys: Sequence[Key]) -> float:
             count += plan.folds - 1
         split = fold(dataset, 0, plan.preset.rows)
         recipe = recipe_of(key)
-        per_step = _seconds_a_step(method, int(size or 1), split, recipe)
+        per_step = _seconds_per_step(method, int(size or 1), split, recipe)
         steps = recipe.num_steps(len(split.y)) if stochastic else min(recipe.evaluations, FULL_EVALUATIONS)
         total += count * (steps * per_step + SECONDS_BESIDE)
     return total
 
 
-def _seconds_a_step(method: str, size: int, split: Split, recipe: Recipe) -> float:
+def _seconds_per_step(method: str, size: int, split: Split, recipe: Recipe) -> float:
     """Between the second and the last of a few steps, from a start that costs nothing."""
     start = plain_start(split.x, split.y, size)
     cls = method_class(method)

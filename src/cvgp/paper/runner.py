@@ -118,7 +118,7 @@ def _stop(task: _Running) -> None:
 
 
 def _collect(task: _Running, time_limit: float) -> tuple[Record, Arrays]:
-    """The record of a task that has ended, or that has to."""
+    """The record of a task that has ended; one that is still running is late, and is ended."""
     seconds = time.perf_counter() - task.begin
     late = task.process.is_alive()
     if not late:

@@ -38,7 +38,7 @@ TRAIN_SHARE = 0.7
 
 
 class Split(NamedTuple):
-    """Standardised rows; the validation rows of a random split are none."""
+    """Standardised rows; a random split has no validation rows."""
 
     x: Array  # [N, D]
     y: Array  # [N]
@@ -55,7 +55,7 @@ class Split(NamedTuple):
 
 
 def fold(dataset: str, number: int, rows: int | None = None, *, train_share: float = TRAIN_SHARE) -> Split:
-    """One of five folds: a fifth is scored, and of the others `train_share` are learned from and the rest validate."""
+    """One of five folds: a fifth is scored. Of the other rows a share is learned from, and the rest validate."""
     if not 0 <= number < NUM_FOLDS:
         raise InvalidInputError(f"Folds are numbered from 0 to {NUM_FOLDS - 1}; got {number}.")
     x, y = load(dataset)

@@ -57,7 +57,7 @@ def train_full(
     validation_rmse: Score | None,
     on_step: OnStep,
 ) -> int:
-    """Maximise an objective, which is told by what to multiply its value and its gradient; returns the evaluations."""
+    """Maximise an objective, a function of the scale of its value and gradient; return the number of evaluations."""
 
     def loss_and_backward(step: int = 0) -> float:
         return value_and_backward(-1.0 / num_rows)

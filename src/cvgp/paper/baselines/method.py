@@ -59,7 +59,7 @@ class Baseline(ABC):
     size
         Number of inducing or pseudo-points, M.
     kernel, ard
-        A kernel name or a GPyTorch kernel, and whether a named one has a lengthscale a dimension.
+        A kernel name or a GPyTorch kernel, and whether a named one has one lengthscale per dimension.
     recipe
         How it is trained.
     seed

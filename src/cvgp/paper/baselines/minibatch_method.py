@@ -42,7 +42,7 @@ class MinibatchBaseline(Baseline):
             loss_and_backward,
             self.recipe,
             max_steps=self.recipe.num_steps(source.num_rows),
-            check_every=self.recipe.steps_an_epoch(source.num_rows),
+            check_every=self.recipe.steps_per_epoch(source.num_rows),
             validation_rmse=None if self._validation is None else self.validation_rmse,
             on_step=self._on_step,
         )

@@ -17,7 +17,7 @@ class Recipe:
     Parameters
     ----------
     steps, epochs
-        Length of a stochastic run; one of the two. A full-batch run by Adam takes one step an epoch.
+        Length of a stochastic run; one of the two. A full-batch run by Adam takes one step per epoch.
     batch_size, learning_rate, schedule
         Of Adam; ``one_cycle`` warms up and comes down to a thousandth of the rate, ``constant`` is the paper's.
     dtype
@@ -50,7 +50,7 @@ class Recipe:
         """The precision as torch names it."""
         return torch.float32 if self.dtype == "float32" else torch.float64
 
-    def steps_an_epoch(self, num_rows: int) -> int:
+    def steps_per_epoch(self, num_rows: int) -> int:
         """Minibatches in one pass; a remainder that fills none sits the epoch out."""
         return max(num_rows // self.batch_size, 1)
 
@@ -59,7 +59,7 @@ class Recipe:
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None, "checked at the start"
-        return self.epochs * self.steps_an_epoch(num_rows)
+        return self.epochs * self.steps_per_epoch(num_rows)
 
     def num_full_steps(self) -> int:
         """Length of a full-batch run by Adam, where each step is an epoch."""

@@ -19,7 +19,7 @@ __all__ = ["SparseGP"]
 
 
 class SparseGP(Baseline):
-    """Titsias' collapsed bound and its own predictive distribution.
+    """Titsias' bound and its own predictive distribution.
 
     GPyTorch's SGPR has the same bound but predicts differently (a correction of the diagonal that moves the mean), so
     both come from cvgp's statistics, at the optimum over a full site covariance.

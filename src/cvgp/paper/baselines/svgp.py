@@ -3,7 +3,7 @@
 All have a free mean and a full Cholesky factor over whitened inducing values, learned inducing inputs, the noise
 floor and the parametrisation of kernel and noise that our own model has, and ``num_data = N`` unless their name says
 otherwise. GPyTorch needs a jitter on K_zz, which it also adds to predictive variances: 1e-4 in float32 (its own
-default), and in float64 the 1e-8 that our collapsed bounds use.
+default), and in float64 the 1e-8 of our own bounds that factorise K_cc.
 """
 
 from copy import deepcopy

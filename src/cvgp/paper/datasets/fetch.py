@@ -32,10 +32,10 @@ def checksum_path(path: Path) -> Path:
 
 
 def fetch(address: str, target: Path, sha256: str | None) -> str:
-    """Download a file and record its SHA-256 beside it, which is returned.
+    """Download a file, record its SHA-256 beside it, and return that.
 
-    A checksum that is known beforehand must match. One that is not is recorded at this first download, so that a file
-    that changes later is noticed, though not one that was wrong from the start.
+    A checksum that is known beforehand must match. Where none is known, the recorded one shows whether the file changes
+    later, but not whether this first download was right.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()

@@ -19,7 +19,7 @@ def waves_size(name: str) -> tuple[int, int] | None:
 
 
 def waves(num_rows: int, num_dims: int) -> Sample:
-    """A sum of random cosines, much like a draw from an RBF process that half of the inputs matter to, with noise."""
+    """A sum of random cosines of half of the inputs, with noise: much like a draw from an RBF process."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((num_rows, num_dims))
     relevant = np.arange(num_dims) < (num_dims + 1) // 2

@@ -53,12 +53,12 @@ def _run(key: Key) -> Outcome:
     split = fold(str(key["dataset"]), int(key["fold"] or 0), rows_of(key))
     recipe = replace(recipe_of(key), patience=None)  # all epochs are looked at, whatever the validation rows say
     model = build(key, recipe=recipe)
-    an_epoch, epochs = recipe.steps_an_epoch(len(split.y)), int(key["epochs"] or 1)
+    per_epoch, epochs = recipe.steps_per_epoch(len(split.y)), int(key["epochs"] or 1)
     looks = {round(e) for e in np.geomspace(1, epochs, LOOKS)} | {min(JANKOWIAK_EPOCHS, epochs)}
     seen: dict[int, dict[str, Metrics]] = {}
 
     def look(step: int) -> None:
-        epoch, rest = divmod(step, an_epoch)
+        epoch, rest = divmod(step, per_epoch)
         if rest == 0 and epoch in looks:
             parts = {"train": (split.x, split.y), "validation": split.validation, "test": (split.x_test, split.y_test)}
             seen[epoch] = {name: score(model, *rows) for name, rows in parts.items()}

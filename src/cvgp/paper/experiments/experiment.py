@@ -68,7 +68,7 @@ class Results:
         return self.store.arrays(record)
 
     def origin(self, used: Sequence[Record] | None = None) -> str:
-        """A line that says where the results come from, or those that are used of them."""
+        """A line that says where the results come from: all of them, or those that are given."""
         records = self.records if used is None else used
         failures = f", {len(self.failures)} failed" if self.failures else ""
         return origin(records, f"Preset `{self.preset.name}`: {len(records)} tasks{failures}")
