@@ -3,10 +3,10 @@ r"""The best pseudo-outputs and weights at a fixed kernel and fixed pseudo-input
 The mean part of the bound does not depend on the weights, and the covariance part does not depend on y_c. So the two
 are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics.Statistics`.
 
-With the covariance :math:`S = (K^{-1} + W)^{-1}` of q(f_c), :math:`W = diag(w)`, and :math:`\Lambda` the precision that
+With the covariance :math:`V = (K^{-1} + W)^{-1}` of q(f_c), :math:`W = diag(w)`, and :math:`\Lambda` the precision that
 full-matrix sites would add to :math:`K^{-1}`, the derivative of the bound in w is half the diagonal of
-:math:`S (\Lambda - W) S`. It is zero where :math:`(S \circ S) w = diag(S \Lambda S)`: a linear system, if S is taken
-as it is now. Its solution is an uphill direction, and one to three steps along it reach the optimum (§5.3).
+:math:`V (\Lambda - W) V`. It is zero where :math:`(V \circ V) w = diag(V \Lambda V)`: a linear system, if V is taken
+as it is now. Its solution is an uphill direction, and a few steps along it reach the optimum (§5.3).
 """
 
 from typing import NamedTuple
@@ -116,22 +116,22 @@ def _at(w: Tensor, L_K: Tensor, Phi: Tensor) -> WeightPoint:
 
 
 def _solve_for_weights(here: WeightPoint, L_K: Tensor, Phi: Tensor, floor: Tensor) -> Tensor:
-    """Solve (S * S) w = diag(S Lambda S) for w >= floor: weights that come out below it are held there.
+    """Solve (V * V) w = diag(V Lambda V) for w >= floor: weights that come out below it are held there.
 
-    S = L G^-1 L^T and S Lambda S = L G^-1 Phi G^-1 L^T, so that nothing is divided by a weight.
+    V = L G^-1 L^T and V Lambda V = L G^-1 Phi G^-1 L^T, so that nothing is divided by a weight.
     """
     J = here.G_inv @ L_K.mT  # [M, M]
-    S = L_K @ J  # [M, M]
-    SLS = (J * (Phi @ J)).sum(0)  # [M], the diagonal of S Lambda S
-    H = S.square()  # [M, M], positive semi-definite (Schur)
+    V = L_K @ J  # [M, M]
+    VLV = (J * (Phi @ J)).sum(0)  # [M], the diagonal of V Lambda V
+    H = V.square()  # [M, M], positive semi-definite (Schur)
     scale = H.diagonal().rsqrt()
-    H, target = scale[:, None] * H * scale, scale * SLS  # unit diagonal; unknowns w / scale
+    H, target = scale[:, None] * H * scale, scale * VLV  # unit diagonal; unknowns w / scale
     lowest = floor / scale
     free = torch.ones_like(here.w, dtype=torch.bool)
     x = lowest.clone()
     while bool(free.any()):
         among = H[free][:, free]
-        L = safe_cholesky(among + 1e-12 * torch.eye(len(among), dtype=H.dtype, device=H.device), "S * S")
+        L = safe_cholesky(among + 1e-12 * torch.eye(len(among), dtype=H.dtype, device=H.device), "V * V")
         right = target[free] - H[free][:, ~free] @ lowest[~free]
         x[free] = torch.cholesky_solve(right[:, None], L)[:, 0]
         below = free & (x < lowest)
