@@ -12,6 +12,8 @@ from benchmarks.quality import defaults_table
 from benchmarks.quality import federated as federated_benchmark
 from benchmarks.quality import folds as quality_benchmark
 from benchmarks.quality import folds_table as quality_table
+from benchmarks.quality import hard as hard_benchmark
+from benchmarks.quality.hard_problems import PROBLEMS
 from benchmarks.runner import Task, run_tasks
 from benchmarks.scaling import cluster as cluster_benchmark
 from benchmarks.scaling import cluster_table
@@ -215,6 +217,23 @@ def federated(
     if not table:
         _run(federated_benchmark.tasks(plan), plan.datasets, results, threads, renew)
     _show(federated_benchmark.report(plan, results), "federated", write)
+
+
+@app.command()
+def hard(
+    problems: Annotated[str, typer.Option(help="Names separated by commas. [default: all]")] = ",".join(PROBLEMS),
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of each problem.")] = 1,
+    threads: Threads = 2,
+    store: StorePath = RESULTS / "hard.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Fit generated problems on which fits have gone wrong, beside a constant, a line and the true function."""
+    names, results = _names(problems), Store(store)
+    if not table:
+        run_tasks(hard_benchmark.tasks(names, seeds), results, threads, renew=renew)
+    _show(hard_benchmark.report(names, seeds, results), "hard", write)
 
 
 @app.command(name="all")

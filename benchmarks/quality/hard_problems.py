@@ -68,6 +68,10 @@ def _friedman(x: Array) -> Array:
     )  # Friedman (1991)
 
 
+def _smooth(x: Array) -> Array:
+    return np.sin(3.0 * x[:, 0]) * np.cos(2.0 * x[:, 1]) + x[:, 2] * x[:, 3]
+
+
 def _three(x: Array) -> Array:
     return np.sin(2.0 * x[:, 0]) + x[:, 1] + 0.5 * x[:, 2] ** 2
 
