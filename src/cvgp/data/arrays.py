@@ -1,6 +1,7 @@
 """Training data in memory."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -9,9 +10,29 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import Undivided
+from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["MemorySource"]
+__all__ = ["MemorySource", "Undivided"]
+
+
+class Undivided(ABC):
+    """What holds for a source whose rows are all in one process."""
+
+    group: Group = ALONE
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """N, the number of rows."""
+
+    @property
+    def local_rows(self) -> int:
+        """All rows."""
+        return self.num_rows
+
+    def share(self, size: int) -> float:
+        """All of a batch."""
+        return 1.0
 
 
 class MemorySource(Undivided):

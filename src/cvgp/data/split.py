@@ -13,24 +13,17 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["SharedSource", "SplitSource", "shared", "split"]
+__all__ = ["SharedSource", "SplitSource", "split"]
 
 
-def split(whole: MemorySource, group: Group) -> DataSource:
-    """Spread rows that every process holds over the group, after a look whether they are the same."""
-    if group.world == 1:
-        return whole
+def split(whole: MemorySource, group: Group) -> "SplitSource":
+    """Spread rows that every process of a group of several holds, after a look whether they are the same."""
     if len(set(gather_text(group, whole.identity()))) > 1:
         raise InvalidInputError(
             f"The {group.world} workers of this fit were given different rows. Give each of them the same data: every "
             "one of them works on its own part."
         )
     return SplitSource(whole, group)
-
-
-def shared(local: DataSource, group: Group) -> DataSource:
-    """Put the rows of this process together with those of the others."""
-    return local if group.world == 1 else SharedSource(local, group)
 
 
 class SplitSource:

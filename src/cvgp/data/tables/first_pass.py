@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.moments import Moments, moments_of, no_moments
+from cvgp.data.scaling import Moments, moments_of, no_moments
 from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
 from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
