@@ -1,15 +1,12 @@
 """The folder in which an interrupted fit can go on, as the command line sees it."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
 
 import typer
 
-from cvgp.cli.model_files import check_can_write
-from cvgp.errors import FileAccessError
+from cvgp.cli.model_files import check_can_write, make_folder
 from cvgp.parallel.launcher import launched
 
 __all__ = ["check_folder", "how_to_go_on"]
@@ -36,12 +33,7 @@ def check_folder(folder: Path | None, resume: bool) -> None:
             "one) to start afresh.",
             param_hint="'--checkpoint-dir'",
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(
-            f"Could not make the folder {folder} ({error.strerror}); choose another place."
-        ) from error
+    make_folder(folder)
     check_can_write(folder / _file_names()[0])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,9 +29,7 @@ from cvgp.cli.options import (
 )
 from cvgp.cli.progress import show_progress
 from cvgp.cli.signals import terminate_between_iterations
-from cvgp.cli.training_data import open_training_table
-from cvgp.cli.workers import join_workers
-from cvgp.errors import FileAccessError, WorkerError
+from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def fit(
         model, seconds = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
         _finish(model, out, target, seconds, as_json)
         return
-    with join_workers():
-        table = open_training_table(data, target, impute, on_bad_rows)
+    with _join_workers():
+        table = _open_table(data, target, impute, on_bad_rows)
         left_out = table.survey.bad.summary()
         if left_out:
             note(f"{data}: {left_out}.")
@@ -158,9 +158,39 @@ def fit(
     _finish(model, out, target, seconds, as_json)
 
 
+def _join_workers() -> AbstractContextManager[Any]:
+    """Meet the processes that torchrun started beside this one, if it did."""
+    if launched().world == 1:
+        return nullcontext()
+    from cvgp.parallel.process_group import process_group
+
+    return process_group()
+
+
+def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingTable:
+    """The table as the estimator opens it, once the target is known to be in it."""
+    from cvgp.data.tables.location import open_dataset
+    from cvgp.data.tables.training_table import TrainingTable
+    from cvgp.parallel.process_group import current_group
+
+    dataset = open_dataset(data)
+    _check_target(target, dataset.schema.names, data)
+    rule: Any = None if impute is None else impute.value
+    return TrainingTable(dataset, target, impute=rule, on_bad_rows=on_bad_rows.value, group=current_group())
+
+
+def _check_target(target: str, columns: list[str], data: str) -> None:
+    if target in columns:
+        return
+    similar = get_close_matches(target.lower(), [name.lower() for name in columns], n=3)
+    meant = [name for name in columns if name.lower() in similar]
+    hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
+    raise typer.BadParameter(f"{data} has no column {target!r}; {hint} {', '.join(columns)}.", param_hint="'--target'")
+
+
 def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:
     """Store the model, and say what it is."""
-    from cvgp.cli.summary import as_text, summarise
+    from cvgp.cli.info import as_text, summarise
 
     _save(model, out)
     facts = summarise(model)
@@ -210,12 +240,9 @@ def _coreset_size(text: str) -> Any:
 def _check_device(name: str) -> None:
     if name == "auto":
         return
-    import torch
+    from cvgp.estimators.inputs import known_device
 
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise typer.BadParameter(
-            f"torch cannot use {name!r} here ({reason}); use 'auto' or 'cpu'.", param_hint="'--device'"
-        ) from error
+        known_device(name)
+    except InvalidInputError as error:
+        raise typer.BadParameter(str(error), param_hint="'--device'") from error

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -69,14 +69,7 @@ def _complain(*parts: object) -> None:
 def _plain_warnings() -> Iterator[None]:
     """Show a warning as one line, without the line of code that gave it."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
         _complain("Warning:", message)
 
     with warnings.catch_warnings():

@@ -23,57 +23,13 @@ __all__ = [
 ]
 
 
-class Kernel(StrEnum):
-    """Covariance functions by name."""
-
-    RBF = "rbf"
-    MATERN12 = "matern12"
-    MATERN32 = "matern32"
-    MATERN52 = "matern52"
-    RQ = "rq"
-    LINEAR = "linear"
-    PERIODIC = "periodic"
-
-
-class Init(StrEnum):
-    """Where the coreset starts."""
-
-    KMEANS = "kmeans"
-    RANDOM = "random"
-    GREEDY = "greedy"
-
-
-class Solver(StrEnum):
-    """How the bound is maximised."""
-
-    AUTO = "auto"
-    LBFGS = "lbfgs"
-    ADAM = "adam"
-    PAPER = "paper"
-
-
-class Bound(StrEnum):
-    """What is maximised."""
-
-    AUTO = "auto"
-    ELBO = "elbo"
-    TIGHT = "tight"
-
-
-class Dtype(StrEnum):
-    """Precision of the products with data."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-
-
-class Impute(StrEnum):
-    """What to do about missing values."""
-
-    MEAN = "mean"
-    MEDIAN = "median"
-    DROP = "drop"
+# The value of each choice is its name in lower case.
+Kernel = StrEnum("Kernel", ["RBF", "MATERN12", "MATERN32", "MATERN52", "RQ", "LINEAR", "PERIODIC"])
+Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
+Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
+Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT"])
+Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
+Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
 
 
 class OnBadRows(StrEnum):

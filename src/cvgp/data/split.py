@@ -26,53 +26,41 @@ def split(whole: MemorySource, group: Group) -> "SplitSource":
     return SplitSource(whole, group)
 
 
-class SplitSource:
+class SplitSource(MemorySource):
     """Rows that every process holds, and of which each works on its part.
 
-    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same.
+    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same. So
+    is the identity: a run can be resumed by another number of processes.
     """
 
     def __init__(self, whole: MemorySource, group: Group) -> None:
+        super().__init__(*whole.data)
         self.group = group
-        self._whole = whole
-        self._part = whole.part(*_cut(whole.num_rows, group))
-        self.num_rows = whole.num_rows
-        self.local_rows = self._part.num_rows
-        self.total_weight = whole.total_weight
-        self.device = whole.device
-        self.has_known_noise = whole.has_known_noise
-        self.largest_value = whole.largest_value
 
-    def harmonic_noise(self, learned: float) -> float:
-        """That of all rows."""
-        return self._whole.harmonic_noise(learned)
-
-    def identity(self) -> str:
-        """That of all rows: a run can be resumed by another number of processes."""
-        return self._whole.identity()
+    @property
+    def local_rows(self) -> int:
+        """Those of the part of this process."""
+        start, stop = _cut(self.num_rows, self.group)
+        return stop - start
 
     def to(self, dtype: torch.dtype) -> "SplitSource":
         """The same rows in another precision."""
-        return SplitSource(self._whole.to(dtype), self.group)
+        return SplitSource(super().to(dtype), self.group)
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Part of the rows."""
-        return self._part.chunks(size)
+        return self.part(*_cut(self.num_rows, self.group)).chunks(size)
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Part of the batch of a single process."""
-        batch = self._whole.minibatch(step, size, seed)
-        return MemorySource(*batch).part(*_cut(len(batch.x), self.group)).data
+        batch = super().minibatch(step, size, seed)
+        return batch.take(slice(*_cut(len(batch.x), self.group)))
 
     def share(self, size: int) -> float:
         """By the number of rows."""
         rows = min(size, self.num_rows)
         start, stop = _cut(rows, self.group)
         return (stop - start) / rows
-
-    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
-        """The sample of a single process."""
-        return self._whole.sample(count, rng)
 
 
 class SharedSource:

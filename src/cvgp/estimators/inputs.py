@@ -164,8 +164,12 @@ def known_device(name: str) -> str:
     device = "cpu" if name == "auto" else name
     try:
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:  # torch has one for each way to lack a device
-        raise InvalidInputError(f"device must be 'auto' or a device that torch has here; got {device!r}.") from error
+    # torch has one for each way to lack a device
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInputError(
+            f"device must be 'auto' or a device that torch has here; got {device!r} ({reason})."
+        ) from error
     return device
 
 

@@ -1,7 +1,5 @@
 """Rows that cannot be learned from: named by file and row, or left out and counted."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading ahead: the next items are made in a thread while the caller computes with the present one."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource, Undivided
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
-from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
+from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks, regrouped
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
@@ -156,8 +157,7 @@ class _Stream:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.num_rows = survey.num_rows
-        columns = len(survey.encoder.feature_names) + len(survey.encoder.targets)
-        self.mixing = Mixing.plan(survey.parts, columns)
+        self.mixing = Mixing.plan(survey.parts, survey.encoder.num_columns)
         self._seed: int | None = None
         self._windows: Iterator[Window] = iter(())
         self._current: Window | None = None
@@ -214,19 +214,7 @@ def _endless(survey: Survey, mixing: Mixing, seed: int, epoch: int, row: int) ->
 
 def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows[Array]]:
     """Pieces of a multiple of `size` rows, but for the last."""
-    pending: list[Rows[Array]] = []
-    count = 0
-    for known in parts:
-        for rows in read_blocks(known, encoder):
-            pending.append(rows)
-            count += len(rows.x)
-            if count >= max(PASS_ROWS, size):
-                joined = Rows[Array].join(pending)
-                rest = count % size
-                yield joined.take(slice(0, count - rest))
-                pending, count = [joined.take(slice(count - rest, None))], rest
-    if count:
-        yield Rows[Array].join(pending)
+    return regrouped(chain.from_iterable(read_blocks(known, encoder) for known in parts), size, PASS_ROWS)
 
 
 def _without(known: KnownPart, numbers: NDArray[np.int64], weight: NDArray[np.float64] | None) -> KnownPart:

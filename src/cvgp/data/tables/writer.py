@@ -1,7 +1,5 @@
 """Writing a table to one file, at once or part by part: the file takes its place when all rows are in it."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os
