@@ -9,7 +9,7 @@ import typer
 from cvgp.cli.model_files import check_can_write, make_folder
 from cvgp.parallel.launcher import launched
 
-__all__ = ["check_folder", "how_to_go_on"]
+__all__ = ["check_folder", "check_stored", "how_to_go_on"]
 
 
 def check_folder(folder: Path | None, resume: bool) -> None:
@@ -21,7 +21,13 @@ def check_folder(folder: Path | None, resume: bool) -> None:
                 param_hint="'--resume'",
             )
         return
-    stored = _holds_a_run(folder)
+    check_stored(folder, resume, stored=_holds_a_run(folder))
+    make_folder(folder)
+    check_can_write(folder / _file_names()[0])
+
+
+def check_stored(folder: Path, resume: bool, *, stored: bool) -> None:
+    """Refuse to go on without a stored run, or to begin where one is stored."""
     if resume and not stored:
         raise typer.BadParameter(
             f"there is no stored run in {folder}; check --checkpoint-dir, or leave out --resume to start one.",
@@ -33,8 +39,6 @@ def check_folder(folder: Path | None, resume: bool) -> None:
             "one) to start afresh.",
             param_hint="'--checkpoint-dir'",
         )
-    make_folder(folder)
-    check_can_write(folder / _file_names()[0])
 
 
 def how_to_go_on(folder: Path | None) -> str:

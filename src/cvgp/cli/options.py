@@ -6,29 +6,8 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "AsJson",
-    "Bound",
-    "Dtype",
-    "Impute",
-    "Init",
-    "Kernel",
-    "ModelFile",
-    "OnBadRows",
-    "Quiet",
-    "Ray",
-    "Solver",
-    "Workers",
-    "positive",
-]
+__all__ = ["AsJson", "Impute", "ModelFile", "OnBadRows", "Quiet", "Ray", "Workers"]
 
-
-# The value of each choice is its name in lower case.
-Kernel = StrEnum("Kernel", ["RBF", "MATERN12", "MATERN32", "MATERN52", "RQ", "LINEAR", "PERIODIC"])
-Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
-Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
-Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT"])
-Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
 Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
 
 
@@ -37,13 +16,6 @@ class OnBadRows(StrEnum):
 
     ERROR = "error"
     SKIP = "skip"
-
-
-def positive(value: float | None) -> float | None:
-    """Refuse numbers that are not above zero, which click's ranges cannot say."""
-    if value is not None and not value > 0:
-        raise typer.BadParameter(f"{value} is not above 0.")
-    return value
 
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]

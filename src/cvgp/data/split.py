@@ -74,12 +74,9 @@ class SharedSource:
         self.group = group
         self._local = local
         self._weight = local.total_weight if local.num_rows else 0.0
-        held = torch.zeros(group.world, 4, dtype=torch.float64)
         largest = local.largest_value if local.num_rows else 0.0
-        held[group.rank] = torch.tensor(
-            [local.num_rows, self._weight, float(local.has_known_noise), largest], dtype=torch.float64
-        )
-        (held,) = group.sum([held])
+        mine = [local.num_rows, self._weight, float(local.has_known_noise), largest]
+        held = torch.stack(group.gather(torch.tensor(mine, dtype=torch.float64)))  # [world, 4]
         self._rows = held[:, 0].to(torch.int64).numpy()  # [world]
         self.num_rows = int(self._rows.sum())
         self.local_rows = local.num_rows
@@ -116,32 +113,15 @@ class SharedSource:
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Rows of all processes, each as likely as any other; the same ones everywhere."""
-        count, seed = self._first_integers(count, int(rng.integers(2**31)))
+        (agreed,) = self.group.first([torch.tensor([count, rng.integers(2**31)], dtype=torch.float64)])
+        count, seed = (int(number) for number in agreed)
         common = np.random.default_rng(seed)
         counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
         own = np.random.default_rng([seed, self.group.rank])
-        return _gather(self.group, self._local.sample(int(counts[self.group.rank]), own))
-
-    def _first_integers(self, *numbers: int) -> list[int]:
-        (agreed,) = self.group.first([torch.tensor(numbers, dtype=torch.float64)])
-        return [int(number) for number in agreed]
+        mine = self._local.sample(int(counts[self.group.rank]), own)
+        return Rows(*(None if t is None else torch.cat(self.group.gather(t)) for t in mine))  # type: ignore[arg-type]
 
 
 def _cut(rows: int, group: Group) -> tuple[int, int]:
     """Where the part of this process begins and ends."""
     return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
-
-
-def _gather(group: Group, batch: Rows[Tensor]) -> Rows[Tensor]:
-    """The rows of all processes, side by side in one message."""
-    present = [t if t.ndim == 2 else t[:, None] for t in batch if t is not None]
-    gathered = torch.cat(group.gather(torch.cat(present, dim=1)))
-    columns = iter(gathered.split([t.shape[1] for t in present], dim=1))
-
-    def take(like: Tensor | None) -> Tensor | None:
-        return None if like is None else next(columns).reshape(-1, *like.shape[1:])
-
-    x, y, *others = (take(t) for t in batch)
-    assert x is not None
-    assert y is not None
-    return Rows(x, y, *others)

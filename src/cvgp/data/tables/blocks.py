@@ -33,8 +33,12 @@ class Encoder:
     @property
     def names(self) -> list[str]:
         """The columns that have to be read."""
-        others = [name for name in (self.weight, self.noise) if name is not None]
-        return list(dict.fromkeys([*(column.name for column in self.columns), *self.targets, *others]))
+        return list(dict.fromkeys([*(column.name for column in self.columns), *self.special]))
+
+    @property
+    def special(self) -> list[str]:
+        """The columns that are no features."""
+        return [*self.targets, *(name for name in (self.weight, self.noise) if name is not None)]
 
     @property
     def feature_names(self) -> list[str]:

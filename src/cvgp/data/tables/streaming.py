@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,7 +18,7 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource, Undivided
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
-from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks, regrouped
+from cvgp.data.tables.blocks import BLOCK_ROWS, KnownPart, read_blocks, regrouped
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
@@ -112,7 +112,8 @@ class ArrowSource(Undivided):
         """Every row once, in order, while the next ones are being read."""
         self._stream.rest()  # a pass and minibatches do not take turns, and need not both be in memory
         parts, encoder, to_batch = self.survey.parts, self.survey.encoder, self._batch
-        for batch in prefetch(lambda: map(to_batch, _in_order(parts, encoder, size))):
+        blocks = chain.from_iterable(read_blocks(known, encoder) for known in parts)
+        for batch in prefetch(lambda: map(to_batch, regrouped(blocks, size, PASS_ROWS))):
             for start in range(0, len(batch.x), size):
                 yield batch.take(slice(start, start + size))
 
@@ -210,11 +211,6 @@ def _endless(survey: Survey, mixing: Mixing, seed: int, epoch: int, row: int) ->
         way = Epoch(survey.parts, mixing, seed, epoch)
         yield from way.windows(survey.encoder, way.window_of(row))
         epoch, row = epoch + 1, 0
-
-
-def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows[Array]]:
-    """Pieces of a multiple of `size` rows, but for the last."""
-    return regrouped(chain.from_iterable(read_blocks(known, encoder) for known in parts), size, PASS_ROWS)
 
 
 def _without(known: KnownPart, numbers: NDArray[np.int64], weight: NDArray[np.float64] | None) -> KnownPart:
