@@ -93,7 +93,8 @@ def survey_table(
     looks = [_survey_part(part, index, encoder, bad, reservoir) for index, part in enumerate(parts)]
     known = tuple(found for found, _ in looks)
     mine = reduce(Moments.merge, (in_part for _, in_part in looks), no_moments(encoder.num_columns))
-    moments = reduce(Moments.merge, (Moments(*part.numpy()) for part in group.gather(torch.from_numpy(np.stack(mine)))))
+    gathered = group.gather(torch.from_numpy(np.stack(mine)))
+    moments = reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
     rows = bad.count_all(group, sum(found.num_rows - len(found.excluded) for found in known))
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
