@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -48,16 +47,15 @@ def fit_on_ray(
     impute: Impute | None,
     on_bad_rows: OnBadRows,
     parameters: dict[str, Any],
-) -> tuple[CVGPRegressor, float]:
-    """The fitted model, and the seconds that it took."""
+) -> CVGPRegressor:
+    """The fitted model."""
     from cvgp.adapters import ray
     from cvgp.cli.baselines import learn_baselines
 
     storage = Path(parameters["checkpoint_dir"])
-    start = time.perf_counter()
     ray.connect(address)
     try:
-        model = ray.fit(
+        return ray.fit(
             data,
             target,
             storage=storage,
@@ -69,7 +67,6 @@ def fit_on_ray(
         )
     except KeyboardInterrupt as stop:
         raise type(stop)(f"What the workers have stored is in {storage}; --resume goes on with it.") from stop
-    return model, time.perf_counter() - start
 
 
 def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, out: Path) -> list[str]:

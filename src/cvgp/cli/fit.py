@@ -14,10 +14,10 @@ import typer
 
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
+from cvgp.cli.guard import terminate_between_iterations
 from cvgp.cli.model_files import check_can_write
 from cvgp.cli.options import AsJson, Impute, OnBadRows, Quiet, Ray, Workers
 from cvgp.cli.progress import show_progress
-from cvgp.cli.signals import terminate_between_iterations
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.parallel.launcher import launched
 
@@ -119,8 +119,9 @@ def fit(
 
         if not quiet:
             note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
-        model, seconds = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
-        _finish(model, out, target, seconds, as_json)
+        start = time.perf_counter()
+        model = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
+        _finish(model, out, target, time.perf_counter() - start, as_json)
         return
     with _join_workers():
         table = _open_table(data, target, impute, on_bad_rows)
@@ -130,7 +131,9 @@ def fit(
         if not quiet:
             several = f", {worker.world} workers" if worker.world > 1 else ""
             note(f"{data}: {table.describe()}{several}")
-        model, seconds = _fit(parameters, table, target, quiet or worker.rank > 0)
+        start = time.perf_counter()
+        model = _fit(parameters, table, target, quiet or worker.rank > 0)
+        seconds = time.perf_counter() - start
     if worker.rank > 0:
         return  # the first one stores what all of them hold
 
@@ -186,11 +189,10 @@ def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_jso
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
-def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: bool) -> tuple[CVGPRegressor, float]:
+def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: bool) -> CVGPRegressor:
     from cvgp.estimators.regressor import CVGPRegressor
 
     model = CVGPRegressor(**parameters)
-    start = time.perf_counter()
     try:
         with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
             # A group is ended by its first worker, between two iterations of all.
@@ -200,7 +202,7 @@ def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: b
         raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:
         raise type(stop)(how_to_go_on(_folder(model))) from stop
-    return model, time.perf_counter() - start
+    return model
 
 
 def _folder(model: CVGPRegressor) -> Path | None:

@@ -39,11 +39,7 @@ class MemorySource(Undivided):
     """Tensors as a :class:`~cvgp.data.source.DataSource`."""
 
     def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        sample_weight: Tensor | None = None,
-        noise_variance: Tensor | None = None,
+        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, noise_variance: Tensor | None = None
     ) -> None:
         self.data = Rows(x, y, sample_weight, noise_variance)
         self._epoch_key: tuple[int, int] | None = None

@@ -25,7 +25,6 @@ from cvgp.training.settings import Settings
 __all__ = [
     "Sources",
     "array_sources",
-    "canonical",
     "check_callbacks",
     "check_folder",
     "check_noise",
@@ -66,11 +65,7 @@ def is_in_files(x: Any) -> bool:
 
 
 def check_training(
-    estimator: BaseEstimator,
-    x: Any,
-    y: Any,
-    sample_weight: Any,
-    noise_variance: Any,
+    estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
 
@@ -110,7 +105,7 @@ def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
         return math.isfinite(x.sum())  # a value that is not finite makes the sum so
 
 
-def canonical(data: Rows[Array]) -> Rows[Array]:
+def _canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
     A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
@@ -146,7 +141,7 @@ def array_sources(
         held = held_out_rows(len(data.x), settings)
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
-    train = canonical(data)
+    train = _canonical(data)
     dims, outputs = train.x.shape[1], train.y.shape[1]
     scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
     check_variance(scaling.y_scale)
