@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from enum import StrEnum
 from typing import get_args
 
 import pytest
 
 import cvgp
 from cvgp.cli import options
+from cvgp.cli.fit import Bound, Init, Kernel, Solver
 from cvgp.data.schema import Impute
 from cvgp.gp.kernels import KERNEL_NAMES
 from cvgp.training.initialise import InitName
@@ -50,12 +52,12 @@ def test_python_m_cvgp_is_the_command() -> None:
 @pytest.mark.parametrize(
     ("offered", "known"),
     [
-        (options.Kernel, KERNEL_NAMES),
-        (options.Init, get_args(InitName)),
-        (options.Solver, get_args(SolverName)),
-        (options.Bound, get_args(BoundName)),
+        (Kernel, KERNEL_NAMES),
+        (Init, get_args(InitName)),
+        (Solver, get_args(SolverName)),
+        (Bound, get_args(BoundName)),
         (options.Impute, get_args(Impute)),
     ],
 )
-def test_the_choices_are_those_of_the_library(offered: type[options.Kernel], known: tuple[str, ...]) -> None:
+def test_the_choices_are_those_of_the_library(offered: type[StrEnum], known: tuple[str, ...]) -> None:
     assert tuple(choice.value for choice in offered) == known

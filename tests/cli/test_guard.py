@@ -4,8 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from cvgp.cli.guard import GuardedGroup
-from cvgp.cli.signals import Terminated
+from cvgp.cli.guard import GuardedGroup, Terminated
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
 
 

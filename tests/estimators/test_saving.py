@@ -32,7 +32,8 @@ from cvgp.errors import (
 )
 from cvgp.estimators import saving
 from cvgp.estimators.saving import VERSION
-from cvgp.files import packed_model, unpack_part
+from cvgp.files import packed_model
+from cvgp.files.modules import unpack_part
 from cvgp.files.tensors import read_tensors, write_tensors
 
 RNG = np.random.default_rng(0)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,14 @@ from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
-from cvgp.estimators.tables import is_in_files
+from cvgp.estimators.inputs import is_in_files
 from cvgp.training import checkpoint
 from cvgp.training.monitor import FitEvent
 from tests.data.tables.tables import damage, write, write_parts
 
 NUM_ROWS = 6000
+PACKAGE = Path(cvgp.__file__).parent
+FOR_OTHERS = ("data/split.py", "estimators/tables.py", "extras.py")
 OPTIONS = {"n_coreset": 15, "random_state": 0, "max_iter": 150, "solver": "adam"}
 
 
@@ -258,3 +261,21 @@ def test_unscaled_values_beyond_single_precision_are_kept_in_double_or_refused(t
     assert np.isfinite(fit(tmp_path, standardize=False).elbo_)
     with pytest.raises(InvalidInputError, match="beyond the range of float32"):
         fit(tmp_path, standardize=False, dtype="float32")
+
+
+def test_a_fit_on_arrays_runs_nothing_that_is_for_tables_or_groups() -> None:
+    ran: set[str] = set()
+
+    def note(frame: Any, event: str, argument: object) -> None:
+        if frame.f_code.co_name != "<module>":
+            ran.add(frame.f_code.co_filename)
+
+    x = np.linspace(0.0, 6.0, 40)[:, None]
+    sys.setprofile(note)
+    try:
+        CVGPRegressor(5, max_iter=2, random_state=0).fit(x, np.sin(x[:, 0]))
+    finally:
+        sys.setprofile(None)
+    names = {Path(file).relative_to(PACKAGE).as_posix() for file in ran if file.startswith(str(PACKAGE))}
+    assert "estimators/inputs.py" in names
+    assert not [name for name in names if name.startswith("data/tables") or name in FOR_OTHERS]

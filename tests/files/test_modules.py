@@ -19,7 +19,7 @@ from gpytorch.kernels import (
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.files import pack_part, unpack_part
+from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.untrusted import Arrays, Members
 from tests.files.models import bits, through_json
 

@@ -10,7 +10,7 @@ from gpytorch.priors import GammaPrior
 
 import cvgp
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidTypeError
-from cvgp.files import pack_model, unpack_model
+from cvgp.files.packed_model import pack_model, unpack_model
 from tests.files.models import KERNELS, NUM_DIMS, POINTS, bits, make_model, through_json
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import cvgp
 from cvgp.cli import app
 from cvgp.cli.baselines import Baselines, learn_baselines
-from cvgp.cli.summary import as_text, summarise
+from cvgp.cli.info import as_text, summarise
 from cvgp.data.tables.by_schema import load_rows
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.data.tables.writer import write_table

@@ -1,18 +1,15 @@
 """The folder in which an interrupted fit can go on, as the command line sees it."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
 
 import typer
 
-from cvgp.cli.model_files import check_can_write
-from cvgp.errors import FileAccessError
+from cvgp.cli.model_files import check_can_write, make_folder
 from cvgp.parallel.launcher import launched
 
-__all__ = ["check_folder", "how_to_go_on"]
+__all__ = ["check_folder", "check_stored", "how_to_go_on"]
 
 
 def check_folder(folder: Path | None, resume: bool) -> None:
@@ -24,7 +21,13 @@ def check_folder(folder: Path | None, resume: bool) -> None:
                 param_hint="'--resume'",
             )
         return
-    stored = _holds_a_run(folder)
+    check_stored(folder, resume, stored=_holds_a_run(folder))
+    make_folder(folder)
+    check_can_write(folder / _file_names()[0])
+
+
+def check_stored(folder: Path, resume: bool, *, stored: bool) -> None:
+    """Refuse to go on without a stored run, or to begin where one is stored."""
     if resume and not stored:
         raise typer.BadParameter(
             f"there is no stored run in {folder}; check --checkpoint-dir, or leave out --resume to start one.",
@@ -36,13 +39,6 @@ def check_folder(folder: Path | None, resume: bool) -> None:
             "one) to start afresh.",
             param_hint="'--checkpoint-dir'",
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(
-            f"Could not make the folder {folder} ({error.strerror}); choose another place."
-        ) from error
-    check_can_write(folder / _file_names()[0])
 
 
 def how_to_go_on(folder: Path | None) -> str:

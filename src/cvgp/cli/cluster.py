@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
-import time
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -16,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cvgp import errors
-from cvgp.cli.model_files import load_model, model_schema
+from cvgp.cli.checkpoints import check_stored
 from cvgp.cli.options import Impute, OnBadRows
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
 
 if TYPE_CHECKING:
+    from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
 __all__ = ["check_storage", "fit_on_ray", "predict_on_ray"]
@@ -37,9 +36,7 @@ def check_storage(storage: Path | None, resume: bool) -> None:
             "workers of a cluster keep their progress in a folder that all of them reach; name it.",
             param_hint="'--checkpoint-dir'",
         )
-    if resume != (storage / RUN).exists():
-        message = "holds no run" if resume else "holds an earlier run; add --resume to go on with it, or name another"
-        raise typer.BadParameter(f"{storage} {message}.", param_hint="'--checkpoint-dir'")
+    check_stored(storage, resume, stored=(storage / RUN).exists())
 
 
 def fit_on_ray(
@@ -50,16 +47,15 @@ def fit_on_ray(
     impute: Impute | None,
     on_bad_rows: OnBadRows,
     parameters: dict[str, Any],
-) -> tuple[CVGPRegressor, float]:
-    """The fitted model, and the seconds that it took."""
+) -> CVGPRegressor:
+    """The fitted model."""
     from cvgp.adapters import ray
     from cvgp.cli.baselines import learn_baselines
 
     storage = Path(parameters["checkpoint_dir"])
-    start = time.perf_counter()
     ray.connect(address)
     try:
-        model = ray.fit(
+        return ray.fit(
             data,
             target,
             storage=storage,
@@ -71,14 +67,12 @@ def fit_on_ray(
         )
     except KeyboardInterrupt as stop:
         raise type(stop)(f"What the workers have stored is in {storage}; --resume goes on with it.") from stop
-    return model, time.perf_counter() - start
 
 
-def predict_on_ray(
-    address: str, workers: int, predictor: Predictor, model_file: Path, data: str, out: Path
-) -> list[str]:
+def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, out: Path) -> list[str]:
     """Predict the parts of a table as tasks of Ray Data, into a folder that takes its place when it is whole."""
     from cvgp.adapters.ray import connect
+    from cvgp.adapters.ray.connection import absolute
     from cvgp.data.tables.location import open_dataset
     from cvgp.data.tables.reader import list_parts
 
@@ -97,7 +91,7 @@ def predict_on_ray(
         numbers = [{"part": number} for number in range(len(list_parts(dataset)))]
         # Given, not read: a task that reads would wait for a processor that the predictors have taken.
         given = ray.data.from_items(numbers, override_num_blocks=len(numbers))
-        told = (model_file.read_bytes(), _absolute(data), str(temporary), predictor.on_bad_rows.value)
+        told = (predictor.model, predictor.schema, predictor.on_bad_rows, absolute(data), temporary)
         done = given.map_batches(
             _PartPredictor,
             fn_constructor_args=told,
@@ -125,36 +119,30 @@ def predict_on_ray(
 class _PartPredictor:
     """Predicts parts of a table, each into a file of its own, and tells how many rows they had."""
 
-    def __init__(self, model: bytes, data: str, folder: str, on_bad_rows: str) -> None:
+    def __init__(self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows, data: str, folder: Path) -> None:
         from cvgp.data.tables.location import open_dataset
         from cvgp.data.tables.reader import list_parts
 
-        with tempfile.TemporaryDirectory() as local:
-            path = Path(local) / "model.cvgp"
-            path.write_bytes(model)
-            self.model = load_model(path)
-            self.schema = model_schema(self.model, path)
+        self.model, self.schema, self.on_bad_rows, self.folder = model, schema, on_bad_rows, folder
         self.dataset = open_dataset(data)
         self.parts = list_parts(self.dataset)
-        self.folder = Path(folder)
-        self.on_bad_rows = OnBadRows(on_bad_rows)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        # An error of ours is passed on as data: Ray keeps only the text of those that end a task.
-        counts: dict[str, list[Any]] = {name: [] for name in ("rows", "empty", "unknown", "error", "message")}
-        for number in batch["part"]:
-            predictor = Predictor(self.model, self.schema, self.on_bad_rows)
-            failure: CVGPError | None = None
-            try:
-                self._predict(predictor, int(number))
-            except CVGPError as error:
-                failure = error
-            counts["rows"].append(predictor.rows)
-            counts["empty"].append(predictor.empty)
-            counts["unknown"].append(json.dumps(predictor.unknown))
-            counts["error"].append("" if failure is None else type(failure).__name__)
-            counts["message"].append("" if failure is None else str(failure))
-        return counts
+        predictor = Predictor(self.model, self.schema, self.on_bad_rows)
+        failure: CVGPError | None = None
+        number = int(batch["part"][0])  # the only one of its batch
+        try:
+            self._predict(predictor, number)
+        except CVGPError as error:
+            failure = error
+        return {
+            "rows": [predictor.rows],
+            "empty": [predictor.empty],
+            "unknown": [json.dumps(predictor.unknown)],
+            # An error of ours is passed on as data: Ray keeps only the text of those that end a task.
+            "error": ["" if failure is None else type(failure).__name__],
+            "message": ["" if failure is None else str(failure)],
+        }
 
     def _predict(self, predictor: Predictor, number: int) -> None:
         from cvgp.data.tables.writer import table_writer
@@ -166,7 +154,3 @@ class _PartPredictor:
         with table_writer(self.folder / f"part-{number:06d}.parquet") as write:
             for table in chain([first], tables):
                 write(table)
-
-
-def _absolute(data: str) -> str:
-    return data if "://" in data else os.path.abspath(data)

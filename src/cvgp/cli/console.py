@@ -30,7 +30,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        grid.add_row(_plain(name), _plain(value))
+        grid.add_row(name, value)
     _print(grid)
 
 
@@ -41,23 +41,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD)
     for position, name in enumerate(columns):
-        table.add_column(_plain(name), justify="left" if position == 0 else "right")
+        table.add_column(name, justify="left" if position == 0 else "right")
     for row in rows:
-        table.add_row(*(_plain(cell) for cell in row))
+        table.add_row(*row)
     _print(table)
 
 
 def _print(content: Any) -> None:
     from rich.console import Console
 
-    # In a log or a pipe there is no screen whose width would matter.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(content)
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)  # a name such as "[red]" is not markup
+    # In a log or a pipe there is no screen whose width would matter. A name such as "[red]" or ":cat:" is no markup.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(content)
 
 
 def _finite(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """`cvgp coreset`: the learned pseudo-data as a table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`cvgp demo`: the other commands one after the other, on a table that it makes."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cvgp.cli.console import note
-from cvgp.errors import FileAccessError
+from cvgp.cli.model_files import make_folder
 
 __all__ = ["demo"]
 
@@ -21,10 +19,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder for everything that is written.")] = Path("demo"),
 ) -> None:
     """Make a table of electricity demand; fit, predict, evaluate and draw it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(f"Could not make the folder {out} ({error.strerror}); choose another place.") from error
+    make_folder(out)
     train, test, model = out / "train.csv", out / "test.csv", out / "model.cvgp"
     _write_tables(train, test)
     note(f"Wrote {train} and {test}: electricity demand by hour, day and weather, with noise of 2.")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,26 +14,11 @@ import typer
 
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
+from cvgp.cli.guard import terminate_between_iterations
 from cvgp.cli.model_files import check_can_write
-from cvgp.cli.options import (
-    AsJson,
-    Bound,
-    Dtype,
-    Impute,
-    Init,
-    Kernel,
-    OnBadRows,
-    Quiet,
-    Ray,
-    Solver,
-    Workers,
-    positive,
-)
+from cvgp.cli.options import AsJson, Impute, OnBadRows, Quiet, Ray, Workers
 from cvgp.cli.progress import show_progress
-from cvgp.cli.signals import terminate_between_iterations
-from cvgp.cli.training_data import open_training_table
-from cvgp.cli.workers import join_workers
-from cvgp.errors import FileAccessError, WorkerError
+from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
@@ -38,7 +27,24 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-MODEL, TRAINING, RUN = "What to learn", "How to learn it", "Running"
+# The value of each choice is its name in lower case.
+Kernel = StrEnum("Kernel", ["RBF", "MATERN12", "MATERN32", "MATERN52", "RQ", "LINEAR", "PERIODIC"])
+Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
+Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
+Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT"])
+Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
+
+# Options by the panel of the help page that shows them.
+of_model = partial(typer.Option, rich_help_panel="What to learn")
+of_training = partial(typer.Option, rich_help_panel="How to learn it")
+of_run = partial(typer.Option, rich_help_panel="Running")
+
+
+def positive(value: float | None) -> float | None:
+    """Refuse numbers that are not above zero, which click's ranges cannot say."""
+    if value is not None and not value > 0:
+        raise typer.BadParameter(f"{value} is not above 0.")
+    return value
 
 
 def fit(
@@ -51,50 +57,26 @@ def fit(
     on_bad_rows: Annotated[
         OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
     ] = OnBadRows.ERROR,
-    coreset: Annotated[
-        str, typer.Option(metavar="N|auto", help="Number of pseudo-points.", rich_help_panel=MODEL)
-    ] = "auto",
-    kernel: Annotated[
-        Kernel | None, typer.Option(help="Covariance function; chosen by default.", rich_help_panel=MODEL)
-    ] = None,
-    ard: Annotated[
-        bool, typer.Option("--ard/--no-ard", help="One lengthscale per feature, or one for all.", rich_help_panel=MODEL)
-    ] = True,
-    init: Annotated[Init, typer.Option(help="Where the coreset starts.", rich_help_panel=MODEL)] = Init.KMEANS,
-    solver: Annotated[
-        Solver, typer.Option(help="L-BFGS, Adam or the paper's recipe.", rich_help_panel=TRAINING)
-    ] = Solver.AUTO,
-    bound: Annotated[
-        Bound, typer.Option(help="The paper's bound or the tighter one.", rich_help_panel=TRAINING)
-    ] = Bound.AUTO,
-    max_iter: Annotated[
-        int | None, typer.Option(min=1, help="Adam steps, or L-BFGS evaluations.", rich_help_panel=TRAINING)
-    ] = None,
+    coreset: Annotated[str, of_model(metavar="N|auto", help="Number of pseudo-points.")] = "auto",
+    kernel: Annotated[Kernel | None, of_model(help="Covariance function; chosen by default.")] = None,
+    ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
+    init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
+    solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
+    bound: Annotated[Bound, of_training(help="The paper's bound or the tighter one.")] = Bound.AUTO,
+    max_iter: Annotated[int | None, of_training(min=1, help="Adam steps, or L-BFGS evaluations.")] = None,
     max_time: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which to keep the best so far.", callback=positive, rich_help_panel=TRAINING),
+        float | None, of_training(help="Seconds after which to keep the best so far.", callback=positive)
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows per Adam step.", rich_help_panel=TRAINING)] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Largest step size of Adam.", callback=positive, rich_help_panel=TRAINING)
-    ] = None,
+    batch_size: Annotated[int | None, of_training(min=1, help="Rows per Adam step.")] = None,
+    learning_rate: Annotated[float | None, of_training(help="Largest step size of Adam.", callback=positive)] = None,
     early_stopping: Annotated[
-        bool,
-        typer.Option("--early-stopping", help="Hold rows out and keep the best on them.", rich_help_panel=TRAINING),
+        bool, of_training("--early-stopping", help="Hold rows out and keep the best on them.")
     ] = False,
-    dtype: Annotated[
-        Dtype, typer.Option(help="Precision of the products with data.", rich_help_panel=RUN)
-    ] = Dtype.AUTO,
-    device: Annotated[str, typer.Option(help="'auto' is the CPU; or a torch device.", rich_help_panel=RUN)] = "auto",
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="The same seed, the same model.", rich_help_panel=RUN)
-    ] = 0,
-    checkpoint_dir: Annotated[
-        Path | None, typer.Option(help="Folder for progress, to go on after an interruption.", rich_help_panel=RUN)
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --checkpoint-dir.", rich_help_panel=RUN)
-    ] = False,
+    dtype: Annotated[Dtype, of_run(help="Precision of the products with data.")] = Dtype.AUTO,
+    device: Annotated[str, of_run(help="'auto' is the CPU; or a torch device.")] = "auto",
+    seed: Annotated[int, of_run(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
+    checkpoint_dir: Annotated[Path | None, of_run(help="Folder for progress, to go on after an interruption.")] = None,
+    resume: Annotated[bool, of_run("--resume", help="Go on with the run in --checkpoint-dir.")] = False,
     ray: Ray = None,
     workers: Workers = 2,
     quiet: Quiet = False,
@@ -137,18 +119,21 @@ def fit(
 
         if not quiet:
             note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
-        model, seconds = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
-        _finish(model, out, target, seconds, as_json)
+        start = time.perf_counter()
+        model = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
+        _finish(model, out, target, time.perf_counter() - start, as_json)
         return
-    with join_workers():
-        table = open_training_table(data, target, impute, on_bad_rows)
+    with _join_workers():
+        table = _open_table(data, target, impute, on_bad_rows)
         left_out = table.survey.bad.summary()
         if left_out:
             note(f"{data}: {left_out}.")
         if not quiet:
             several = f", {worker.world} workers" if worker.world > 1 else ""
             note(f"{data}: {table.describe()}{several}")
-        model, seconds = _fit(parameters, table, target, quiet or worker.rank > 0)
+        start = time.perf_counter()
+        model = _fit(parameters, table, target, quiet or worker.rank > 0)
+        seconds = time.perf_counter() - start
     if worker.rank > 0:
         return  # the first one stores what all of them hold
 
@@ -158,11 +143,44 @@ def fit(
     _finish(model, out, target, seconds, as_json)
 
 
+def _join_workers() -> AbstractContextManager[Any]:
+    """Meet the processes that torchrun started beside this one, if it did."""
+    if launched().world == 1:
+        return nullcontext()
+    from cvgp.parallel.process_group import process_group
+
+    return process_group()
+
+
+def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingTable:
+    """The table as the estimator opens it, once the target is known to be in it."""
+    from cvgp.data.tables.location import open_dataset
+    from cvgp.data.tables.training_table import TrainingTable
+    from cvgp.parallel.process_group import current_group
+
+    dataset = open_dataset(data)
+    _check_target(target, dataset.schema.names, data)
+    rule: Any = None if impute is None else impute.value
+    return TrainingTable(dataset, target, impute=rule, on_bad_rows=on_bad_rows.value, group=current_group())
+
+
+def _check_target(target: str, columns: list[str], data: str) -> None:
+    if target in columns:
+        return
+    similar = get_close_matches(target.lower(), [name.lower() for name in columns], n=3)
+    meant = [name for name in columns if name.lower() in similar]
+    hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
+    raise typer.BadParameter(f"{data} has no column {target!r}; {hint} {', '.join(columns)}.", param_hint="'--target'")
+
+
 def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:
     """Store the model, and say what it is."""
-    from cvgp.cli.summary import as_text, summarise
+    from cvgp.cli.info import as_text, summarise
 
-    _save(model, out)
+    try:
+        model.save(out)
+    except FileAccessError as error:
+        raise FileAccessError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     facts = summarise(model)
     if as_json:
         left_out = {"rows_dropped": model.schema_["n_dropped"], "rows_skipped": model.n_bad_rows_}
@@ -171,11 +189,10 @@ def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_jso
         print_facts({**as_text(facts, model), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
-def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: bool) -> tuple[CVGPRegressor, float]:
+def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: bool) -> CVGPRegressor:
     from cvgp.estimators.regressor import CVGPRegressor
 
     model = CVGPRegressor(**parameters)
-    start = time.perf_counter()
     try:
         with show_progress(model.max_time, quiet=quiet) as callbacks, terminate_between_iterations() as end_here:
             # A group is ended by its first worker, between two iterations of all.
@@ -185,14 +202,7 @@ def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: b
         raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
     except KeyboardInterrupt as stop:
         raise type(stop)(how_to_go_on(_folder(model))) from stop
-    return model, time.perf_counter() - start
-
-
-def _save(model: CVGPRegressor, out: Path) -> None:
-    try:
-        model.save(out)
-    except FileAccessError as error:
-        raise FileAccessError(f"{error}\n{how_to_go_on(_folder(model))}") from error
+    return model
 
 
 def _folder(model: CVGPRegressor) -> Path | None:
@@ -210,12 +220,9 @@ def _coreset_size(text: str) -> Any:
 def _check_device(name: str) -> None:
     if name == "auto":
         return
-    import torch
+    from cvgp.estimators.inputs import known_device
 
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise typer.BadParameter(
-            f"torch cannot use {name!r} here ({reason}); use 'auto' or 'cpu'.", param_hint="'--device'"
-        ) from error
+        known_device(name)
+    except InvalidInputError as error:
+        raise typer.BadParameter(str(error), param_hint="'--device'") from error

@@ -1,25 +1,31 @@
 """From exceptions, warnings and signals to messages and exit codes: no traceback for what a user can cause."""
 
 import errno
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from types import FrameType
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from cvgp.cli.signals import Terminated, terminate_at_once
 from cvgp.errors import CVGPError, MissingFileError
 from cvgp.extras import optional_packages
 from cvgp.parallel.launcher import launched
 
-__all__ = ["FAILURE", "INTERRUPTED", "TERMINATED", "WRONG_USE", "GuardedGroup"]
+__all__ = ["GuardedGroup", "Terminated", "terminate_between_iterations"]
 
 FAILURE, WRONG_USE = 1, 2
 INTERRUPTED, TERMINATED = 130, 143
 """By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end, by the SIGTERM that batch systems and containers send before they kill."""
 
 
 class GuardedGroup(TyperGroup):
@@ -27,7 +33,7 @@ class GuardedGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with terminate_at_once(), _plain_warnings():
+        with _handler(_terminate_at_once), _plain_warnings():
             try:
                 with optional_packages():
                     return super().invoke(ctx)
@@ -69,16 +75,48 @@ def _complain(*parts: object) -> None:
 def _plain_warnings() -> Iterator[None]:
     """Show a warning as one line, without the line of code that gave it."""
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
         _complain("Warning:", message)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+def _terminate_at_once(number: int, frame: FrameType | None) -> None:
+    raise Terminated  # wherever the program is when the signal comes
+
+
+@contextmanager
+def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
+    """Give a callback for a fit, which raises :class:`Terminated` after the iteration in which the signal came.
+
+    There the fit is in a state that can be stored. A second signal does not wait.
+    """
+    asked = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise Terminated
+        asked = True
+
+    def end_here(event: object) -> None:
+        if asked:
+            raise Terminated
+
+    with _handler(remember):
+        yield end_here
+
+
+@contextmanager
+def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    # Python sets handlers in the main thread only, and cannot put back a handler that is not Python's (None).
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, function)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

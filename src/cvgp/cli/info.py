@@ -1,4 +1,4 @@
-"""`cvgp info`: what a model file holds."""
+"""`cvgp info`: what there is to say about a fitted model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Column
+    from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["info"]
+__all__ = ["as_text", "info", "summarise"]
+
+MOST_FEATURES = 5
 
 
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel and how its fit ended."""
     model = load_model(model_file)
 
-    from cvgp.cli.summary import as_text, summarise
     from cvgp.plots.columns import stored_schema
 
     schema = stored_schema(model)
@@ -36,8 +38,68 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     print_facts(text | as_text(facts, model))
 
 
+def summarise(model: CVGPRegressor) -> dict[str, Any]:
+    """The facts of a model as JSON types."""
+    import numpy as np
+
+    from cvgp.plots.columns import feature_names
+
+    coreset = model.coreset_
+    importance = model.feature_importances_
+    lengthscales = model.lengthscales_
+    names = feature_names(model)
+    return {
+        "rows": int(model.n_rows_),
+        "features": names,
+        "coreset_size": len(coreset),
+        "coreset_effective_size": coreset.effective_size,
+        "kernel": _kernel_name(model.model_.kernel),
+        "ard": _base(model.model_.kernel).ard_num_dims is not None,
+        "solver": model.solver_,
+        "iterations": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "elbo": float(model.elbo_),
+        "elbo_per_row": float(model.elbo_) / model.n_rows_,
+        "noise_sd": np.sqrt(model.noise_variance_).tolist(),
+        "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
+        "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
+    }
+
+
+def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
+    """The same facts for people, the most telling ones only."""
+    import numpy as np
+
+    unit = "evaluations" if facts["solver"] == "lbfgs" else "steps"
+    ended = "converged" if facts["converged"] else "stopped at its limit before it converged"
+    standardised = facts["elbo_per_row"] + float(np.log(model.gp_.scaling.y_scale).sum())
+    sizes = f"{facts['coreset_size']} points for {facts['rows']} rows"
+    text = {
+        "solver": f"{facts['solver']}, {facts['iterations']} {unit}, {ended}",
+        "coreset": f"{sizes} (effective size {facts['coreset_effective_size']:.0f})",
+        "kernel": facts["kernel"] + (", one lengthscale per feature" if facts["ard"] else ", one lengthscale"),
+        "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
+        "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),
+    }
+    if facts["feature_importances"] is not None:
+        ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
+        text["importance"] = ", ".join(f"{name} {value:.2f}" for name, value in ranked[:MOST_FEATURES])
+    return text
+
+
 def _describe(column: Column) -> str:
     kind = {"numeric": "number", "boolean": "true or false", "categorical": "text"}[column.kind]
     values = f": {', '.join(column.categories)}" if column.categories else ""
     fill = "" if column.fill is None else f", missing is {column.fill}"
     return f"{column.name} ({kind}{values}{fill})"
+
+
+def _base(kernel: Any) -> Any:
+    return getattr(kernel, "base_kernel", kernel)
+
+
+def _kernel_name(kernel: Any) -> str:
+    """The name under which the library makes such a kernel, or GPyTorch's name in lower case."""
+    base = _base(kernel)
+    name = type(base).__name__.removesuffix("Kernel").lower()
+    return f"{name}{2 * base.nu:.0f}2" if name == "matern" else name

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cvgp.errors import InvalidInputError
+from cvgp.errors import FileAccessError, InvalidInputError
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["check_can_write", "check_ending", "features", "free_names", "load_model", "model_schema"]
+__all__ = ["check_can_write", "check_ending", "features", "free_names", "load_model", "make_folder", "model_schema"]
 
 
 class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
@@ -28,6 +28,14 @@ def check_can_write(path: Path) -> None:
 
     with suppress(_OnlyATrial), atomic_write(path):
         raise _OnlyATrial
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those around it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(f"Could not make the folder {path} ({error.strerror}); choose another place.") from error
 
 
 def check_ending(path: Path, endings: Sequence[str]) -> None:

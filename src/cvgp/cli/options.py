@@ -6,74 +6,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "AsJson",
-    "Bound",
-    "Dtype",
-    "Impute",
-    "Init",
-    "Kernel",
-    "ModelFile",
-    "OnBadRows",
-    "Quiet",
-    "Ray",
-    "Solver",
-    "Workers",
-    "positive",
-]
+__all__ = ["AsJson", "Impute", "ModelFile", "OnBadRows", "Quiet", "Ray", "Workers"]
 
-
-class Kernel(StrEnum):
-    """Covariance functions by name."""
-
-    RBF = "rbf"
-    MATERN12 = "matern12"
-    MATERN32 = "matern32"
-    MATERN52 = "matern52"
-    RQ = "rq"
-    LINEAR = "linear"
-    PERIODIC = "periodic"
-
-
-class Init(StrEnum):
-    """Where the coreset starts."""
-
-    KMEANS = "kmeans"
-    RANDOM = "random"
-    GREEDY = "greedy"
-
-
-class Solver(StrEnum):
-    """How the bound is maximised."""
-
-    AUTO = "auto"
-    LBFGS = "lbfgs"
-    ADAM = "adam"
-    PAPER = "paper"
-
-
-class Bound(StrEnum):
-    """What is maximised."""
-
-    AUTO = "auto"
-    ELBO = "elbo"
-    TIGHT = "tight"
-
-
-class Dtype(StrEnum):
-    """Precision of the products with data."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-
-
-class Impute(StrEnum):
-    """What to do about missing values."""
-
-    MEAN = "mean"
-    MEDIAN = "median"
-    DROP = "drop"
+Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
 
 
 class OnBadRows(StrEnum):
@@ -81,13 +16,6 @@ class OnBadRows(StrEnum):
 
     ERROR = "error"
     SKIP = "skip"
-
-
-def positive(value: float | None) -> float | None:
-    """Refuse numbers that are not above zero, which click's ranges cannot say."""
-    if value is not None and not value > 0:
-        raise typer.BadParameter(f"{value} is not above 0.")
-    return value
 
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]

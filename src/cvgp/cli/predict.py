@@ -50,7 +50,7 @@ def predict(
     if ray is not None:
         from cvgp.cli.cluster import predict_on_ray
 
-        columns = predict_on_ray(ray, workers, done, model_file, data, out)
+        columns = predict_on_ray(ray, workers, done, data, out)
     else:
         columns = _predict_file(done, data, out)
     warn_unknown(done.unknown)

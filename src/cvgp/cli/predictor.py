@@ -15,7 +15,7 @@ from cvgp.cli.options import OnBadRows
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.by_schema import encoder_of
 from cvgp.data.tables.prefetch import prefetch
-from cvgp.data.tables.reader import Part, read_batches
+from cvgp.data.tables.reader import Part, read_parts
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.metrics import interval
 
@@ -57,7 +57,7 @@ class Predictor:
         bad = BadRows(encoder, self.schema.impute, self.on_bad_rows.value, ADVICE)
         kinds = dict.fromkeys(every, "") | encoder.kinds  # columns that the model does not know stay as they are
         schema: pa.Schema | None = None
-        for part, before, batch in prefetch(lambda: _batches(parts, every, kinds)):
+        for part, before, batch in prefetch(lambda: read_parts(parts, every, kinds)):
             try:
                 rows = encoder.encode(batch, self.unknown)
             except InvalidTypeError as error:
@@ -92,14 +92,3 @@ class Predictor:
             for column, values in zip(columns, (mean, sd, *interval(mean, sd, LEVEL)), strict=True):
                 column[good] = values
         return columns
-
-
-def _batches(
-    parts: Sequence[Part], names: list[str], kinds: dict[str, str]
-) -> Iterator[tuple[Part, int, pa.RecordBatch]]:
-    """Batches with their parts, and the number of rows of the part that came before."""
-    for part in parts:
-        before = 0
-        for batch in read_batches(part, names, kinds):
-            yield part, before, batch
-            before += len(batch)

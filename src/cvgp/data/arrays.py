@@ -1,6 +1,7 @@
 """Training data in memory."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -9,20 +10,36 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import Undivided
+from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["MemorySource"]
+__all__ = ["MemorySource", "Undivided"]
+
+
+class Undivided(ABC):
+    """What holds for a source whose rows are all in one process."""
+
+    group: Group = ALONE
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """N, the number of rows."""
+
+    @property
+    def local_rows(self) -> int:
+        """All rows."""
+        return self.num_rows
+
+    def share(self, size: int) -> float:
+        """All of a batch."""
+        return 1.0
 
 
 class MemorySource(Undivided):
     """Tensors as a :class:`~cvgp.data.source.DataSource`."""
 
     def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        sample_weight: Tensor | None = None,
-        noise_variance: Tensor | None = None,
+        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, noise_variance: Tensor | None = None
     ) -> None:
         self.data = Rows(x, y, sample_weight, noise_variance)
         self._epoch_key: tuple[int, int] | None = None

@@ -1,16 +1,25 @@
-"""Standardisation of inputs and outputs, from the training data, once."""
+"""Standardisation of inputs and outputs, by moments that parts of the rows add up to."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["Scaling", "learn_scaling", "no_scaling", "pool_scalings"]
+from cvgp.data.rows import Rows
+
+__all__ = ["Moments", "Scaling", "learn_scaling", "moments_of", "no_moments", "no_scaling", "pool_scalings"]
 
 Array = NDArray[np.float64]
 
 PART_ROWS = 1 << 17
+"""Rows that are looked at together: what is computed of large data takes no memory of their size."""
+TINY = float(np.finfo(np.float64).tiny)
 
 
 class Scaling(NamedTuple):
@@ -39,10 +48,86 @@ class Scaling(NamedTuple):
         """Outputs [N, T] in the user's units."""
         return y * self.y_scale + self.y_mean
 
+    def tensors(
+        self,
+        rows: Rows[Array],
+        *,
+        single_output: bool,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> Rows[Tensor]:
+        """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
+        y = self.scale_y(rows.y)
+        known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
+        arrays = (self.scale_x(rows.x), y[:, 0] if single_output else y, rows.sample_weight, known)
+        return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
+
+
+class Moments(NamedTuple):
+    """Weight, mean and summed squares about the mean of each column, in units of its largest magnitude.
+
+    The units keep squares of 1e200 and of 1e-200 from overflowing and vanishing.
+    """
+
+    weight: Array  # [C]
+    magnitude: Array  # [C]
+    mean: Array  # [C]
+    squares: Array  # [C]
+
+    def merge(self, other: Moments) -> Moments:
+        """Those of both sets of rows (Chan, Golub and LeVeque, 1979)."""
+        magnitude = np.maximum(self.magnitude, other.magnitude)
+        mine, theirs = self.magnitude / magnitude, other.magnitude / magnitude
+        weight = self.weight + other.weight
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        apart = other.mean * theirs - self.mean * mine
+        squares = self.squares * mine**2 + other.squares * theirs**2 + self.weight * share * apart**2
+        return Moments(weight, magnitude, self.mean * mine + share * apart, squares)
+
+    def filled(self, values: Array, weight: Array) -> Moments:
+        """With values [C] that stand in for what was missing, each with the weight [C] of the rows that it fills."""
+        return self.merge(Moments(weight, np.maximum(np.abs(values), TINY), np.sign(values), np.zeros_like(values)))
+
+    @property
+    def means(self) -> Array:
+        """The means in the columns' own units."""
+        return self.mean * self.magnitude
+
+    @property
+    def scales(self) -> Array:
+        """Standard deviations; one for a column whose spread is rounding noise of its size, which is constant."""
+        deviation = np.sqrt(self.squares / self.weight)
+        constant = (deviation <= 1e-12 * np.abs(self.mean)) | (deviation == 0.0)
+        return np.where(constant, 1.0, deviation * self.magnitude)
+
+
+def no_moments(num_columns: int) -> Moments:
+    """Those of no rows."""
+    zeros = np.zeros(num_columns)
+    return Moments(zeros, np.full(num_columns, TINY), zeros, zeros)
+
+
+def moments_of(values: Array, weight: Array | None = None) -> Moments:
+    """Those of rows [n, C]; NaN does not count."""
+    present = ~np.isnan(values)
+    unit = np.where(present, values, 0.0)
+    magnitude = np.maximum(np.abs(unit).max(axis=0, initial=0.0), TINY)
+    unit /= magnitude
+    each = present.astype(np.float64) if weight is None else present * weight[:, None]
+    total = each.sum(axis=0)
+    mean = np.divide((each * unit).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    return Moments(total, magnitude, mean, (each * (unit - mean) ** 2).sum(axis=0))
+
 
 def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Scaling:
     """Weighted means and standard deviations of the columns of x [N, D] and y [N, T]."""
-    return Scaling(*_moments(x, sample_weight), *_moments(y, sample_weight))
+    parts = [slice(begin, begin + PART_ROWS) for begin in range(0, len(x), PART_ROWS)]
+    weights = [None if sample_weight is None else sample_weight[part] for part in parts]
+    of_x, of_y = (
+        reduce(Moments.merge, (moments_of(values[part], w) for part, w in zip(parts, weights, strict=True)))
+        for values in (x, y)
+    )
+    return Scaling(of_x.means, of_x.scales, of_y.means, of_y.scales)
 
 
 def no_scaling(num_dims: int, num_outputs: int) -> Scaling:
@@ -60,32 +145,5 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
         largest = spread.max(axis=0)  # squares of 1e200 would overflow
         return mean, largest * np.sqrt(share @ (spread / largest) ** 2)
 
-    x_mean, x_scale = pooled([s.x_mean for s in scalings], [s.x_scale for s in scalings])
-    y_mean, y_scale = pooled([s.y_mean for s in scalings], [s.y_scale for s in scalings])
-    return Scaling(x_mean, x_scale, y_mean, y_scale)
-
-
-def _moments(values: Array, weight: Array | None) -> tuple[Array, Array]:
-    # Divided by the largest magnitude first, so that squares of 1e200 or 1e-200 neither overflow nor vanish.
-    largest = np.max([np.abs(part).max(axis=0) for part, _ in _parts(values, weight)], axis=0)
-    magnitude = np.maximum(largest, np.finfo(np.float64).tiny)
-    total = len(values) if weight is None else weight.sum()
-    mean = sum(_sum(part / magnitude, w) for part, w in _parts(values, weight)) / total
-    square = sum(_sum((part / magnitude - mean) ** 2, w) for part, w in _parts(values, weight)) / total
-    deviation = np.sqrt(square)
-    # A column whose spread is rounding noise of its size is constant; it stays as it is.
-    constant = deviation <= 1e-12 * np.abs(mean)
-    scale = np.where(constant | (deviation == 0.0), 1.0 / magnitude, deviation)
-    return mean * magnitude, scale * magnitude
-
-
-def _parts(values: Array, weight: Array | None) -> Iterator[tuple[Array, Array | None]]:
-    """The rows a part at a time: what is computed of large data takes no memory of their size."""
-    for begin in range(0, len(values), PART_ROWS):
-        part = slice(begin, begin + PART_ROWS)
-        yield values[part], None if weight is None else weight[part]
-
-
-def _sum(rows: Array, weight: Array | None) -> Array:
-    total: Array = (rows if weight is None else rows * weight[:, None]).sum(axis=0)
-    return total
+    x_mean, x_scale, y_mean, y_scale = zip(*scalings, strict=True)
+    return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale))

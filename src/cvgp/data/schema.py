@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 
-__all__ = ["MAX_CATEGORIES", "Column", "Impute", "Kind", "Schema", "check_rule", "warn_unknown"]
+__all__ = ["MAX_CATEGORIES", "Column", "Impute", "Schema", "check_rule", "warn_unknown"]
 
 Kind = Literal["numeric", "boolean", "categorical"]
 Impute = Literal["mean", "median", "drop"]

@@ -13,13 +13,11 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["SharedSource", "SplitSource", "shared", "split"]
+__all__ = ["SharedSource", "SplitSource", "split"]
 
 
-def split(whole: MemorySource, group: Group) -> DataSource:
-    """Spread rows that every process holds over the group, after a look whether they are the same."""
-    if group.world == 1:
-        return whole
+def split(whole: MemorySource, group: Group) -> "SplitSource":
+    """Spread rows that every process of a group of several holds, after a look whether they are the same."""
     if len(set(gather_text(group, whole.identity()))) > 1:
         raise InvalidInputError(
             f"The {group.world} workers of this fit were given different rows. Give each of them the same data: every "
@@ -28,58 +26,41 @@ def split(whole: MemorySource, group: Group) -> DataSource:
     return SplitSource(whole, group)
 
 
-def shared(local: DataSource, group: Group) -> DataSource:
-    """Put the rows of this process together with those of the others."""
-    return local if group.world == 1 else SharedSource(local, group)
-
-
-class SplitSource:
+class SplitSource(MemorySource):
     """Rows that every process holds, and of which each works on its part.
 
-    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same.
+    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same. So
+    is the identity: a run can be resumed by another number of processes.
     """
 
     def __init__(self, whole: MemorySource, group: Group) -> None:
+        super().__init__(*whole.data)
         self.group = group
-        self._whole = whole
-        self._part = whole.part(*_cut(whole.num_rows, group))
-        self.num_rows = whole.num_rows
-        self.local_rows = self._part.num_rows
-        self.total_weight = whole.total_weight
-        self.device = whole.device
-        self.has_known_noise = whole.has_known_noise
-        self.largest_value = whole.largest_value
 
-    def harmonic_noise(self, learned: float) -> float:
-        """That of all rows."""
-        return self._whole.harmonic_noise(learned)
-
-    def identity(self) -> str:
-        """That of all rows: a run can be resumed by another number of processes."""
-        return self._whole.identity()
+    @property
+    def local_rows(self) -> int:
+        """Those of the part of this process."""
+        start, stop = _cut(self.num_rows, self.group)
+        return stop - start
 
     def to(self, dtype: torch.dtype) -> "SplitSource":
         """The same rows in another precision."""
-        return SplitSource(self._whole.to(dtype), self.group)
+        return SplitSource(super().to(dtype), self.group)
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Part of the rows."""
-        return self._part.chunks(size)
+        return self.part(*_cut(self.num_rows, self.group)).chunks(size)
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Part of the batch of a single process."""
-        batch = self._whole.minibatch(step, size, seed)
-        return MemorySource(*batch).part(*_cut(len(batch.x), self.group)).data
+        batch = super().minibatch(step, size, seed)
+        return batch.take(slice(*_cut(len(batch.x), self.group)))
 
     def share(self, size: int) -> float:
         """By the number of rows."""
         rows = min(size, self.num_rows)
         start, stop = _cut(rows, self.group)
         return (stop - start) / rows
-
-    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
-        """The sample of a single process."""
-        return self._whole.sample(count, rng)
 
 
 class SharedSource:
@@ -93,12 +74,9 @@ class SharedSource:
         self.group = group
         self._local = local
         self._weight = local.total_weight if local.num_rows else 0.0
-        held = torch.zeros(group.world, 4, dtype=torch.float64)
         largest = local.largest_value if local.num_rows else 0.0
-        held[group.rank] = torch.tensor(
-            [local.num_rows, self._weight, float(local.has_known_noise), largest], dtype=torch.float64
-        )
-        (held,) = group.sum([held])
+        mine = [local.num_rows, self._weight, float(local.has_known_noise), largest]
+        held = torch.stack(group.gather(torch.tensor(mine, dtype=torch.float64)))  # [world, 4]
         self._rows = held[:, 0].to(torch.int64).numpy()  # [world]
         self.num_rows = int(self._rows.sum())
         self.local_rows = local.num_rows
@@ -135,32 +113,15 @@ class SharedSource:
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Rows of all processes, each as likely as any other; the same ones everywhere."""
-        count, seed = self._first_integers(count, int(rng.integers(2**31)))
+        (agreed,) = self.group.first([torch.tensor([count, rng.integers(2**31)], dtype=torch.float64)])
+        count, seed = (int(number) for number in agreed)
         common = np.random.default_rng(seed)
         counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
         own = np.random.default_rng([seed, self.group.rank])
-        return _gather(self.group, self._local.sample(int(counts[self.group.rank]), own))
-
-    def _first_integers(self, *numbers: int) -> list[int]:
-        (agreed,) = self.group.first([torch.tensor(numbers, dtype=torch.float64)])
-        return [int(number) for number in agreed]
+        mine = self._local.sample(int(counts[self.group.rank]), own)
+        return Rows(*(None if t is None else torch.cat(self.group.gather(t)) for t in mine))  # type: ignore[arg-type]
 
 
 def _cut(rows: int, group: Group) -> tuple[int, int]:
     """Where the part of this process begins and ends."""
     return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
-
-
-def _gather(group: Group, batch: Rows[Tensor]) -> Rows[Tensor]:
-    """The rows of all processes, side by side in one message."""
-    present = [t if t.ndim == 2 else t[:, None] for t in batch if t is not None]
-    gathered = torch.cat(group.gather(torch.cat(present, dim=1)))
-    columns = iter(gathered.split([t.shape[1] for t in present], dim=1))
-
-    def take(like: Tensor | None) -> Tensor | None:
-        return None if like is None else next(columns).reshape(-1, *like.shape[1:])
-
-    x, y, *others = (take(t) for t in batch)
-    assert x is not None
-    assert y is not None
-    return Rows(x, y, *others)

@@ -1,23 +1,30 @@
-"""Checking and ordering what a user passes to an estimator."""
+"""What a user passes to an estimator: checked, ordered, scaled, and made into what training reads."""
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
+from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.source import DataSource
+from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group
+from cvgp.training.plan import Settings
 
 __all__ = [
-    "canonical",
+    "Sources",
+    "array_sources",
     "check_callbacks",
     "check_folder",
     "check_noise",
@@ -26,19 +33,39 @@ __all__ = [
     "check_seed",
     "check_size",
     "check_training",
+    "check_variance",
     "first_seed",
+    "held_out_rows",
+    "is_in_files",
+    "known_device",
 ]
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
 
 
+class Sources(NamedTuple):
+    """Scaled rows, and what they were scaled by."""
+
+    train: DataSource
+    held_out: DataSource | None
+    """The rows of early stopping."""
+    scaling: Scaling
+
+
+def is_in_files(x: Any) -> bool:
+    """Whether a value is a path, a list of paths, a pyarrow dataset or a table that is open already."""
+    if isinstance(x, (list, tuple)):
+        return bool(x) and all(isinstance(item, (str, os.PathLike)) for item in x)
+    if isinstance(x, (str, os.PathLike)):
+        return True
+    # An object of these classes cannot exist before their modules are imported; arrays are fitted without them.
+    classes = (("pyarrow.dataset", "Dataset"), ("cvgp.data.tables.training_table", "TrainingTable"))
+    return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
+
+
 def check_training(
-    estimator: BaseEstimator,
-    x: Any,
-    y: Any,
-    sample_weight: Any,
-    noise_variance: Any,
+    estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
 
@@ -78,7 +105,7 @@ def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
         return math.isfinite(x.sum())  # a value that is not finite makes the sum so
 
 
-def canonical(data: Rows[Array]) -> Rows[Array]:
+def _canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
     A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
@@ -96,6 +123,69 @@ def canonical(data: Rows[Array]) -> Rows[Array]:
         sample_weight=None if (weight == 1.0).all() else weight,
         noise_variance=None if data.noise_variance is None else np.ascontiguousarray(rows[:, -1]),
     )
+
+
+def array_sources(
+    data: Rows[Array],
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    standardize: bool,
+    single_output: bool,
+    device: str,
+    group: Group,
+) -> Sources:
+    """Those of rows in memory, of which every process of the group is given all and works on a part."""
+    held_out = None
+    if settings.early_stopping:
+        held = held_out_rows(len(data.x), settings)
+        order = rng.permutation(len(data.x))
+        data, held_out = data.take(order[held:]), data.take(order[:held])
+    train = _canonical(data)
+    dims, outputs = train.x.shape[1], train.y.shape[1]
+    scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
+    check_variance(scaling.y_scale)
+    place = known_device(device)
+
+    def source(rows: Rows[Array]) -> DataSource:
+        whole = MemorySource(*scaling.tensors(rows, single_output=single_output, device=place))
+        return whole if group.world == 1 else split(whole, group)
+
+    return Sources(source(train), None if held_out is None else source(held_out), scaling)
+
+
+def known_device(name: str) -> str:
+    """The device of a name, which torch must have here."""
+    device = "cpu" if name == "auto" else name
+    try:
+        torch.zeros(1, device=device)
+    # torch has one for each way to lack a device
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInputError(
+            f"device must be 'auto' or a device that torch has here; got {device!r} ({reason})."
+        ) from error
+    return device
+
+
+def check_variance(y_scale: Array) -> None:
+    """Refuse outputs whose variance floating-point numbers cannot hold."""
+    if y_scale.max() > 1e150 or y_scale.min() < 1e-150:
+        raise InvalidInputError(
+            f"y has a standard deviation of {y_scale.max():.0e}, whose square is beyond the range of floating-point "
+            "numbers; give y in another unit."
+        )
+
+
+def held_out_rows(num_rows: int, settings: Settings) -> int:
+    """How many rows early stopping holds out."""
+    held = round(num_rows * settings.validation_fraction)
+    if not 1 <= held < num_rows:
+        raise InvalidInputError(
+            f"early_stopping holds out validation_fraction={settings.validation_fraction} of {num_rows} rows, "
+            "which leaves nothing to fit or to check; give more rows or another fraction."
+        )
+    return held
 
 
 @contextmanager

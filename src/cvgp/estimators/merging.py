@@ -83,7 +83,7 @@ def merge(
     largest = models[int(rows.argmax())]
     shared = same_prior(models)
     scaling = largest.gp_.scaling if shared else pool_scalings([model.gp_.scaling for model in models], rows)
-    sites = _union([_rescaled(model, scaling) for model in models])
+    sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
     watch = Watch()
     searches: list[Result] = []
     if shared:
@@ -176,11 +176,6 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
         None,
         sites.noise_variance.cpu() * ratio,
     )
-
-
-def _union(parts: Sequence[Rows[Tensor]]) -> Rows[Tensor]:
-    x, y, _, noise = zip(*parts, strict=True)
-    return Rows(torch.cat(x), torch.cat(y), None, torch.cat(noise))
 
 
 def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, scaling: Scaling) -> float:

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Literal
 
@@ -19,16 +20,17 @@ from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import (
+    array_sources,
     check_callbacks,
     check_folder,
     check_seed,
     check_size,
     check_training,
     first_seed,
+    is_in_files,
 )
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.sources import array_sources, table_sources
-from cvgp.estimators.tables import load_arrays, open_table
+from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
@@ -411,34 +413,28 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return tags
 
     def _settings(self, seed: int) -> Settings:
-        return Settings(
-            solver=self.solver,
-            bound=self.bound,
-            max_iter=self.max_iter,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            tol=self.tol,
-            max_time=self.max_time,
-            early_stopping=self.early_stopping or self.solver == "paper",
-            validation_fraction=self.validation_fraction,
-            n_iter_no_change=self.n_iter_no_change,
-            dtype=self.dtype,
-            seed=seed,
-        )
+        """The parameters that training is told under their own names; the paper's recipe always stops early."""
+        shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name != "seed"}
+        return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
     def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, impute: Any, on_bad_rows: Any) -> Any:
         """A table in files, or None where x holds the rows themselves; notes what is known of it on the estimator."""
         for name in ("schema_", "n_bad_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        group = current_group()
-        table = open_table(x, y, weight, noise, impute=impute, on_bad_rows=on_bad_rows, group=group)
-        if table is not None:
-            self._single_output = table.single_output
-            self.n_features_in_ = len(table.feature_names)
-            self.feature_names_in_ = np.array(table.feature_names, dtype=object)
-            self.n_bad_rows_ = table.survey.bad.skipped
-            if table.schema is not None:
-                self.schema_ = table.schema.to_json()
+        if not is_in_files(x):
+            if impute is not None or on_bad_rows != "error":
+                raise InvalidInputError(
+                    "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
+                )
+            return None
+        options = {"sample_weight": weight, "noise_variance": noise, "impute": impute, "on_bad_rows": on_bad_rows}
+        table = open_table(x, y, **options, group=current_group())
+        self._single_output = table.single_output
+        self.n_features_in_ = len(table.feature_names)
+        self.feature_names_in_ = np.array(table.feature_names, dtype=object)
+        self.n_bad_rows_ = table.survey.bad.skipped
+        if table.schema is not None:
+            self.schema_ = table.schema.to_json()
         return table
 
     def _set_results(

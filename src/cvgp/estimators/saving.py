@@ -27,7 +27,8 @@ from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
-from cvgp.files import pack_model, pack_part, unpack_model, unpack_part
+from cvgp.files.modules import pack_part, unpack_part
+from cvgp.files.packed_model import pack_model, unpack_model
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics

@@ -1,60 +1,54 @@
-"""Tables in files as what an estimator is fitted to."""
+"""Tables in files as what an estimator is fitted to: loaded where they are small, and otherwise read in parts."""
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
-from cvgp.errors import InvalidInputError
+import numpy as np
+
+from cvgp.data.scaling import no_scaling
+from cvgp.data.split import SharedSource
+from cvgp.estimators.inputs import Sources, check_variance, held_out_rows, known_device
 from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
+from cvgp.training.plan import Settings
 
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
 
-__all__ = ["is_in_files", "load_arrays", "open_table"]
+__all__ = ["load_arrays", "open_table", "table_sources"]
 
 
-def open_table(
-    x: Any, y: Any, weight: Any, noise: Any, *, impute: Any, on_bad_rows: Any, group: Group
-) -> TrainingTable | None:
-    """The table that `fit` was given the place of, looked through once; None where x holds the rows themselves."""
-    if not is_in_files(x):
-        if impute is not None or on_bad_rows != "error":
-            raise InvalidInputError(
-                "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
-            )
-        return None
+def open_table(x: Any, y: Any, **options: Any) -> TrainingTable:
+    """The table that `fit` was given the place of, looked through once."""
     with optional_packages():
         from cvgp.data.tables.training_table import TrainingTable
 
-    if isinstance(x, TrainingTable):
-        return x
-    return TrainingTable(
-        x, y, sample_weight=weight, noise_variance=noise, impute=impute, on_bad_rows=on_bad_rows, group=group
-    )
+    return x if isinstance(x, TrainingTable) else TrainingTable(x, y, **options)
 
 
 def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
     """X with the names of its features, y, weights and known noise variances."""
     import pandas as pd
 
-    rows = table.load()
-    return (
-        pd.DataFrame(rows.x, columns=table.feature_names),
-        rows.y[:, 0] if table.single_output else rows.y,
-        rows.sample_weight,
-        rows.noise_variance,
-    )
+    x, y, weight, noise = table.load()
+    return pd.DataFrame(x, columns=table.feature_names), y[:, 0] if table.single_output else y, weight, noise
 
 
-def is_in_files(x: Any) -> bool:
-    """Whether a value is a path, a list of paths, a pyarrow dataset or a table that is open already."""
-    if isinstance(x, (list, tuple)):
-        return bool(x) and all(isinstance(item, (str, os.PathLike)) for item in x)
-    if isinstance(x, (str, os.PathLike)):
-        return True
-    # An object of these classes cannot exist before their modules are imported; arrays are fitted without them.
-    classes = (("pyarrow.dataset", "Dataset"), ("cvgp.data.tables.training_table", "TrainingTable"))
-    return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
+def table_sources(
+    table: TrainingTable, settings: Settings, rng: np.random.Generator, *, standardize: bool, device: str, group: Group
+) -> Sources:
+    """Those of a table that is read in parts, each process of the group its own."""
+    scaling = table.scaling
+    if not standardize:
+        scaling = no_scaling(len(scaling.x_mean), len(scaling.y_mean))
+    check_variance(scaling.y_scale)
+    source = table.source(scaling, known_device(device))
+    held_out = None
+    if settings.early_stopping:
+        # The scaling is that of all rows, of which the held-out ones are few.
+        held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
+        source, held_out = source.hold_out(held, rng)
+    if group.world == 1:
+        return Sources(source, held_out, scaling)
+    return Sources(SharedSource(source, group), held_out and SharedSource(held_out, group), scaling)

@@ -1,7 +1,5 @@
 """Files that are written completely or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator
@@ -49,7 +47,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield temporary
             if target.exists():
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-            _flush_to_disk(temporary)
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -68,11 +67,6 @@ def _check_target(target: Path) -> None:
         raise MissingFileError(f"Cannot write {target}, since its folder does not exist; create the folder first.")
     if target.exists() and not target.is_file():
         raise FileAccessError(f"Cannot write {target}, which is not a regular file; choose another name.")
-
-
-def _flush_to_disk(file: Path) -> None:
-    with file.open("rb+") as stream:
-        os.fsync(stream.fileno())
 
 
 def _flush_folder(folder: Path) -> None:

@@ -51,20 +51,16 @@ def unpack_constraint(members: Members, arrays: Arrays, prefix: str, parameter: 
     constraint = make(transform=transform, inv_transform=inverse).to(parameter.dtype)
     for bound in bounds:
         value = torch.tensor(arrays.take(f"{prefix}.{bound}"))
-        # A bound may be one number or one per element; it must not make the parameter larger.
-        if value.ndim > parameter.ndim or not _expands(value, parameter):
+        try:
+            value.expand(parameter.shape)  # a bound may be one number or one per element
+        except RuntimeError as error:
             raise FileFormatError(
                 f"{prefix}.{bound} of shape {list(value.shape)} does not fit a parameter of {list(parameter.shape)}."
-            )
+            ) from error
         setattr(constraint, bound, value)
     if not bool((constraint.lower_bound < constraint.upper_bound).all()):
         raise FileFormatError(f"The lower bound of {prefix} must be below its upper bound.")
     return constraint
-
-
-def _expands(value: Tensor, parameter: Tensor) -> bool:
-    sizes = zip(reversed(value.shape), reversed(parameter.shape), strict=False)
-    return all(mine in (1, whole) for mine, whole in sizes)
 
 
 def _transform_name(constraint: Any, prefix: str) -> str:

@@ -2,8 +2,8 @@
 
 import math
 import reprlib  # what comes from a file may be too long or too deep for repr
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from cvgp.errors import FileFormatError
 __all__ = ["Arrays", "Members"]
 
 Shape = tuple[int | None, ...]
+Value = TypeVar("Value")
 FLOATS = ("float64", "float32")
 
 MAX_ARRAYS = 2000
@@ -44,19 +45,13 @@ class Members:
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
         """A string, one of `choices` if there are any."""
-        value = self.take(name)
-        if not isinstance(value, str):
-            raise self._wrong(name, "text", value)
-        if choices is not None and value not in choices:
-            raise self._wrong(name, f"one of {', '.join(choices)}", value)
-        return value
+        if choices is None:
+            return self._take(name, str, "text")
+        return self._take(name, str, f"one of {', '.join(choices)}", lambda value: value in choices)
 
     def integer(self, name: str, least: int) -> int:
         """A whole number of at least `least`."""
-        value = self.take(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self._wrong(name, f"a whole number of at least {least}", value)
-        return value
+        return self._take(name, int, f"a whole number of at least {least}", lambda value: value >= least)
 
     def optional_integer(self, name: str, least: int) -> int | None:
         """A whole number of at least `least`, or None."""
@@ -66,25 +61,16 @@ class Members:
 
     def number(self, name: str, *, finite: bool = True) -> float:
         """A floating-point number, finite unless told otherwise."""
-        value = self.take(name)
-        # isfinite fails on a whole number that is too large for a float, so the type is checked first.
-        if not isinstance(value, float) or (finite and not math.isfinite(value)):
-            raise self._wrong(name, f"a {'finite ' if finite else ''}floating-point number", value)
-        return value
+        expected = f"a {'finite ' if finite else ''}floating-point number"
+        return self._take(name, float, expected, lambda value: math.isfinite(value) or not finite)
 
     def flag(self, name: str) -> bool:
         """True or false."""
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise self._wrong(name, "true or false", value)
-        return value
+        return self._take(name, bool, "true or false")
 
     def items(self, name: str) -> list[Any]:
         """A list."""
-        value = self.take(name)
-        if not isinstance(value, list):
-            raise self._wrong(name, "a list", value)
-        return value
+        return self._take(name, list, "a list")
 
     def members(self, name: str) -> "Members":
         """An object."""
@@ -99,8 +85,14 @@ class Members:
         if self._left:
             raise FileFormatError(f"{self.where} has unknown members {reprlib.repr(sorted(self._left))}.")
 
-    def _wrong(self, name: str, expected: str, value: object) -> FileFormatError:
-        return FileFormatError(f"{self.where}.{name} must be {expected}; got {reprlib.repr(value)}.")
+    def _take(
+        self, name: str, kind: type[Value], expected: str, fits: Callable[[Value], bool] = lambda _: True
+    ) -> Value:
+        value = self.take(name)
+        # To Python, true and false are whole numbers too.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or not fits(value):
+            raise FileFormatError(f"{self.where}.{name} must be {expected}; got {reprlib.repr(value)}.")
+        return value
 
 
 class Arrays:

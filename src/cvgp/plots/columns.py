@@ -13,15 +13,7 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = [
-    "TableColumn",
-    "columns_by_importance",
-    "feature_names",
-    "find_column",
-    "stored_schema",
-    "table_columns",
-    "target_name",
-]
+__all__ = ["TableColumn", "columns_by_importance", "feature_names", "find_column", "stored_schema", "target_name"]
 
 
 class TableColumn(NamedTuple):
@@ -45,7 +37,7 @@ def stored_schema(model: CVGPRegressor) -> Schema | None:
     return schema
 
 
-def table_columns(model: CVGPRegressor) -> list[TableColumn]:
+def _table_columns(model: CVGPRegressor) -> list[TableColumn]:
     """The columns of the table that the model was fitted to, or its features where it knows no table."""
     schema = stored_schema(model)
     if schema is None:
@@ -60,7 +52,7 @@ def table_columns(model: CVGPRegressor) -> list[TableColumn]:
 
 def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
     """A column by name or position."""
-    columns = table_columns(model)
+    columns = _table_columns(model)
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted in names:
         return columns[names.index(wanted)]
@@ -98,7 +90,7 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     >>> plots.columns_by_importance(model)
     ['x1', 'x0']
     """
-    columns = table_columns(model)
+    columns = _table_columns(model)
     importance = model.feature_importances_
     if importance is None:
         return [column.name for column in columns]

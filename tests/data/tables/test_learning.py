@@ -143,7 +143,7 @@ def test_medians_of_a_table_that_fits_in_memory_are_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     """However many rows are kept as a sample; rows that do not count, do not."""
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (kept, None))
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (kept,))
     write_parts(tmp_path, gappy(30_000), cuts=(10_000,), group=7_000)
     table = TrainingTable(tmp_path, "y", impute="median", on_bad_rows="skip")
     good = gappy(30_000).dropna(subset="y")
@@ -152,7 +152,7 @@ def test_medians_of_a_table_that_fits_in_memory_are_exact(
 
 def test_medians_of_a_larger_table_are_those_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5_000, None))
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5_000,))
     monkeypatch.setattr(filling, "RESERVOIR_ROWS", 5_000)
     write_parts(tmp_path, gappy(30_000), cuts=(10_000,), group=7_000)
     table = TrainingTable(tmp_path, "y", impute="median", on_bad_rows="skip")
@@ -165,7 +165,7 @@ def test_a_column_without_a_value_in_the_sample_is_filled_with_its_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5, None))
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (5,))
     rare = np.where(np.arange(30_000) < 2, [1.0, 3.0] * 15_000, np.nan)
     write(tmp_path / "a.parquet", frame(30_000).assign(a=rare))
     table = TrainingTable(tmp_path, "y", impute="median")

@@ -1,7 +1,11 @@
 import numpy as np
 
-from cvgp.data.rows import Rows
+from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.reservoir import Reservoir
+
+
+def nothing(columns: int = 1) -> Rows[Array]:
+    return Rows(np.empty((0, columns)), np.empty((0, 1)))
 
 
 def offer(reservoir: Reservoir, part: int, start: int, count: int, rng: np.random.Generator) -> None:
@@ -11,7 +15,7 @@ def offer(reservoir: Reservoir, part: int, start: int, count: int, rng: np.rando
 
 
 def sample(size: int, seed: int = 0) -> Reservoir:
-    reservoir, rng = Reservoir(size), np.random.default_rng(seed)
+    reservoir, rng = Reservoir(nothing(), size), np.random.default_rng(seed)
     for part in range(10):
         offer(reservoir, part, 100 * part, 100, rng)
     return reservoir
@@ -42,7 +46,7 @@ def test_every_row_is_as_likely_as_another() -> None:
 
 
 def test_features_are_changed_for_all_rows() -> None:
-    reservoir = Reservoir(10)
+    reservoir = Reservoir(nothing(2), 10)
     x = np.array([[1.0, np.nan], [np.nan, 2.0]])
     reservoir.add(Rows(x, x[:, :1], None, None), 0, np.arange(2), np.random.default_rng(0))
     assert reservoir.with_features(lambda x: np.where(np.isnan(x), [7.0, 8.0], x)).rows.x.tolist() == [

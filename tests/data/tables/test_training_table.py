@@ -36,7 +36,7 @@ def test_rows_are_those_of_the_table_in_memory(folder: Path) -> None:
 
 
 def test_rows_that_are_not_all_in_the_sample_are_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (100, None))
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (100,))
     table = TrainingTable(folder, "y")
     assert len(table.sample().x) == 100
     np.testing.assert_array_equal(table.load().x, features())

@@ -1,14 +1,12 @@
 """Joining the cluster, and paths that its workers find too."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any
 
 from cvgp.errors import MissingDependencyError, WorkerError
 
-__all__ = ["absolute", "absolute_all", "connect", "import_ray"]
+__all__ = ["absolute", "connect", "import_ray"]
 
 
 def connect(address: str = "local") -> None:
@@ -60,13 +58,10 @@ def import_ray() -> Any:
     return ray
 
 
-def absolute_all(place: Any) -> Any:
-    """One place, or several."""
-    return [absolute(p) for p in place] if isinstance(place, list | tuple) else absolute(place)
-
-
 def absolute(place: Any) -> Any:
-    """A path made absolute, since workers run in other folders; an address as it is."""
+    """A path, or several, made absolute, since workers run in other folders; an address as it is."""
+    if isinstance(place, list | tuple):
+        return [absolute(one) for one in place]
     if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
         return os.path.abspath(place)
     return place

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cvgp.adapters.ray.connection import absolute_all, connect, import_ray
+from cvgp.adapters.ray.connection import absolute, connect, import_ray
 from cvgp.errors import InvalidInputError, WorkerError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def fit_and_merge(
     ray = import_ray()
     connect()
     task = ray.remote(num_cpus=cpus_per_shard, max_retries=3)(_fit_shard)
-    places = [absolute_all(shard) for shard in shards]
+    places = [absolute(shard) for shard in shards]
     waiting = [task.remote(place, target, parameters, dict(fit_options or {}), cpus_per_shard) for place in places]
     models = []
     with tempfile.TemporaryDirectory(prefix="cvgp-") as local:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from cvgp.adapters.ray.connection import absolute, absolute_all, connect, import_ray
+from cvgp.adapters.ray.connection import absolute, connect, import_ray
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, WorkerError
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import process_group
@@ -123,7 +123,7 @@ def fit(
     trainer = ray.train.torch.TorchTrainer(
         _work,
         train_loop_config={
-            "dataset": absolute_all(dataset),
+            "dataset": absolute(dataset),
             "target": target,
             "parameters": parameters,
             "fit_options": dict(fit_options or {}),

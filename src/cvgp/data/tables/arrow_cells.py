@@ -1,7 +1,5 @@
 """What the cells of an Arrow column hold: its kind, its numbers, its labels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from typing import Any

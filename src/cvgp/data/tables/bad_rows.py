@@ -1,7 +1,5 @@
 """Rows that cannot be learned from: named by file and row, or left out and counted."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -95,12 +93,8 @@ class BadRows:
 
     def _note_first(self, values: NDArray[np.float64], wrong: Mask, part: Part, start: int) -> None:
         row, position = (int(index[0]) for index in np.nonzero(wrong))
-        encoder = self.encoder
-        names = [
-            *(column.name for column in encoder.columns for _ in column.feature_names),
-            *encoder.targets,
-            *(name for name in (encoder.weight, encoder.noise) if name is not None),
-        ]
+        features = [column.name for column in self.encoder.columns for _ in column.feature_names]
+        names = [*features, *self.encoder.special]
         value = values[row, position]
         found = "is missing or not a number" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
         where = f"{part.file}, data row {part.first_row + start + row + 1}"

@@ -1,9 +1,7 @@
 """Rows of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +14,7 @@ from cvgp.data.tables.arrow_cells import labels, numbers, truths
 from cvgp.data.tables.reader import Part, read_batches
 from cvgp.errors import FileFormatError
 
-__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks"]
+__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks", "regrouped"]
 
 BLOCK_ROWS = 8192
 """Rows of a part that are passed on together; the unit in which parts are mixed."""
@@ -35,13 +33,22 @@ class Encoder:
     @property
     def names(self) -> list[str]:
         """The columns that have to be read."""
-        others = [name for name in (self.weight, self.noise) if name is not None]
-        return list(dict.fromkeys([*(column.name for column in self.columns), *self.targets, *others]))
+        return list(dict.fromkeys([*(column.name for column in self.columns), *self.special]))
+
+    @property
+    def special(self) -> list[str]:
+        """The columns that are no features."""
+        return [*self.targets, *(name for name in (self.weight, self.noise) if name is not None)]
 
     @property
     def feature_names(self) -> list[str]:
         """The names of the columns of x."""
         return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def num_columns(self) -> int:
+        """Of x and y together."""
+        return len(self.feature_names) + len(self.targets)
 
     def no_rows(self) -> Rows[Array]:
         """The form of the rows, without any."""
@@ -124,38 +131,42 @@ class KnownPart:
 
 def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Iterator[Rows[Array]]:
     """The rows of a part that count, from a block on, one block at a time."""
-    blocks = _regular(read_batches(known.part, encoder.names, encoder.kinds), encoder, first_block)
-    for block, rows in enumerate(blocks, first_block):
-        begin = block * BLOCK_ROWS
-        inside = slice(*np.searchsorted(known.excluded, (begin, begin + BLOCK_ROWS)))
-        bad = known.excluded[inside] - begin
-        good = rows.take(np.delete(np.arange(len(rows.x)), bad)) if len(bad) else rows
-        if np.isnan(good.x).any():
-            raise FileFormatError(
-                f"{known.part.file} has changed: it holds a text that it did not have in the first pass, or lacks a "
-                "value that it had; start again, once nothing writes to it any more."
-            )
-        yield good
+    begin = first_block * BLOCK_ROWS
+    for rows in regrouped(_encoded(known.part, encoder, begin), BLOCK_ROWS):
+        for start in range(0, len(rows.x), BLOCK_ROWS):
+            block = rows.take(slice(start, start + BLOCK_ROWS))
+            inside = slice(*np.searchsorted(known.excluded, (begin, begin + BLOCK_ROWS)))
+            bad = known.excluded[inside] - begin
+            good = block.take(np.delete(np.arange(len(block.x)), bad)) if len(bad) else block
+            if np.isnan(good.x).any():
+                raise FileFormatError(
+                    f"{known.part.file} has changed: it holds a text that it did not have in the first pass, or lacks "
+                    "a value that it had; start again, once nothing writes to it any more."
+                )
+            yield good
+            begin += BLOCK_ROWS
 
 
-def _regular(batches: Iterator[pa.RecordBatch], encoder: Encoder, first_block: int) -> Iterator[Rows[Array]]:
-    """Rows in blocks of their size, but for the last, however the file is cut."""
-    skip = first_block * BLOCK_ROWS
+def regrouped(pieces: Iterable[Rows[Array]], size: int, least: int = 0) -> Iterator[Rows[Array]]:
+    """Rows in pieces of a multiple of `size`, and of at least `least`, but for the last, however they came."""
     pending: list[Rows[Array]] = []
     count = 0
-    for batch in batches:
-        skipped = min(skip, len(batch))
-        skip -= skipped
-        if skipped == len(batch):
-            continue
-        rows = encoder.encode(batch.slice(skipped))
+    for rows in pieces:
         pending.append(rows)
         count += len(rows.x)
-        if count >= BLOCK_ROWS:
-            whole = Rows[Array].join(pending)
-            for begin in range(0, count - BLOCK_ROWS + 1, BLOCK_ROWS):
-                yield whole.take(slice(begin, begin + BLOCK_ROWS))
-            count %= BLOCK_ROWS
-            pending = [whole.take(slice(len(whole.x) - count, None))] if count else []
+        if count >= max(size, least):
+            joined = Rows[Array].join(pending)
+            rest = count % size
+            yield joined.take(slice(0, count - rest))
+            pending, count = [joined.take(slice(count - rest, None))], rest
     if count:
         yield Rows[Array].join(pending)
+
+
+def _encoded(part: Part, encoder: Encoder, skip: int) -> Iterator[Rows[Array]]:
+    """The rows of a part after the first `skip`, which are read but not encoded."""
+    for batch in read_batches(part, encoder.names, encoder.kinds):
+        skipped = min(skip, len(batch))
+        skip -= skipped
+        if skipped < len(batch):
+            yield encoder.encode(batch.slice(skipped))

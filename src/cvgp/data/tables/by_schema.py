@@ -1,7 +1,5 @@
 """Reading a table by the schema of a model, which says what its columns are."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path
@@ -14,7 +12,7 @@ from cvgp.data.schema import Schema, warn_unknown
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.blocks import Encoder
 from cvgp.data.tables.location import Location, open_dataset
-from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read_batches
+from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read_parts
 from cvgp.errors import InvalidInputError
 
 __all__ = ["encoder_of", "load_rows", "memory_left"]
@@ -48,14 +46,11 @@ def load_rows(location: Location, schema: Schema) -> tuple[Array, Array]:
     encoder = encoder_of(schema, dataset, with_target=True)
     bad, unknown = BadRows(encoder, schema.impute, "error", ADVICE), Counter[str]()
     pieces, num_bytes = [encoder.no_rows()], 0
-    for part in list_parts(dataset):
-        count = 0
-        for batch in read_batches(part, encoder.names, encoder.kinds):
-            rows = encoder.encode(batch, unknown)
-            pieces.append(rows.take(bad.find(rows, part, count)))
-            count += len(batch)
-            num_bytes += rows.x.nbytes
-            _check_fits(part.file, num_bytes)
+    for part, before, batch in read_parts(list_parts(dataset), encoder.names, encoder.kinds):
+        rows = encoder.encode(batch, unknown)
+        pieces.append(rows.take(bad.find(rows, part, before)))
+        num_bytes += rows.x.nbytes
+        _check_fits(part.file, num_bytes)
     warn_unknown(unknown)
     rows = Rows[Array].join(pieces)
     if not len(rows.x):

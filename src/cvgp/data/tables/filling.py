@@ -1,7 +1,5 @@
 """What stands in for missing values: the mean, the median, or the most frequent value of a column."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

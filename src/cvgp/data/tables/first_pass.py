@@ -4,8 +4,6 @@ Text is read once before, by itself, since its categories must be known to count
 group look at different parts each, and put together what they found.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +16,7 @@ import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
-from cvgp.data.moments import Moments, moments_of, no_moments
+from cvgp.data.scaling import Moments, moments_of, no_moments
 from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
 from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
@@ -91,31 +89,23 @@ def survey_table(
     parts = every_part[group.rank :: group.world]
     encoder = _make_encoder(dataset, parts, columns, impute, group)
     bad = BadRows(encoder, impute, on_bad_rows)
-    reservoir = Reservoir(nothing=encoder.no_rows())
-    known: list[KnownPart] = []
-    D, T = len(encoder.feature_names), len(encoder.targets)
-    moments = no_moments(D + T)
-    for index, part in enumerate(parts):
-        found, in_part = _survey_part(part, index, encoder, bad, reservoir)
-        moments = moments.merge(in_part)
-        known.append(found)
-    moments = _moments_of_all(moments, group)
+    reservoir = Reservoir(encoder.no_rows())
+    looks = [_survey_part(part, index, encoder, bad, reservoir) for index, part in enumerate(parts)]
+    known = tuple(found for found, _ in looks)
+    mine = reduce(Moments.merge, (in_part for _, in_part in looks), no_moments(encoder.num_columns))
+    gathered = group.gather(torch.from_numpy(np.stack(mine)))
+    moments = reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
     rows = bad.count_all(group, sum(found.num_rows - len(found.excluded) for found in known))
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
-    survey = Survey(encoder, tuple(known), moments, reservoir, bad, rows, len({part.file for part in every_part}))
+    survey = Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}))
     return _without_unused(survey)
-
-
-def _moments_of_all(moments: Moments, group: Group) -> Moments:
-    gathered = group.gather(torch.from_numpy(np.stack(moments)))
-    return reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
 
 
 def _survey_part(
     part: Part, index: int, encoder: Encoder, bad: BadRows, reservoir: Reservoir
 ) -> tuple[KnownPart, Moments]:
-    moments = no_moments(len(encoder.feature_names) + len(encoder.targets))
+    moments = no_moments(encoder.num_columns)
     draw = np.random.default_rng([20240613, index])
     count = 0
     excluded: list[NDArray[np.int64]] = []

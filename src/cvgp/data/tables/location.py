@@ -1,7 +1,5 @@
 """Where a table is: a path, a glob, a folder, a list of these, or an Arrow dataset."""
 
-from __future__ import annotations
-
 import fnmatch
 import glob
 import os

@@ -4,8 +4,6 @@ Every part knows its file, the row with which it begins, and the size and time o
 damaged, missing or changed file is an error that says so, and a bad row has a file and a number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ import pyarrow.parquet as pq
 from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches"]
+__all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches", "read_parts"]
 
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
@@ -132,6 +130,17 @@ def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Ite
         _check_unchanged(part)
         if part.num_rows not in (None, count):
             raise _changed(part, f"a piece of it has {count} rows where {part.num_rows} were found before")
+
+
+def read_parts(
+    parts: Sequence[Part], names: Sequence[str], kinds: dict[str, str]
+) -> Iterator[tuple[Part, int, pa.RecordBatch]]:
+    """Batches with their parts, and the number of rows of the part that came before."""
+    for part in parts:
+        before = 0
+        for batch in read_batches(part, names, kinds):
+            yield part, before, batch
+            before += len(batch)
 
 
 def _read_row_group(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +17,26 @@ RESERVOIR_ROWS = 100_000
 """Enough for whatever looks at a sample: the search for a start, k-means, held-out rows."""
 
 
+class _Kept(NamedTuple):
+    """Rows with their random keys, and the numbers of their parts and of the rows in these."""
+
+    keys: Array  # [n]
+    rows: Rows[Array]
+    where: NDArray[np.int64]  # [n, 2]
+
+    def take(self, chosen: Any) -> _Kept:
+        return _Kept(self.keys[chosen], self.rows.take(chosen), self.where[chosen])
+
+
 class Reservoir:
     """The rows with the smallest of random keys: a uniform sample without replacement.
 
-    Rows are known by the number of their part and their number in it. `nothing` has the form of the rows, for a sample
-    that may stay empty.
+    `nothing` has the form of the rows, for a sample that may stay empty.
     """
 
-    def __init__(self, size: int = RESERVOIR_ROWS, nothing: Rows[Array] | None = None) -> None:
+    def __init__(self, nothing: Rows[Array], size: int = RESERVOIR_ROWS) -> None:
         self.size = size
-        self._keys: list[NDArray[np.float64]] = []
-        self._rows: list[Rows[Array]] = []
-        self._where: list[NDArray[np.int64]] = []  # [n, 2]
-        if nothing is not None:
-            self._keys, self._rows, self._where = [np.empty(0)], [nothing], [np.empty((0, 2), dtype=np.int64)]
+        self._pieces = [_Kept(np.empty(0), nothing, np.empty((0, 2), dtype=np.int64))]
         self._limit = np.inf
 
     def add(self, rows: Rows[Array], part: int, numbers: NDArray[np.int64], rng: np.random.Generator) -> None:
@@ -37,44 +45,42 @@ class Reservoir:
         chosen = np.flatnonzero(keys < self._limit)
         if len(chosen) == 0:
             return
-        self._keys.append(keys[chosen])
-        self._rows.append(rows.take(chosen))
-        self._where.append(np.stack([np.full(len(chosen), part), numbers[chosen]], axis=1))
-        if sum(map(len, self._keys)) > 2 * self.size:
-            self._settle()
+        where = np.stack([np.full(len(numbers), part), numbers], axis=1)
+        self._pieces.append(_Kept(keys, rows, where).take(chosen))
+        if sum(len(piece.keys) for piece in self._pieces) > 2 * self.size:
+            self._settled()
 
     @property
     def rows(self) -> Rows[Array]:
         """The sample, in the order of the table."""
-        self._settle()
-        return self._rows[0]
+        return self._settled().rows
 
     @property
     def where(self) -> NDArray[np.int64]:
         """Parts and numbers [n, 2] of the sample."""
-        self._settle()
-        return self._where[0]
+        return self._settled().where
 
     def part_of(self, kept: NDArray[np.bool_]) -> Reservoir:
         """Some of its rows."""
-        return self._with(self.rows.take(kept), self.where[kept], self._keys[0][kept])
+        return self._with(self._settled().take(kept))
 
     def with_features(self, change: Callable[[Array], Array]) -> Reservoir:
         """With other features, made from those of all its rows [n, D]."""
-        rows = self.rows
-        return self._with(rows._replace(x=change(rows.x)), self.where, self._keys[0])
+        kept = self._settled()
+        return self._with(kept._replace(rows=kept.rows._replace(x=change(kept.rows.x))))
 
-    def _with(self, rows: Rows[Array], where: NDArray[np.int64], keys: NDArray[np.float64]) -> Reservoir:
-        other = Reservoir(self.size)
-        other._rows, other._where, other._keys, other._limit = [rows], [where], [keys], self._limit
+    def _with(self, kept: _Kept) -> Reservoir:
+        other = copy(self)
+        other._pieces = [kept]
         return other
 
-    def _settle(self) -> None:
-        if len(self._keys) == 1 and len(self._keys[0]) <= self.size:
-            return
-        keys, where, rows = np.concatenate(self._keys), np.concatenate(self._where), Rows[Array].join(self._rows)
-        if len(keys) > self.size:
-            chosen = np.sort(np.argpartition(keys, self.size)[: self.size])
-            keys, where, rows = keys[chosen], where[chosen], rows.take(chosen)
-            self._limit = keys.max()
-        self._keys, self._where, self._rows = [keys], [where], [rows]
+    def _settled(self) -> _Kept:
+        """The sample of what was offered so far, in one piece."""
+        if len(self._pieces) > 1:
+            keys, rows, where = zip(*self._pieces, strict=True)
+            kept = _Kept(np.concatenate(keys), Rows[Array].join(rows), np.concatenate(where))
+            if len(kept.keys) > self.size:
+                kept = kept.take(np.sort(np.argpartition(kept.keys, self.size)[: self.size]))
+                self._limit = kept.keys.max()
+            self._pieces = [kept]
+        return self._pieces[0]

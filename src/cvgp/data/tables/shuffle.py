@@ -85,7 +85,7 @@ class Epoch:
         self._is_weighted = parts[0].block_weight is not None
         counts = np.array([sizes[part][block] for part, block in self.turns])
         if self._is_weighted:
-            weights = np.array([_weights(parts[part])[block] for part, block in self.turns])
+            weights = np.array([parts[part].block_weight[block] for part, block in self.turns])
             self._offset = float(np.random.default_rng([seed, number, 1]).random())
             self._edges = np.concatenate([[0.0], np.cumsum(weights)])
             # Ticks at equal distances along the summed weights: a row is drawn once for each that falls on it.
@@ -149,8 +149,3 @@ def _put(rows: Rows[Array], into: Rows[Array], places: NDArray[np.int64]) -> int
         if values is not None and room is not None:
             room[places[:count]] = values
     return count
-
-
-def _weights(known: KnownPart) -> NDArray[np.float64]:
-    assert known.block_weight is not None
-    return known.block_weight

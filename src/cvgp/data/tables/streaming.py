@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.arrays import MemorySource
+from cvgp.data.arrays import MemorySource, Undivided
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
-from cvgp.data.source import Undivided
-from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
+from cvgp.data.tables.blocks import BLOCK_ROWS, KnownPart, read_blocks, regrouped
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
@@ -25,28 +27,6 @@ __all__ = ["ArrowSource"]
 
 PASS_ROWS = 8 * BLOCK_ROWS
 """Rows that are handed over together in a pass in order."""
-
-
-@dataclass(frozen=True)
-class _Form:
-    """In which units, shape and precision rows are given out, and where."""
-
-    scaling: Scaling
-    single_output: bool
-    dtype: torch.dtype
-    device: torch.device
-
-    def batch(self, rows: Rows[Array]) -> Rows[Tensor]:
-        y = self.scaling.scale_y(rows.y)
-        return Rows(
-            self._tensor(self.scaling.scale_x(rows.x)),
-            self._tensor(y[:, 0] if self.single_output else y),
-            None if rows.sample_weight is None else self._tensor(rows.sample_weight),
-            None if rows.noise_variance is None else self._tensor(rows.noise_variance / self.scaling.y_scale[0] ** 2),
-        )
-
-    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device, self.dtype)
 
 
 class ArrowSource(Undivided):
@@ -74,7 +54,9 @@ class ArrowSource(Undivided):
         device: torch.device | str = "cpu",
     ) -> None:
         self.survey = survey
-        self._form = _Form(scaling, single_output, dtype, torch.device(device))
+        self.scaling = scaling
+        self.device = torch.device(device)
+        self._batch = partial(scaling.tensors, single_output=single_output, dtype=dtype, device=self.device)
         self._stream = _Stream(survey)
 
     @property
@@ -89,11 +71,6 @@ class ArrowSource(Undivided):
         return float(sum(weights)) if weights else float(self.num_rows)
 
     @property
-    def device(self) -> torch.device:
-        """Where batches are put."""
-        return self._form.device
-
-    @property
     def has_known_noise(self) -> bool:
         """Whether the rows carry noise variances of their own."""
         return self.survey.encoder.noise is not None
@@ -101,7 +78,7 @@ class ArrowSource(Undivided):
     @property
     def largest_value(self) -> float:
         """At least the largest magnitude of any input or output, in the units that are given out."""
-        scaling, magnitude = self._form.scaling, self.survey.moments.magnitude
+        scaling, magnitude = self.scaling, self.survey.moments.magnitude
         mean, scale = np.append(scaling.x_mean, scaling.y_mean), np.append(scaling.x_scale, scaling.y_scale)
         return float((magnitude / scale + np.abs(mean) / scale).max())
 
@@ -121,23 +98,24 @@ class ArrowSource(Undivided):
         ]
         order = [BLOCK_ROWS, asdict(self._stream.mixing)]
         digest = hashlib.sha256(json.dumps([survey.encoder.names, survey.encoder.feature_names, files, order]).encode())
-        for array in (*survey.moments, *self._form.scaling):
+        for array in (*survey.moments, *self.scaling):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def to(self, dtype: torch.dtype) -> ArrowSource:
         """The same rows in another precision; the two go through the files together."""
-        other = object.__new__(ArrowSource)
-        other.survey, other._stream, other._form = self.survey, self._stream, replace(self._form, dtype=dtype)
+        other = copy(self)
+        other._batch = partial(self._batch, dtype=dtype)
         return other
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order, while the next ones are being read."""
         self._stream.rest()  # a pass and minibatches do not take turns, and need not both be in memory
-        parts, encoder, form = self.survey.parts, self.survey.encoder, self._form
-        for batch in prefetch(lambda: map(form.batch, _in_order(parts, encoder, size))):
+        parts, encoder, to_batch = self.survey.parts, self.survey.encoder, self._batch
+        blocks = chain.from_iterable(read_blocks(known, encoder) for known in parts)
+        for batch in prefetch(lambda: map(to_batch, regrouped(blocks, size, PASS_ROWS))):
             for start in range(0, len(batch.x), size):
-                yield Rows(*(None if t is None else t[start : start + size] for t in batch))  # type: ignore[arg-type]
+                yield batch.take(slice(start, start + size))
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step, from the window that is in memory or from the next one, which is read meanwhile.
@@ -147,14 +125,14 @@ class ArrowSource(Undivided):
         """
         size = min(size, self.num_rows)
         epoch, position = divmod(step, self.num_rows // size)
-        return self._form.batch(self._stream.rows(seed, epoch, position * size, size)._replace(sample_weight=None))
+        return self._batch(self._stream.rows(seed, epoch, position * size, size)._replace(sample_weight=None))
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """Different rows, drawn uniformly from those that the first pass kept; all of these if there are no more."""
         rows = self.survey.reservoir.rows
         if len(rows.x) > count:
             rows = rows.take(np.sort(rng.choice(len(rows.x), count, replace=False)))
-        return self._form.batch(rows)
+        return self._batch(rows)
 
     def hold_out(self, count: int, rng: np.random.Generator) -> tuple[ArrowSource, MemorySource]:
         """A source without some random rows, at most half of the kept sample, and these rows in memory."""
@@ -168,10 +146,10 @@ class ArrowSource(Undivided):
             _without(known, apart.where[mine, 1], apart.rows.take(mine).sample_weight)
             for known, mine in zip(self.survey.parts, in_part, strict=True)
         ]
-        rest = ArrowSource(
-            replace(self.survey, parts=tuple(parts), reservoir=reservoir.part_of(~held)), **vars(self._form)
-        )
-        return rest, MemorySource(*self._form.batch(apart.rows))
+        rest = copy(self)
+        rest.survey = replace(self.survey, parts=tuple(parts), reservoir=reservoir.part_of(~held))
+        rest._stream = _Stream(rest.survey)
+        return rest, MemorySource(*self._batch(apart.rows))
 
 
 class _Stream:
@@ -180,8 +158,7 @@ class _Stream:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.num_rows = survey.num_rows
-        columns = len(survey.encoder.feature_names) + len(survey.encoder.targets)
-        self.mixing = Mixing.plan(survey.parts, columns)
+        self.mixing = Mixing.plan(survey.parts, survey.encoder.num_columns)
         self._seed: int | None = None
         self._windows: Iterator[Window] = iter(())
         self._current: Window | None = None
@@ -234,23 +211,6 @@ def _endless(survey: Survey, mixing: Mixing, seed: int, epoch: int, row: int) ->
         way = Epoch(survey.parts, mixing, seed, epoch)
         yield from way.windows(survey.encoder, way.window_of(row))
         epoch, row = epoch + 1, 0
-
-
-def _in_order(parts: Sequence[KnownPart], encoder: Encoder, size: int) -> Iterator[Rows[Array]]:
-    """Pieces of a multiple of `size` rows, but for the last."""
-    pending: list[Rows[Array]] = []
-    count = 0
-    for known in parts:
-        for rows in read_blocks(known, encoder):
-            pending.append(rows)
-            count += len(rows.x)
-            if count >= max(PASS_ROWS, size):
-                joined = Rows[Array].join(pending)
-                rest = count % size
-                yield joined.take(slice(0, count - rest))
-                pending, count = [joined.take(slice(count - rest, None))], rest
-    if count:
-        yield Rows[Array].join(pending)
 
 
 def _without(known: KnownPart, numbers: NDArray[np.int64], weight: NDArray[np.float64] | None) -> KnownPart:

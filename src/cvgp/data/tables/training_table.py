@@ -1,7 +1,5 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -94,7 +92,7 @@ class TrainingTable:
     @property
     def num_bytes(self) -> int:
         """What features and targets take in float64."""
-        return 8 * self.num_rows * (len(self.feature_names) + len(self.survey.encoder.targets))
+        return 8 * self.num_rows * self.survey.encoder.num_columns
 
     @property
     def fits_in_memory(self) -> bool:

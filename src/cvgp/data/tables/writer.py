@@ -1,14 +1,12 @@
 """Writing a table to one file, at once or part by part: the file takes its place when all rows are in it."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -63,7 +61,10 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
 
 
 def _text_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:
-    stream = stack.enter_context(_compressed(stack.enter_context(temporary.open("wb")), ending))
+    stream: Any = stack.enter_context(temporary.open("wb"))
+    if ending.endswith(".gz"):
+        # A name and a time in the header would make equal tables unequal files.
+        stream = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0))
     is_first = True
 
     def write(table: pa.Table) -> None:
@@ -72,13 +73,6 @@ def _text_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:
         is_first = False
 
     return write
-
-
-def _compressed(file: IO[bytes], ending: str) -> AbstractContextManager[Any]:
-    if not ending.endswith(".gz"):
-        return nullcontext(file)
-    # A name and a time in the header would make equal tables unequal files.
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
 def _append_text(frame: pd.DataFrame, stream: Any, ending: str, *, header: bool) -> None:
