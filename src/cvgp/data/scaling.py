@@ -52,14 +52,13 @@ class Scaling(NamedTuple):
         self,
         rows: Rows[Array],
         *,
-        single_output: bool,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> Rows[Tensor]:
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
         known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
-        arrays = (self.scale_x(rows.x), y[:, 0] if single_output else y, rows.sample_weight, known)
+        arrays = (self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
         return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
 
 

@@ -131,7 +131,6 @@ def array_sources(
     rng: np.random.Generator,
     *,
     standardize: bool,
-    single_output: bool,
     device: str,
     group: Group,
 ) -> Sources:
@@ -148,7 +147,7 @@ def array_sources(
     place = known_device(device)
 
     def source(rows: Rows[Array]) -> DataSource:
-        whole = MemorySource(*scaling.tensors(rows, single_output=single_output, device=place))
+        whole = MemorySource(*scaling.tensors(rows, device=place))
         return whole if group.world == 1 else split(whole, group)
 
     return Sources(source(train), None if held_out is None else source(held_out), scaling)

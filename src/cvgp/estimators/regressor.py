@@ -263,7 +263,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         options: dict[str, Any] = {"standardize": self.standardize, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            source, held_out, scaling = array_sources(data, settings, rng, single_output=self._single_output, **options)
+            source, held_out, scaling = array_sources(data, settings, rng, **options)
         else:
             source, held_out, scaling = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
@@ -459,4 +459,4 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 f"the data have {dims} and {outputs}."
             )
         y = scaling.scale_y(given.y.reshape(len(given), -1))
-        return Coreset(scaling.scale_x(given.X), self._shape(y), given.beta)
+        return Coreset(scaling.scale_x(given.X), y[:, 0] if outputs == 1 else y, given.beta)

@@ -38,8 +38,6 @@ class ArrowSource(Undivided):
         What the first pass found.
     scaling
         From the units of the table to those that are given out.
-    single_output
-        Whether y has no second axis.
     dtype, device
         Of the tensors.
     """
@@ -49,14 +47,13 @@ class ArrowSource(Undivided):
         survey: Survey,
         scaling: Scaling,
         *,
-        single_output: bool = True,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> None:
         self.survey = survey
         self.scaling = scaling
         self.device = torch.device(device)
-        self._batch = partial(scaling.tensors, single_output=single_output, dtype=dtype, device=self.device)
+        self._batch = partial(scaling.tensors, dtype=dtype, device=self.device)
         self._stream = _Stream(survey)
 
     @property

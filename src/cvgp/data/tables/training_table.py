@@ -124,7 +124,7 @@ class TrainingTable:
 
     def source(self, scaling: Scaling, device: torch.device | str = "cpu") -> ArrowSource:
         """The rows of this process in parts, scaled."""
-        return ArrowSource(self.survey, scaling, single_output=self.single_output, device=device)
+        return ArrowSource(self.survey, scaling, device=device)
 
     def sample(self) -> Rows[Array]:
         """A uniform sample of the rows, or all of them."""
