@@ -435,7 +435,7 @@ def test_a_cvgp_file_of_another_kind_is_reported(model: Estimator, path: Path, c
         ("fit/feature_names", ["depth"]),
         ("fit/feature_names", [1, 2]),
         ("fit/n_features", 3),
-        ("fit/single_output", False),
+        ("fit/single_output", "no"),
         ("fit/dtype", "float16"),
         ("fit/n_rows", -1.0),
         ("fit/elbo", None),

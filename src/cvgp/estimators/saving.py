@@ -178,7 +178,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if names is not None:
         estimator.feature_names_in_ = _feature_names(names, D)
     estimator._single_output = fit.flag("single_output")
-    if estimator.n_features_in_ != D or estimator._single_output != (model.y_c.ndim == 1):
+    if estimator.n_features_in_ != D or (estimator._single_output and model.y_c.ndim > 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
     scaling = Scaling(**{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()})

@@ -1,7 +1,6 @@
 """SciPy's L-BFGS on the parameters of a torch module: it stops on a plateau and restarts after failures."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from cvgp.errors import DivergenceError, FactorisationError
-from cvgp.host import kept_warnings, single_threaded_blas
+from cvgp.host import kept_warnings, single_threaded_blas, warn_or_keep
 from cvgp.optim.stopping import Monitor, Plateau, Progress, Result, Status
 
 __all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vector"]
@@ -88,7 +87,7 @@ def minimise_lbfgs(
     write_vector(parameters, search.best_point)
     # Jitter at a trial point is of no concern unless the search ends there.
     for warning in search.best_warnings:
-        warnings.warn(warning, stacklevel=2)
+        warn_or_keep(warning)
     return Result(status, search.best_value, search.count)
 
 

@@ -26,6 +26,7 @@ from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError
 from cvgp.gp.kernels import gaussian_likelihood
 from cvgp.gp.model import CVGP
+from cvgp.host import kept_warnings
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
 from cvgp.training.initialise import initial_coreset
@@ -120,7 +121,8 @@ def _best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | N
     for attempt in attempts:
         if found and (watch.stopped or watch.time_used() >= SHARE_OF_TIME):
             break
-        with suppress(FactorisationError, FloatingPointError):  # one that cannot be evaluated loses to the others
+        # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
+        with kept_warnings(), suppress(FactorisationError, FloatingPointError):
             found.append(attempt())
     return max(found, key=lambda start: start.density, default=None)
 

@@ -157,7 +157,8 @@ class Watch:
         )
         if progress.event or progress.iteration % self._stride == 0 or progress.iteration == self.max_iter:
             self.history.append(event._asdict())
-        if progress.event:
+        # A start that goes wrong loses to the others, and is no concern of the user's.
+        if progress.event and not self.phase.startswith("start"):
             warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
         answers = [callback(event) for callback in self.callbacks]
         # Remembered, so that what would follow the present phase ends at once too.
