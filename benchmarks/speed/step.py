@@ -53,7 +53,7 @@ def tasks(plan: Plan) -> list[Task]:
 
 
 def gemm_task(plan: Plan, precision: str) -> Task:
-    """Operations a second of a product of square matrices; no part of cvgp, so that it is not renewed with it."""
+    """Operations per second of a product of square matrices; no part of cvgp, so that it is not renewed with it."""
     key = {"benchmark": "step", "what": "gemm", "precision": precision, "size": GEMM_SIZE, "threads": plan.threads}
     return Task(key, lambda: _measure_gemm(plan, precision), ours=False)
 

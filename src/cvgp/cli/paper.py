@@ -98,7 +98,9 @@ def run(
     sizes: Annotated[str | None, typer.Option(metavar="M ...", help="Numbers of inducing or pseudo-points.")] = None,
     folds: Annotated[int | None, typer.Option(min=1, max=5, help="How many of the five folds.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time, each in a process.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads a task; by default the cores are shared.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads per task; otherwise the cores are shared.")
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one task.")] = None,
     store: StoreFolder = DEFAULT_STORE,
 ) -> None:

@@ -68,8 +68,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
-        Collapsed L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows.
-        For more rows it is Adam, followed by L-BFGS where there is time for passes over all rows.
+        L-BFGS on Titsias' bound of all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for
+        few rows. For more rows it is Adam, followed by L-BFGS where there is time for passes over all rows.
     bound : {"auto", "elbo", "tight"}
         The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
         costs little, and the paper's with Adam.
@@ -84,8 +84,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     early_stopping : bool
         Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
         `n_iter_no_change` epochs (of at least 50 steps) without a better one.
-    validation_fraction, n_iter_no_change : float, int
-        See `early_stopping`.
+    validation_fraction : float
+        The share of the rows that `early_stopping` holds out.
+    n_iter_no_change : int
+        How many epochs `early_stopping` waits for a better model.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
     dtype : {"auto", "float32", "float64"}

@@ -1,1 +1,1 @@
-"""Fitting a model to a data source: solvers, starting points, checkpoints; data and optimisers, no formulas."""
+"""Fitting a model to a data source: the start, the plan, the solvers and their checkpoints."""

@@ -53,7 +53,7 @@ STEP = (1.8e-3, 3e-11, 2e-11)
 """Seconds of a step: a constant, for each M^2 B and for each M^3."""
 
 EVALUATION = (2.5e-8, 6.4e-11)
-"""Seconds of an evaluation of the tighter collapsed bound with its gradient: for each N M and for each N M^2."""
+"""Seconds of an evaluation of the tighter bound with its gradient: for each N M and for each N M^2."""
 
 EXACT = 4e-11
 """Seconds of an evaluation of the exact marginal likelihood with its gradient, for each N^3."""
