@@ -188,3 +188,8 @@ def test_greedy_order_ends_when_nothing_is_left_to_explain() -> None:
     chosen, left = greedy_order(make_kernel("linear", D), X, N)
     assert len(chosen) == D
     assert left[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_rows_that_distances_cannot_tell_apart_are_one_cluster() -> None:
+    x = np.array([[0.0, 0.0], [1e-9, 0.0], [1.0, 0.0], [1.0, 1e-10]])
+    assert len(start("kmeans", x, np.arange(4.0), 3)) == 2

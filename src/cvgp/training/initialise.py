@@ -114,6 +114,10 @@ def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> NDA
     """The cluster of each row."""
     from sklearn.cluster import KMeans
 
+    # Squared distances cannot tell apart what is closer than 1e-7 of the extent; scikit-learn would warn of that.
+    x = x - x.mean(0)
+    extent = float(np.abs(x).max()) or 1.0
+    x = np.round(x / extent, 7)
     distinct, labels = np.unique(x, axis=0, return_inverse=True)
     if len(distinct) <= size:
         return labels.reshape(-1).astype(np.intp)
