@@ -20,6 +20,7 @@ from cvgp.gp.bounds.titsias import (
     TitsiasSolution,
     solve_titsias,
     tight_data_gradient,
+    tight_gain,
     tightening,
     titsias_optimum,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "solve_collapsed",
     "solve_titsias",
     "tight_data_gradient",
+    "tight_gain",
     "tightening",
     "titsias_optimum",
     "weigh",

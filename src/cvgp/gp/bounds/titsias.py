@@ -37,6 +37,7 @@ __all__ = [
     "TitsiasSolution",
     "solve_titsias",
     "tight_data_gradient",
+    "tight_gain",
     "tightening",
     "titsias_optimum",
 ]
@@ -120,6 +121,12 @@ def tightening(
     unexplained = (k_xx - explained).clamp_min(0.0) * (weighting.precision / weighting.scale)  # [B]
     gain = unexplained - unexplained.log1p()
     return 0.5 * num_outputs * weighting.scale * gain.sum(dtype=torch.float64)
+
+
+def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
+    """:func:`tightening` from whitened features psi = L_K^-1 K_cx `[M, B]`, without a gradient (§4)."""
+    u = (k_xx - psi.square().sum(0)).clamp_min(0.0) * precision  # [B]
+    return 0.5 * num_outputs * (u - u.log1p()).sum(dtype=torch.float64)
 
 
 class TightPart(NamedTuple):
