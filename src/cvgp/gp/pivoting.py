@@ -1,9 +1,9 @@
 r"""Points where the prior variance that others leave is large: randomly pivoted Cholesky.
 
-With the residual kernel :math:`r(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far, the next point
-is row i with probability :math:`r(x_i, x_i) / \sum_j r(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). That is
-nearly as good as the best low-rank approximation of the same size, while the largest residual, which a greedy choice
-follows, leads to the edge of the data.
+With the residual kernel :math:`r(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far, the next
+point is row i with probability :math:`r(x_i, x_i) / \sum_j r(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). In
+expectation that comes close to the best low-rank approximation of the kernel matrix. The row of the largest residual,
+which a greedy choice takes, is often at the edge of the data.
 
 Rows are drawn in blocks, since one product with many columns is faster than many with one. A row of a block was drawn
 without regard to those before it in the block. So it is accepted with the probability that these leave of its residual:
@@ -23,7 +23,7 @@ from cvgp.gp.model import JITTER
 __all__ = ["randomly_pivoted"]
 
 BLOCK = 200
-LEAST_LEFT = 10.0 * JITTER
+LEAST_LEFT = 2.0 * JITTER
 """Rows with less of the largest prior variance left are known. A copy of a present point has the jitter left."""
 
 
@@ -51,13 +51,14 @@ def randomly_pivoted(
     block
         How many rows are drawn at once.
     """
-    k_xx = diagonal(kernel, x).to(torch.float64)
+    x = x.to(torch.float64)  # float32 cannot tell what is known
+    k_xx = diagonal(kernel, x)
     known = LEAST_LEFT * k_xx.max()
     count = 0 if present is None else len(present)
     factor = torch.empty(count + min(size, len(x)), len(x), dtype=torch.float64, device=x.device)  # F^T F = K - R
     if present is not None:
         L = safe_cholesky(add_jitter(square_matrix(kernel, present), JITTER), "K_cc")
-        factor[:count] = inverse_lower(L) @ cross_matrix(kernel, present, x).to(torch.float64)
+        factor[:count] = inverse_lower(L) @ cross_matrix(kernel, present, x)
     left = k_xx - factor[:count].square().sum(0)  # [N], diag(R)
     chosen: list[int] = []
     while len(chosen) < min(size, len(x)):
@@ -67,10 +68,10 @@ def randomly_pivoted(
             break
         drawn = rng.choice(len(x), block, p=(left / total).cpu().numpy())  # [block], some of them more than once
         F = factor[:count, drawn]
-        R = square_matrix(kernel, x[drawn]).to(torch.float64) - F.mT @ F  # [block, block]
+        R = square_matrix(kernel, x[drawn]) - F.mT @ F  # [block, block]
         accepted = _accept(R.cpu().numpy(), rng.uniform(size=block), known.item())[: size - len(chosen)]
         pivots = drawn[accepted]
-        rows = cross_matrix(kernel, x[pivots], x).to(torch.float64) - factor[:count, pivots].mT @ factor[:count]
+        rows = cross_matrix(kernel, x[pivots], x) - factor[:count, pivots].mT @ factor[:count]
         L = safe_cholesky(R[accepted][:, accepted], "the residual kernel of a block")
         rows = torch.linalg.solve_triangular(L, rows, upper=False)  # [accepted, N]
         factor[count : count + len(pivots)] = rows

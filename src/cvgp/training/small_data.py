@@ -73,9 +73,7 @@ def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -
         return None
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     coreset = initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel)
-    return CVGP(
-        coreset, model.kernel, mean=model.mean, likelihood=model.likelihood, beta_transform=model.beta_transform
-    ).to(source.device)
+    return model.with_coreset(coreset)
 
 
 def _all_rows(source: DataSource) -> Rows[Tensor]:
