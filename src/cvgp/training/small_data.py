@@ -19,7 +19,7 @@ from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import needed_points
+from cvgp.training.size import LARGEST_BY_DEFAULT, needed_points
 
 __all__ = ["distinct_rows", "fit_exact", "holds_the_data", "smaller_coreset", "take_observations"]
 
@@ -62,13 +62,16 @@ def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
 
 
 def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP | None:
-    """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that.
+    """A model whose greedy points explain the inputs as well; None where too many would be needed for that.
 
-    Its weights and pseudo-outputs are still to be solved for.
+    That is more than half of the rows, or more than a coreset has by default. The model's weights and pseudo-outputs
+    are still to be solved for.
     """
     rows = _all_rows(source)
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
-    size = needed_points(model.kernel, source.harmonic_noise(model.noise.item()), x, len(x) // 2)
+    size = needed_points(
+        model.kernel, source.harmonic_noise(model.noise.item()), x, min(len(x) // 2, LARGEST_BY_DEFAULT)
+    )
     if size is None:
         return None
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
