@@ -60,7 +60,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Number of pseudo-points M. ``auto`` adds points until the prior variance that they leave unexplained is small
         against the noise, as far as `max_time` (or the default budget) allows. Where rows are few, or most of them
         would be needed, it learns kernel and noise as an exact GP, if that does not take much longer. Then it keeps
-        all rows as points if more than half of them, or more than 400, are needed.
+        all rows as points if more than half of them, or far more than 400, are needed.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
         which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
