@@ -15,7 +15,7 @@ from cvgp import CVGPRegressor
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.estimators import units as scaled
 from cvgp.finite import FloatArray
-from cvgp.training import plan
+from cvgp.training import plan, size
 from cvgp.training.start import DEFAULT_KERNEL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -42,13 +42,20 @@ def test_every_parameter_is_listed_with_its_default() -> None:
     assert {name: default.replace("1e-4", "0.0001") for name, default in listed.items()} == expected
 
 
+def most_exact_rows(num_dims: int, points: int) -> int:
+    """Up to how many hundred rows `auto` takes the exact GP."""
+    return round(max(n for n in range(50, 4000, 10) if size.exact_is_worth_it(n, num_dims, points, None)), -2)
+
+
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
         (REGRESSOR, f"`None` is `{DEFAULT_KERNEL}`"),
         (REGRESSOR, f"`auto` takes it up to {plan.LBFGS_ROWS} rows"),
-        (REGRESSOR, f"they leave unexplained is {100 * plan.UNEXPLAINED_SHARE:g} % of the noise"),
-        (REGRESSOR, f"with at least {plan.SMALLEST} and at most {plan.LARGEST_BY_DEFAULT} of them"),
+        (REGRESSOR, f"up to some {most_exact_rows(1, 20)} rows of one column that 20 points explain"),
+        (REGRESSOR, f"up to some {most_exact_rows(8, 400)} rows of eight columns that 400 points do not explain"),
+        (REGRESSOR, f"they leave unexplained is {100 * size.UNEXPLAINED_SHARE:g} % of the noise"),
+        (REGRESSOR, f"with at least {size.SMALLEST} and at most {size.LARGEST_BY_DEFAULT} of them"),
         (REGRESSOR, f"Predictions are made {scaled.CHUNK_ROWS} rows at a time"),
         (COMMANDS, f"at most {MAX_CATEGORIES} categories"),
     ],
@@ -120,7 +127,6 @@ def test_the_modules_for_more_rows_are_those_that_the_page_names() -> None:
     listed, rest = walk("The data's way through a fit")
     more = set(re.findall(r"`(\w+\.\w+)`", rest)) - listed
     assert more <= modules_run_by(lambda: model.fit(X, y))
-    assert f"Beyond {plan.EXACT_ROWS} rows `" in rest
     assert f"Beyond {plan.LBFGS_ROWS} rows `" in rest
 
 

@@ -13,6 +13,9 @@ from cvgp.errors import FileFormatError, InvalidInputError
 Data = tuple[pd.DataFrame, np.ndarray]
 
 
+QUALITY = {"size": [1, 2, 4], "rmse": [0.5, 0.3, 0.2], "mean_log_likelihood": [-1.0, -0.5, -0.4]}
+
+
 @pytest.fixture(scope="module")
 def data() -> Data:
     rng = np.random.default_rng(0)
@@ -47,6 +50,7 @@ def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data, ax: Axes
         plots.plot_history(model, ax),
         plots.plot_calibration(model, *data, ax),
         plots.plot_predicted(model, *data, ax),
+        plots.plot_quality_by_size(QUALITY, ax),
     ]
     assert all(axes is ax for axes in drawn)
 
@@ -181,3 +185,16 @@ def test_several_outputs_cannot_be_drawn(data: Data, ax: Axes) -> None:
     fitted = CVGPRegressor(5, random_state=0, max_iter=3).fit(x, np.column_stack([y, -y]))
     with pytest.raises(InvalidInputError, match="of one output, but the model has 2"):
         plots.plot_predicted(fitted, x, y, ax)
+
+
+def test_quality_by_size_has_an_axis_for_the_error_and_one_for_the_likelihood(ax: Axes) -> None:
+    plots.plot_quality_by_size(QUALITY, ax)
+    error, likelihood = (axes.lines[0] for axes in ax.figure.axes)
+    np.testing.assert_array_equal(error.get_xydata(), [[1, 0.5], [2, 0.3], [4, 0.2]])
+    np.testing.assert_array_equal(likelihood.get_ydata(), [-1.0, -0.5, -0.4])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "4"]
+
+
+def test_quality_without_its_columns_is_refused(ax: Axes) -> None:
+    with pytest.raises(InvalidInputError, match="lacks \\['rmse'\\]"):
+        plots.plot_quality_by_size({"size": [1], "mean_log_likelihood": [0.0]}, ax)

@@ -34,6 +34,7 @@ def other_methods(model: cvgp.CVGPRegressor, X: Array, y: Array) -> None:
     assert_type(model.sample_y(X), Array)
     assert_type(model.log_predictive_density(X, y), Array)
     assert_type(model.prune(), int)
+    assert_type(model.grow(100, X, y), int)
     assert_type(model.coreset_, cvgp.Coreset)
     assert_type(model.feature_importances_, Array | None)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
+    from cvgp.estimators.growing import quality_by_size
     from cvgp.estimators.merging import merge
     from cvgp.estimators.regressor import CVGPRegressor
     from cvgp.estimators.saving import load
@@ -26,6 +27,7 @@ _HOME = {
     "CoresetProcess": "cvgp.gp.process",
     "load": "cvgp.estimators.saving",
     "merge": "cvgp.estimators.merging",
+    "quality_by_size": "cvgp.estimators.growing",
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "load",
     "merge",
+    "quality_by_size",
 ]
 
 

@@ -73,6 +73,22 @@ def test_plot_with_data_shows_the_predictions_as_well(run: Run, model: Path, tab
     assert json.loads(result.stdout)["pictures"][-2:] == ["predictions", "calibration"]
 
 
+def test_plot_with_the_training_table_shows_quality_by_size_and_its_numbers(
+    run: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    result = run("plot", model, "--out", tmp_path / "p.png", "--train", table, "--json")
+    found = json.loads(result.stdout)
+    assert found["pictures"][-1] == "quality by size"
+    assert found["quality_by_size"]["size"] == [1, 2, 4, 8, 16]
+    assert np.diff(found["quality_by_size"]["bound_per_row"]).min() > 0
+
+
+def test_quality_by_size_is_printed_as_a_table(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    result = run("plot", model, "--out", tmp_path / "p.png", "--train", table, "--data", table)
+    assert "mean log-likelihood" in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines() if line.strip()][-5:] == ["1", "2", "4", "8", "16"]
+
+
 def test_plot_writes_a_picture_that_is_not_blank(run: Run, model: Path, tmp_path: Path) -> None:
     run("plot", model, "--out", tmp_path / "p.png")
     assert imread(tmp_path / "p.png")[..., :3].std() > 0.05

@@ -21,7 +21,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.estimators import units as scaled
 from cvgp.gp.kernels import KERNEL_NAMES, evaluate
 from cvgp.training import monitor as watch
-from cvgp.training import plan
+from cvgp.training import size
 from cvgp.training.kernel_search import START_FACTORS
 from cvgp.training.monitor import FitEvent
 from tests import reference as ref
@@ -552,7 +552,7 @@ def test_best_model_so_far_is_kept_when_time_is_out(solver: str) -> None:
 
 
 def test_time_limit_caps_the_size_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "EXACT_ROWS", 0)
+    monkeypatch.setattr(size, "EXACT_IS_WORTH", 0.0)
     x, y = make_data(400)
     y = y + np.sin(30.0 * x[:, 1])  # as many points as there are would not be too many
     assert len(CVGPRegressor(max_time=0.5, max_iter=2, random_state=0).fit(x, y).coreset_) <= 50

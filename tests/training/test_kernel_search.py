@@ -48,6 +48,20 @@ def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
     assert phases == kinds | {"start coreset"}
 
 
+def test_no_coreset_is_tried_where_every_row_is_to_be_a_point() -> None:
+    watch, asked = Watch(), list[Start]()
+
+    def is_exact(by_rows: Start) -> bool:
+        asked.append(by_rows)
+        return True
+
+    source = make_source(60)
+    found = search_start(prior(1), ZeroMean(), source, np.random.default_rng(0), watch, is_exact=is_exact)
+    assert found.for_all_rows
+    assert [start.kernel for start in asked] == [found.kernel]
+    assert {row["phase"] for row in watch.history} == {f"start x{factor:g}" for factor in START_FACTORS}
+
+
 def test_best_start_is_kept_by_the_density_of_unseen_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     densities = []
     for factor in START_FACTORS:

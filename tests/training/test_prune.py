@@ -10,7 +10,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 from cvgp.objectives.full_batch import full_bound, solve_coreset, statistics
-from cvgp.training.prune import prune_model, restrict
+from cvgp.training.prune import prune_model, restrict, shrink_model
 
 N = 80
 rng = np.random.default_rng(8)
@@ -127,3 +127,18 @@ def test_tolerance_that_is_no_number_of_nats_is_refused(tolerance: float) -> Non
     model = make_model(GRID)
     with pytest.raises(InvalidInputError, match="at least 0"):
         prune_model(model, gathered(model), tolerance)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_shrunk_model_has_the_size_asked_for_and_the_loss_it_reports(size: int) -> None:
+    model = make_model(CROWDED)
+    shrunk = shrink_model(model, gathered(model), size)
+    before, after = (full_bound(m, DATA.chunks(N), N) for m in (model, shrunk.model))
+    assert len(shrunk.model.X_c) == 40 - shrunk.dropped == size
+    assert shrunk.loss == pytest.approx(before - after, abs=1e-2)
+
+
+def test_smaller_sizes_lose_no_less() -> None:
+    model = make_model(CROWDED)
+    losses = [shrink_model(model, gathered(model), size).loss for size in (30, 12, 4)]
+    assert losses == sorted(losses)

@@ -5,8 +5,16 @@ from gpytorch.kernels import Kernel
 
 from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
-from cvgp.training import plan as size_module
-from cvgp.training.plan import LARGEST_BY_DEFAULT, SMALLEST, UNEXPLAINED_SHARE, affordable, choose_size
+from cvgp.training import size as size_module
+from cvgp.training.size import (
+    LARGEST_BY_DEFAULT,
+    SMALLEST,
+    UNEXPLAINED_SHARE,
+    affordable,
+    choose_size,
+    coreset_seconds,
+    exact_is_worth_it,
+)
 from tests import reference as ref
 
 X = np.random.default_rng(0).uniform(-2.0, 2.0, size=(300, 1))
@@ -83,3 +91,34 @@ def test_affordable_size_is_a_multiple_of_fifty() -> None:
 def test_many_rows_are_judged_by_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size_module, "CANDIDATES", 40)
     assert choose(1e-3, x=np.arange(1000.0)[:, None]) == 40
+
+
+def most_exact_rows(num_dims: int, size: int, max_time: float | None = None) -> int:
+    """Up to how many rows the exact GP is worth it, where so many points would do."""
+    return max(n for n in range(50, 4000, 50) if exact_is_worth_it(n, num_dims, size, max_time))
+
+
+def test_exact_gp_is_worth_it_for_more_rows_where_more_points_are_needed() -> None:
+    rows = [most_exact_rows(8, size) for size in (16, 100, 400)]
+    assert rows == sorted(set(rows))
+
+
+def test_exact_gp_is_worth_it_for_more_rows_where_more_columns_lengthen_the_search_for_points() -> None:
+    rows = [most_exact_rows(dims, 16) for dims in (1, 3, 6)]
+    assert rows == sorted(set(rows))
+
+
+def test_exact_gp_is_worth_it_up_to_a_number_of_rows_and_never_beyond() -> None:
+    worth = [exact_is_worth_it(n, 1, 20, None) for n in range(50, 4000, 50)]
+    assert worth == sorted(worth, reverse=True)
+    assert worth[0]
+    assert not worth[-1]
+
+
+def test_time_limit_that_is_too_short_for_the_exact_gp_rules_it_out() -> None:
+    assert most_exact_rows(8, 400, max_time=1.0) < most_exact_rows(8, 400)
+
+
+def test_more_points_cost_more() -> None:
+    seconds = [coreset_seconds(1000, 3, size) for size in (16, 50, 200, 400)]
+    assert seconds == sorted(set(seconds))

@@ -130,6 +130,21 @@ def test_rough_function_keeps_its_rows() -> None:
     assert smaller_coreset(model, source, np.random.default_rng(0)) is None
 
 
+@pytest.mark.parametrize(
+    ("places", "noise", "kept"),
+    [(390, 0.1, 390), (410, 1.0, 400), (410, 0.1, None)],
+    ids=["390 needed", "406 needed", "410 needed, and 400 far too few"],
+)
+def test_no_more_than_400_points_are_kept_unless_all_rows_are(places: int, noise: float, kept: int | None) -> None:
+    x = (np.arange(places)[:, None] + [0.0, 1e-4, 2e-4]).reshape(-1, 1)  # three rows at each, far from the others
+    source = MemorySource(torch.tensor(x), torch.zeros(len(x), dtype=torch.float64))
+    model = model_of_the_data(source)
+    model.kernel.base_kernel.lengthscale = torch.tensor(0.1, dtype=torch.float64)
+    model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
+    smaller = smaller_coreset(model, source, np.random.default_rng(0))
+    assert (None if smaller is None else len(smaller.X_c)) == kept
+
+
 def test_fit_of_the_data_reports_its_likelihood() -> None:
     source = make_source(30)
     report = fit_model(model_of_the_data(source), source, Settings(), Watch())

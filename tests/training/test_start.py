@@ -6,13 +6,24 @@ import torch
 from gpytorch.kernels import LinearKernel, RBFKernel
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 
-from cvgp import CVGP, Coreset
+from cvgp import CVGP, Coreset, CVGPRegressor
 from cvgp.data.arrays import MemorySource
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.objectives.exact import ExactObjective
+from cvgp.objectives.full_batch import TitsiasObjective
+from cvgp.training import kernel_search
+from cvgp.training.kernel_search import Start
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import SMALLEST
-from cvgp.training.start import DEFAULT_KERNEL, begin_model, starting_kernel, starting_mean, typical_lengthscale
+from cvgp.training.size import SMALLEST
+from cvgp.training.start import (
+    DEFAULT_KERNEL,
+    begin_model,
+    starting_kernel,
+    starting_mean,
+    typical_lengthscale,
+    wants_all_rows,
+)
 from tests.parallel.groups import ThreadGroup, run_in_threads
 from tests.training.problems import make_source
 
@@ -119,3 +130,46 @@ def test_processes_that_draw_other_numbers_begin_with_those_of_the_first(init: A
 
     first, second = run_in_threads(2, start)
     assert first == second
+
+
+def rows_and_start(num_rows: int, lengthscale: float, dims: int = 8) -> tuple[MemorySource, Start]:
+    kernel = starting_kernel("rbf", dims, ard=True)
+    kernel.base_kernel.lengthscale = lengthscale
+    return make_source(num_rows, dims=dims), Start(kernel, ZeroMean(), 0.01, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "lengthscale", "expected"),
+    [(100, 50.0, True), (1500, 50.0, False), (1500, 0.01, True), (2900, 0.01, False)],
+)
+def test_all_rows_are_wanted_where_they_are_few_or_most_are_needed(
+    num_rows: int, lengthscale: float, expected: bool
+) -> None:
+    source, start = rows_and_start(num_rows, lengthscale)
+    assert wants_all_rows(start, source, np.random.default_rng(0), None) is expected
+
+
+def work_of_fit(num_rows: int, monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
+    """Multiplications in the evaluations of a default fit to a sine, and its error."""
+    work = []
+    for objective in (ExactObjective, TitsiasObjective):
+
+        def counted(self: Any, scale: float = 1.0, original: Any = objective.value_and_backward) -> float:
+            size = len(self.model.X_c)
+            work.append(size**3 + num_rows * size**2)
+            return original(self, scale)
+
+        monkeypatch.setattr(objective, "value_and_backward", counted)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0.0, 10.0, size=(num_rows, 1))
+    model = CVGPRegressor(random_state=0).fit(x, np.sin(x[:, 0]) + rng.normal(0.0, 0.3, num_rows))
+    grid = np.linspace(0.5, 9.5, 50)[:, None]
+    return sum(work), np.abs(model.predict(grid) - np.sin(grid[:, 0])).max()
+
+
+def test_fits_on_both_sides_of_2000_rows_take_similar_work_and_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, fewer in {"EXACT_ROWS": 100, "EVALUATIONS": 15, "CORESET_EVALUATIONS": 4}.items():
+        monkeypatch.setattr(kernel_search, name, fewer)  # a quicker start
+    (below, error_below), (above, error_above) = (work_of_fit(n, monkeypatch) for n in (1990, 2010))
+    assert 0.5 < above / below < 2.0
+    assert max(error_below, error_above) < 0.1

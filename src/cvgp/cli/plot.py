@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cvgp.cli.console import print_json
+from cvgp.cli.console import print_json, print_table
 from cvgp.cli.model_files import check_can_write, check_ending, features, load_model, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
@@ -27,32 +27,57 @@ def plot(
     model_file: ModelFile,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
     data: Annotated[str | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="The table that the model was fitted to, for quality by size; its last fifth or --data is scored."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the importance of features, what the most important columns do, training, and with data the predictions."""
+    """Draw the importance of features, what the most important columns do, training, and with tables the predictions.
+
+    With `--train` the model is pruned and grown to the powers of two up to twice its size.
+    """
     check_ending(out, ENDINGS)
     check_can_write(out)
     model = load_model(model_file)
-    table = None
-    if data is not None:
-        from cvgp.data.tables.by_schema import load_rows
-
-        schema = model_schema(model, model_file)
-        x, y = load_rows(data, schema)
-        table = features(schema, x), y
-    figure, names = _draw(model, table)
+    table = None if data is None else _load(data, model, model_file)
+    quality = None if train is None else _quality(model, _load(train, model, model_file), table)
+    figure, names = _draw(model, table, quality)
 
     from cvgp.files.atomic import atomic_write
 
     with atomic_write(out) as temporary:
         figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=110)
     if as_json:
-        print_json({"out": str(out), "pictures": names})
-    else:
-        print(f"Wrote {out}: {', '.join(names)}")
+        numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
+        print_json({"out": str(out), "pictures": names, **numbers})
+        return
+    print(f"Wrote {out}: {', '.join(names)}")
+    if quality is not None:
+        columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
+        print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
 
 
-def _draw(model: CVGPRegressor, table: tuple[Any, Any] | None) -> tuple[Figure, list[str]]:
+def _load(location: str, model: CVGPRegressor, model_file: Path) -> tuple[Any, Any]:
+    """Features and target of a table."""
+    from cvgp.data.tables.by_schema import load_rows
+
+    schema = model_schema(model, model_file)
+    x, y = load_rows(location, schema)
+    return features(schema, x), y
+
+
+def _quality(model: CVGPRegressor, train: tuple[Any, Any], table: tuple[Any, Any] | None) -> dict[str, Any]:
+    import cvgp
+
+    return cvgp.quality_by_size(model, *train, held_out=table)
+
+
+def _draw(
+    model: CVGPRegressor, table: tuple[Any, Any] | None, quality: dict[str, Any] | None
+) -> tuple[Figure, list[str]]:
     from functools import partial
 
     from matplotlib.figure import Figure
@@ -69,6 +94,8 @@ def _draw(model: CVGPRegressor, table: tuple[Any, Any] | None) -> tuple[Figure, 
     if table is not None:
         drawings["predictions"] = partial(plots.plot_predicted, model, *table)
         drawings["calibration"] = partial(plots.plot_calibration, model, *table)
+    if quality is not None:
+        drawings["quality by size"] = partial(plots.plot_quality_by_size, quality)
     across = min(len(drawings), 4 if len(drawings) > 6 else 3)
     down = math.ceil(len(drawings) / across)
     figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -24,7 +25,9 @@ from cvgp.training.plan import Settings
 
 __all__ = [
     "Sources",
+    "array_source",
     "array_sources",
+    "canonical",
     "check_callbacks",
     "check_folder",
     "check_noise",
@@ -65,15 +68,21 @@ def is_in_files(x: Any) -> bool:
 
 
 def check_training(
-    estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any
+    estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any, *, reset: bool = True
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
 
-    Sets the estimator's n_features_in_ and feature_names_in_.
+    Sets the estimator's n_features_in_ and feature_names_in_, or with `reset=False` compares the columns with them.
     """
     with _errors_of_cvgp():
         x, y = validate_data(
-            estimator, _from_tensor(x), _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64
+            estimator,
+            _from_tensor(x),
+            _from_tensor(y),
+            reset=reset,
+            multi_output=True,
+            y_numeric=True,
+            dtype=np.float64,
         )
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
@@ -105,7 +114,7 @@ def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
         return math.isfinite(x.sum())  # a value that is not finite makes the sum so
 
 
-def _canonical(data: Rows[Array]) -> Rows[Array]:
+def canonical(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort.
 
     A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
@@ -140,17 +149,18 @@ def array_sources(
         held = held_out_rows(len(data.x), settings)
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
-    train = _canonical(data)
+    train = canonical(data)
     dims, outputs = train.x.shape[1], train.y.shape[1]
     scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
     check_variance(scaling.y_scale)
-    place = known_device(device)
-
-    def source(rows: Rows[Array]) -> DataSource:
-        whole = MemorySource(*scaling.tensors(rows, device=place))
-        return whole if group.world == 1 else split(whole, group)
-
+    source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
     return Sources(source(train), None if held_out is None else source(held_out), scaling)
+
+
+def array_source(rows: Rows[Array], scaling: Scaling, device: str | torch.device, group: Group) -> DataSource:
+    """Rows in memory, scaled and shared out over the group."""
+    whole = MemorySource(*scaling.tensors(rows, device=device))
+    return whole if group.world == 1 else split(whole, group)
 
 
 def known_device(name: str) -> str:

@@ -19,6 +19,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.growing import known_source
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -36,6 +37,7 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_from_start
+from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
@@ -56,8 +58,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     ----------
     n_coreset : int or "auto"
         Number of pseudo-points M. ``auto`` adds points until the prior variance that they leave unexplained is small
-        against the noise, as far as `max_time` (or the default budget) allows. Up to 2000 rows it learns kernel and
-        noise as an exact GP. Then it keeps all rows as points if more than half of them are needed.
+        against the noise, as far as `max_time` (or the default budget) allows. Where rows are few, or most of them
+        would be needed, it learns kernel and noise as an exact GP, if that does not take much longer. Then it keeps
+        all rows as points if more than half of them, or far more than 400, are needed.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
         which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
@@ -337,6 +340,80 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.elbo_ -= pruned.loss
         return pruned.dropped
 
+    def grow(
+        self,
+        n: int,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | str | None = None,
+        noise_variance: ArrayLike | str | None = None,
+        *,
+        impute: Literal["mean", "median", "drop"] | None = None,
+        on_bad_rows: Literal["error", "skip"] = "error",
+    ) -> int:
+        """Add pseudo-points to this estimator, in place, until it has `n`, and return how many were added.
+
+        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). The
+        pseudo-outputs and weights of all points are then solved for in one pass over the rows. The kernel and the noise
+        stay as they are, so nothing is trained, and the present points keep their places. With the rows of the fit the
+        bound does not fall. With all of their inputs as points the model is the exact GP of its kernel and noise.
+
+        Parameters
+        ----------
+        n : int
+            How many points the model shall have in all.
+        X, y, sample_weight, noise_variance, impute, on_bad_rows
+            All rows that the model shall stand for, with the columns of the fit and given as they are to `fit`. Usually
+            they are those of the fit. Rows that are left out are forgotten.
+
+        Returns
+        -------
+        int
+            The number of points that were added. It is smaller than asked for where nothing is left to explain.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If `n` is not larger than the present number of points, or there are too few different rows to make points
+            of; if the rows cannot be used, or have other columns or outputs than those of the fit.
+        InvalidTypeError
+            If X or y holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> y = np.sin(X[:, 0])
+        >>> model = CVGPRegressor(n_coreset=4, max_iter=20, random_state=0).fit(X, y)
+        >>> before = model.elbo_
+        >>> model.grow(10, X, y)
+        6
+        >>> len(model.coreset_), model.elbo_ > before
+        (10, True)
+        """
+        check_is_fitted(self)
+        size, present = check_size("n", n), len(self.model_.X_c)
+        if size <= present:
+            raise InvalidInputError(
+                f"n is the number of points to grow to, and must be more than the present {present}; got {size}. "
+                "To have fewer points, use prune."
+            )
+        group = current_group()
+        rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
+        reading = {"impute": impute, "on_bad_rows": on_bad_rows}
+        source = known_source(self, X, y, sample_weight, noise_variance, group, **reading)
+        grown = grow_model(self.model_, source, size, rng)
+        # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
+        tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
+        bound = grown.tight_bound(source) if tight else grown.bound
+        self.gp_ = ScaledGP(grown.model, self.gp_.scaling, self.gp_.dtype)
+        self.statistics_ = grown.statistics
+        self._set_bound(bound, source.total_weight)
+        return grown.added
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
@@ -443,14 +520,17 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self, report: FitReport, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]
     ) -> None:
         self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
-        self.n_rows_ = source.total_weight
         self.statistics_ = report.statistics
-        # A density of y in its own units is that of the scaled y over the scale, for each row and output.
-        self.elbo_ = report.bound - self.n_rows_ * float(np.log(scaling.y_scale).sum())
+        self._set_bound(report.bound, source.total_weight)
         self.history_ = as_columns(history)
         self.n_iter_ = report.result.num_iter
         self.converged_ = report.result.converged
         self.solver_ = report.solver
+
+    def _set_bound(self, bound: float, num_rows: float) -> None:
+        """Note a bound on the density of the scaled y, as one of y in its own units, for each row and output."""
+        self.n_rows_ = num_rows
+        self.elbo_ = bound - num_rows * float(np.log(self.gp_.scaling.y_scale).sum())
 
     def _scaled(self, given: Coreset, scaling: Scaling) -> Coreset:
         """A coreset in the user's units, brought to the model's."""

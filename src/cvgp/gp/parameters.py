@@ -1,6 +1,6 @@
 """What a CVGP learns: a GPyTorch mean, kernel and likelihood, and the coreset, as parameters of a torch module."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from gpytorch.kernels import Kernel
@@ -86,6 +86,33 @@ class Parameters(nn.Module):
     def num_outputs(self) -> int:
         """How many outputs share the kernel."""
         return 1 if self.y_c.ndim == 1 else self.y_c.shape[1]
+
+    def with_coreset(self, coreset: Coreset) -> Self:
+        """A model with another coreset that shares this one's kernel, mean and likelihood.
+
+        Parameters
+        ----------
+        coreset : Coreset
+            Pseudo-inputs, pseudo-outputs and weights, in the units of this model's.
+
+        Returns
+        -------
+        CVGP
+            On the device of this model.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[1.0, 1.0]))
+        >>> smaller = model.with_coreset(cvgp.Coreset(X=[[0.5]], y=[0.5], beta=[2.0]))
+        >>> len(smaller.X_c), smaller.kernel is model.kernel
+        (1, True)
+        """
+        other = type(self)(
+            coreset, self.kernel, mean=self.mean, likelihood=self.likelihood, beta_transform=self.beta_transform
+        ).to(self.X_c.device)
+        other.site_noise_offset.copy_(self.site_noise_offset)
+        return other
 
     def total_noise(self, noise_variance: Tensor | None) -> Tensor:
         """The noise variance of some rows: the learned one, plus what is known of each row.

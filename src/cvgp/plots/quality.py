@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvgp import metrics
+from cvgp.errors import InvalidInputError
 from cvgp.plots.columns import target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_calibration", "plot_predicted"]
+__all__ = ["plot_calibration", "plot_predicted", "plot_quality_by_size"]
 
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -118,4 +121,52 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     ax.set_title(f"Predictions: RMSE {metrics.rmse(observed, mean):.3g}")
     ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+    return ax
+
+
+def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
+    """Draw the error and the log-likelihood of held-out rows against the number of pseudo-points.
+
+    Parameters
+    ----------
+    quality : mapping of str to array-like
+        What `cvgp.quality_by_size` returns: `size`, `rmse` and `mean_log_likelihood` are drawn.
+    ax : matplotlib Axes, optional
+        The current axes by default. The log-likelihood gets an axis of its own on the right.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of the three columns is missing.
+
+    Examples
+    --------
+    >>> import cvgp, numpy as np
+    >>> from cvgp import plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(0, 6, (200, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[:150], y[:150])
+    >>> ax = plots.plot_quality_by_size(cvgp.quality_by_size(model, X, y), Figure().subplots())
+    >>> ax.get_xlabel()
+    'pseudo-points'
+    """
+    missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)
+    if missing:
+        raise InvalidInputError(f"quality must have the columns of cvgp.quality_by_size; it lacks {sorted(missing)}.")
+    ax = axes_or_current(ax)
+    size = np.asarray(quality["size"])
+    ax.plot(size, quality["rmse"], "o-", color=BLUE, ms=4)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(size, labels=[str(points) for points in size])
+    ax.set(xlabel="pseudo-points", title="Quality by size")
+    ax.set_ylabel("RMSE", color=BLUE)
+    twin = ax.twinx()
+    twin.plot(size, quality["mean_log_likelihood"], "^--", color=ORANGE, ms=4)
+    twin.set_ylabel("mean log-likelihood", color=ORANGE)
     return ax

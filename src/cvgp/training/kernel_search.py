@@ -67,6 +67,8 @@ class Start(NamedTuple):
     noise: float
     density: float
     """Mean log density of rows that the start has not seen, in nats per row."""
+    for_all_rows: bool = False
+    """Whether every row is to be a point."""
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
@@ -77,7 +79,8 @@ def search_start(
     rng: np.random.Generator,
     watch: Watch,
     *,
-    size: int | None = CORESET_POINTS,
+    size: int = CORESET_POINTS,
+    is_exact: Callable[[Start], bool] = lambda by_rows: False,
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -92,7 +95,9 @@ def search_start(
     watch
         Records the searches.
     size
-        How many pseudo-points the start is for; None if every row is to be one.
+        How many pseudo-points the start is for.
+    is_exact
+        Says of what the exact likelihood learned whether every row is to be a point instead.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
     noise = max(START_NOISE * _variance(learning), LEAST_START_NOISE)
@@ -101,8 +106,10 @@ def search_start(
     by_rows = _best_of(
         (partial(_learn_exactly, _scaled(first, factor), learning, judging, watch, factor) for factor in factors), watch
     )
-    if size is None or by_rows is None:
-        return by_rows or _scaled(first, 1.0)
+    if by_rows is None:
+        return _scaled(first, 1.0)
+    if is_exact(by_rows):
+        return by_rows._replace(for_all_rows=True)
 
     def place(start: Start) -> CVGP:
         return _with_coreset(start, learning, min(size, CORESET_POINTS), rng)

@@ -1,4 +1,4 @@
-"""What a fit is told, and what it is going to do: the solver, its length, the size of the coreset, and their costs.
+"""What a fit is told, and what it is going to do: the solver, its length, and their costs.
 
 The costs are seconds by sizes, with constants that were measured on two cores (docs: speed, the cost model). Another
 machine is faster or slower by a factor, which makes these choices smaller or larger, not wrong.
@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from gpytorch.kernels import Kernel
-from numpy.typing import NDArray
 
-from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.training.initialise import greedy_order
 
-__all__ = ["Plan", "Settings", "choose_size", "choose_solver", "make_plan", "may_be_exact", "needed_points"]
+__all__ = ["Plan", "Settings", "choose_solver", "evaluation_seconds", "exact_seconds", "fit_seconds", "make_plan"]
 
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight"]
@@ -32,20 +28,6 @@ LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
 PAPER_EPOCHS = 100_000
-
-UNEXPLAINED_SHARE = 0.01
-"""The prior variance that the points leave unexplained may be this share of the noise."""
-
-LARGEST_BY_DEFAULT = 400
-"""Trains in well under a minute on two cores."""
-
-EXACT_ROWS = 2000
-"""Up to this many rows kernel and noise are learned by the exact GP, which is better there and takes seconds."""
-
-EXACT_EVALUATIONS = 60
-
-SMALLEST = 16
-CANDIDATES = 2000
 
 ADAM_STEPS, MOST_ADAM_STEPS = 1000, 5000
 """Without a time limit, for up to 20,000 rows and for 500,000 and more. With L-BFGS after them these steps reach most
@@ -171,39 +153,6 @@ def polish_evaluations(num_rows: int, size: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
     affordable = int(POLISH_SECONDS * _growth(num_rows) / evaluation_seconds(num_rows, size))
     return min(affordable, POLISH_EVALUATIONS) if affordable >= FEWEST_POLISH_EVALUATIONS else 0
-
-
-def choose_size(
-    kernel: Kernel, noise: float, source: DataSource, rng: np.random.Generator, max_time: float | None
-) -> int:
-    """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
-    x = source.sample(CANDIDATES, rng).x.cpu().numpy()
-    limit = min(LARGEST_BY_DEFAULT if max_time is None else affordable(max_time), len(x))
-    return needed_points(kernel, noise, x, limit) or limit
-
-
-def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: int) -> int | None:
-    """How many greedy points explain x but for a share of the noise; None if `limit` of them do not."""
-    chosen, left = greedy_order(kernel, x, limit)
-    enough = np.flatnonzero(left <= UNEXPLAINED_SHARE * noise)
-    if not len(enough) and len(chosen) == limit:
-        return None
-    needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # where the kernel has no further direction
-    return min(max(needed, SMALLEST), limit, max(len(chosen), 1))
-
-
-def may_be_exact(num_rows: int, max_time: float | None) -> bool:
-    """Whether each row may be a point while kernel and noise are learned."""
-    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
-    return num_rows <= EXACT_ROWS and (max_time is None or seconds <= max_time)
-
-
-def affordable(seconds: float) -> int:
-    """The largest multiple of 50 whose default fit takes at most `seconds`, by the cost model."""
-    size = 50
-    while size < 2000 and fit_seconds(size + 50) <= seconds:
-        size += 50
-    return size
 
 
 def step_seconds(size: int, batch: int) -> float:

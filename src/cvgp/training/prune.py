@@ -18,7 +18,7 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.gp.model import CVGP
 
-__all__ = ["Pruned", "prune_model", "restrict"]
+__all__ = ["Pruned", "prune_model", "restrict", "shrink_model"]
 
 
 class Pruned(NamedTuple):
@@ -66,18 +66,24 @@ def prune_model(model: CVGP, statistics: Statistics, tolerance: float) -> Pruned
             most = middle
         else:
             too_many = middle
-    kept = order[most:].sort().values
-    part = restrict(K_cc, statistics, kept)
-    smaller = CVGP(
-        Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]),
-        model.kernel,
-        mean=model.mean,
-        likelihood=model.likelihood,
-        beta_transform=model.beta_transform,
-    ).to(model.X_c.device)
-    smaller.site_noise_offset.copy_(model.site_noise_offset)
+    return _keep(model, statistics, order[most:], before)
+
+
+@torch.no_grad()
+def shrink_model(model: CVGP, statistics: Statistics, size: int) -> Pruned:
+    """Drop the points that are needed least until `size` of them are left, whatever the bound loses."""
+    K_cc = model.jittered_covariance()
+    before = sites.best_coreset(K_cc, statistics, model.site_precision).value.item()
+    return _keep(model, statistics, _least_needed_first(K_cc, model.site_precision)[-size:], before)
+
+
+def _keep(model: CVGP, statistics: Statistics, points: Tensor, before: float) -> Pruned:
+    """The model on some of its points, solved anew, and what it loses of the bound that was there before."""
+    kept = points.sort().values
+    part = restrict(model.jittered_covariance(), statistics, kept)
+    smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
     after = smaller.adopt_optimum(part).item()
-    return Pruned(smaller, part, most, before - after)
+    return Pruned(smaller, part, len(model.X_c) - len(kept), before - after)
 
 
 def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:

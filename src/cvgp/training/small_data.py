@@ -6,6 +6,8 @@ is one factorisation.
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.rows import Rows
@@ -19,9 +21,12 @@ from cvgp.training.checkpoint import Checkpoint
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import needed_points
+from cvgp.training.size import LARGEST_BY_DEFAULT, needed_points
 
 __all__ = ["distinct_rows", "fit_exact", "holds_the_data", "smaller_coreset", "take_observations"]
+
+BEARABLE = 5.0
+"""The most points by default may leave so many times more unexplained than a coreset should: .025 nats per row."""
 
 
 def holds_the_data(model: CVGP, source: DataSource) -> bool:
@@ -64,18 +69,26 @@ def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
 def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -> CVGP | None:
     """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that.
 
-    Its weights and pseudo-outputs are still to be solved for.
+    It has no more points than a coreset has by default, unless that many leave too much unexplained: then it is None
+    too. The model's weights and pseudo-outputs are still to be solved for.
     """
     rows = _all_rows(source)
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
-    size = needed_points(model.kernel, source.harmonic_noise(model.noise.item()), x, len(x) // 2)
+    size = _points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x)
     if size is None:
         return None
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     coreset = initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel)
-    return CVGP(
-        coreset, model.kernel, mean=model.mean, likelihood=model.likelihood, beta_transform=model.beta_transform
-    ).to(source.device)
+    return model.with_coreset(coreset)
+
+
+def _points_to_keep(kernel: Kernel, noise: float, x: NDArray[np.float64]) -> int | None:
+    """How many points explain the inputs, or nearly do; None if all rows are to be kept."""
+    limit = min(len(x) // 2, LARGEST_BY_DEFAULT)
+    size = needed_points(kernel, noise, x, limit)
+    if size is None and limit == LARGEST_BY_DEFAULT and needed_points(kernel, BEARABLE * noise, x, limit):
+        return limit
+    return size
 
 
 def _all_rows(source: DataSource) -> Rows[Tensor]:

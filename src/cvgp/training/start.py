@@ -15,9 +15,9 @@ from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
-from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
+from cvgp.training.kernel_search import CORESET_POINTS, Start, raise_noise, search_start
 from cvgp.training.monitor import Watch
-from cvgp.training.plan import choose_size, may_be_exact
+from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
 
 __all__ = ["DEFAULT_KERNEL", "begin_model", "starting_kernel", "starting_mean"]
 
@@ -62,17 +62,20 @@ def begin_model(
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
     A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
-    that of the data where they are few enough. In a group every process makes the same start, and takes the first one's
-    numbers in the end, should theirs differ in the last digits.
+    that of the data where the exact GP is worth its time (:func:`wants_all_rows`). In a group every process makes the
+    same start, and takes the first one's numbers in the end, should theirs differ in the last digits.
     """
-    is_open = size is None and not isinstance(init, Coreset)
-    is_exact = is_open and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time)
-    points = len(init) if isinstance(init, Coreset) else size
-    start = search_start(kernel, mean, source, rng, watch, size=None if is_exact else points or CORESET_POINTS)
+    may_be_exact = size is None and exact_if_few and init == "kmeans"
+    points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
+
+    def is_exact(by_rows: Start) -> bool:
+        return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time)
+
+    start = search_start(kernel, mean, source, rng, watch, size=points, is_exact=is_exact)
     if isinstance(init, Coreset):
         coreset = init
     else:
-        if is_exact:
+        if start.for_all_rows:
             size = source.num_rows
         elif size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
@@ -87,6 +90,23 @@ def begin_model(
         model.set_sites(model.y_c - prior_mean(model.mean, model.X_c, model.y_c), w)
     _adopt_first(source.group, model)
     return model
+
+
+def wants_all_rows(start: Start, source: DataSource, rng: np.random.Generator, max_time: float | None) -> bool:
+    """Whether the exact GP is worth its time: where rows are few, or most of them would be needed as points.
+
+    How many points are needed is found out only where it matters. In a group the first process decides.
+    """
+    x = source.sample(CANDIDATES, rng).x.cpu().numpy()
+
+    def is_worth_it(size: int) -> bool:
+        return exact_is_worth_it(source.num_rows, x.shape[1], size, max_time)
+
+    if is_worth_it(SMALLEST) or not is_worth_it(largest_size(max_time)):
+        return is_worth_it(SMALLEST)
+    decision = is_worth_it(enough_points(start.kernel, start.noise, x, max_time))
+    (first,) = source.group.first([torch.tensor(float(decision))])
+    return bool(first)
 
 
 def typical_lengthscale(num_dims: int) -> float:

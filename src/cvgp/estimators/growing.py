@@ -1,0 +1,189 @@
+"""Coresets of other sizes for a fitted estimator: rows to grow on, and quality by size."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from cvgp import metrics
+from cvgp.data.rows import Array, Rows
+from cvgp.data.source import DataSource
+from cvgp.data.split import SharedSource
+from cvgp.errors import InvalidInputError
+from cvgp.estimators.inputs import (
+    array_source,
+    canonical,
+    check_seed,
+    check_size,
+    check_training,
+    is_in_files,
+)
+from cvgp.estimators.tables import load_arrays, open_table
+from cvgp.estimators.units import ScaledGP
+from cvgp.parallel.group import ALONE, Group
+from cvgp.training.grow import grow_model
+from cvgp.training.prune import shrink_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["known_source", "quality_by_size"]
+
+HELD_OUT = 0.2
+"""The share of the rows, the last ones, that are scored where no others are given."""
+
+
+def known_source(
+    estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group, **reading: Any
+) -> DataSource:
+    """Rows as `fit` takes them, in the units of a fitted estimator, whose columns they must have."""
+    gp, table = estimator.gp_, None
+    if is_in_files(x):
+        named = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+        table = open_table(x, y, **named, **reading, group=group)
+        if table.fits_in_memory:
+            (x, y, sample_weight, noise_variance), table = load_arrays(table), None
+    elif reading != {"impute": None, "on_bad_rows": "error"}:
+        raise InvalidInputError("impute and on_bad_rows are for tables in files; drop or fill bad rows of an array.")
+    device = gp.model.X_c.device
+    if table is None:
+        rows = _known_rows(estimator, x, y, sample_weight, noise_variance)
+        return array_source(canonical(rows), gp.scaling, device, group)
+    expected = list(getattr(estimator, "feature_names_in_", ()))
+    if table.feature_names != expected:
+        raise InvalidInputError(
+            f"The table must have the features that the model was fitted to, {expected}; got {table.feature_names}."
+        )
+    _check_outputs(estimator, len(table.scaling.y_mean))
+    source = table.source(gp.scaling, device)
+    return source if group.world == 1 else SharedSource(source, group)
+
+
+def quality_by_size(
+    model: CVGPRegressor,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    noise_variance: ArrayLike | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    held_out: tuple[ArrayLike, ArrayLike] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Prune and grow a fitted model to several sizes, and score each of them on rows that were held out.
+
+    For each size the points are solved for from the rows in X that are not held out. Kernel and noise stay as they are,
+    and so does the model. A model that was fitted to the held-out rows as well has learned its kernel from them too,
+    so give `held_out` if there are rows that it has not seen.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted.
+    X, y : array-like
+        Rows of the columns that the model was fitted to: usually those of the fit.
+    sample_weight, noise_variance : array-like of shape (n_samples,), optional
+        As for `fit`. Scores count every held-out row once.
+    sizes : sequence of int, optional
+        Numbers of pseudo-points. The powers of two up to twice the present size by default.
+    held_out : (X, y), optional
+        Rows to score. By default they are the last fifth of X and y.
+
+    Returns
+    -------
+    dict of ndarrays
+        One entry per size, in rising order: `size` (where nothing is left to explain it is smaller than asked for),
+        `bound_per_row` (the paper's bound in nats, for y in its own units), `rmse`, `mean_log_likelihood` (nats per
+        held-out row and output) and `seconds` (to prune or grow to this size). A ``pandas.DataFrame`` can be made of
+        it.
+
+    Raises
+    ------
+    NotFittedError
+        If the model is not fitted.
+    InvalidInputError
+        If the rows have other columns or outputs than the model, if a size is not a whole number of at least 1, or if
+        there are too few rows to grow to it.
+    InvalidTypeError
+        If X or y holds no numbers.
+
+    Examples
+    --------
+    >>> import cvgp, numpy as np
+    >>> X = np.random.default_rng(0).uniform(0, 6, (200, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[:150], y[:150])
+    >>> quality = cvgp.quality_by_size(model, X, y, sizes=[2, 8, 16])
+    >>> quality["size"].tolist()
+    [2, 8, 16]
+    >>> bool(quality["rmse"][2] < quality["rmse"][0])
+    True
+    """
+    check_is_fitted(model)
+    rows = _known_rows(model, X, y, sample_weight, noise_variance)
+    if held_out is None:
+        rows, scored = _split_off_the_last(rows)
+    else:
+        x_new, y_new = held_out
+        scored = _known_rows(model, x_new, y_new, None, None)
+    source = array_source(canonical(rows), model.gp_.scaling, model.model_.X_c.device, ALONE)
+    seed = check_seed(model.random_state).randint(2**31)
+    # Also at the present size: the fit may have seen the rows that are now held out.
+    present = grow_model(model.model_, source, len(model.model_.X_c), np.random.default_rng(seed))
+    log_scale = float(np.log(model.gp_.scaling.y_scale).sum())
+    found = []
+    for size in _checked_sizes(sizes, len(present.model.X_c), source.num_rows):
+        start = time.perf_counter()
+        if size <= len(present.model.X_c):
+            pruned = shrink_model(present.model, present.statistics, size)
+            resized, bound = pruned.model, present.bound - pruned.loss
+        else:
+            grown = grow_model(present.model, source, size, np.random.default_rng(seed))
+            resized, bound = grown.model, grown.bound
+        seconds = time.perf_counter() - start
+        scores = _scores(ScaledGP(resized, model.gp_.scaling, model.gp_.dtype), scored)
+        found.append((len(resized.X_c), bound / source.total_weight - log_scale, *scores, seconds))
+    names = ("size", "bound_per_row", "rmse", "mean_log_likelihood", "seconds")
+    return {name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
+
+
+def _known_rows(estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
+    rows, _ = check_training(estimator, x, y, sample_weight, noise_variance, reset=False)
+    _check_outputs(estimator, rows.y.shape[1])
+    return rows
+
+
+def _check_outputs(estimator: CVGPRegressor, count: int) -> None:
+    outputs = len(estimator.gp_.scaling.y_mean)
+    if count != outputs:
+        raise InvalidInputError(f"y must have the {outputs} outputs that the model was fitted to; got {count}.")
+
+
+def _split_off_the_last(rows: Rows[Array]) -> tuple[Rows[Array], Rows[Array]]:
+    held = round(HELD_OUT * len(rows.x))
+    if not 1 <= held < len(rows.x):
+        raise InvalidInputError(
+            f"The last fifth of the rows is scored, which needs at least 3 rows; got {len(rows.x)}. Give held_out."
+        )
+    return rows.take(slice(-held)), rows.take(slice(-held, None))
+
+
+def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
+    """Different sizes in rising order; by default powers of two that the rows suffice for."""
+    if sizes is None:
+        most = min(2 * present, max(present, num_rows))
+        return [2**power for power in range(most.bit_length())]
+    return sorted({check_size("each of sizes", size) for size in sizes})
+
+
+def _scores(gp: ScaledGP, scored: Rows[Array]) -> tuple[float, float]:
+    """RMSE and mean log-likelihood over rows and outputs."""
+    mean, variance = gp.mean_and_variance(scored.x)
+    noise = gp.noise_variance + (0.0 if scored.noise_variance is None else scored.noise_variance[:, None])
+    y, mean, sd = scored.y.ravel(), mean.ravel(), np.sqrt(variance + noise).ravel()
+    return metrics.rmse(y, mean), metrics.mean_log_density(y, mean, sd)

@@ -1,0 +1,102 @@
+"""How many points: as many as the data need, as far as their cost allows, or one for each row.
+
+The need is that of the kernel that a start has learned. The costs are those of :mod:`cvgp.training.plan`.
+"""
+
+import numpy as np
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+
+from cvgp.data.source import DataSource
+from cvgp.training.initialise import greedy_order
+from cvgp.training.plan import LBFGS_EVALUATIONS, evaluation_seconds, exact_seconds, fit_seconds
+
+__all__ = [
+    "CANDIDATES",
+    "LARGEST_BY_DEFAULT",
+    "SMALLEST",
+    "choose_size",
+    "enough_points",
+    "exact_is_worth_it",
+    "largest_size",
+    "needed_points",
+]
+
+UNEXPLAINED_SHARE = 0.01
+"""The prior variance that the points leave unexplained may be this share of the noise."""
+
+LARGEST_BY_DEFAULT = 400
+"""Trains in well under a minute on two cores."""
+
+SMALLEST = 16
+CANDIDATES = 2000
+
+EXACT_IS_WORTH = 1.5
+"""Kernel and noise are learned by the exact GP where it takes at most this many times as long as a coreset.
+
+It has no pseudo-inputs to search for, and so learns better; but its cost grows with the cube of the rows.
+"""
+EXACT_EVALUATIONS = 60
+EVALUATIONS_BY_NUMBER = 1.5
+"""Evaluations of L-BFGS for each of the M D numbers of the pseudo-inputs, as long as they are few."""
+START_EVALUATIONS, START_ROWS, START_POINTS = 100, 1000, 64
+"""What a coreset costs before its fit: the search for a start is longer (training.kernel_search)."""
+
+FEW_ROWS = (2e-3, 4e-10)
+"""Seconds of an evaluation on few rows, beyond those of each row: a constant, and for each M^3."""
+
+
+def choose_size(
+    kernel: Kernel, noise: float, source: DataSource, rng: np.random.Generator, max_time: float | None
+) -> int:
+    """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
+    return enough_points(kernel, noise, source.sample(CANDIDATES, rng).x.cpu().numpy(), max_time)
+
+
+def enough_points(kernel: Kernel, noise: float, x: NDArray[np.float64], max_time: float | None) -> int:
+    """What :func:`choose_size` says of a sample of the inputs [n, D]."""
+    limit = min(largest_size(max_time), len(x))
+    return needed_points(kernel, noise, x, limit) or limit
+
+
+def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: int) -> int | None:
+    """How many greedy points explain x but for a share of the noise; None if `limit` of them do not."""
+    chosen, left = greedy_order(kernel, x, limit)
+    enough = np.flatnonzero(left <= UNEXPLAINED_SHARE * noise)
+    if not len(enough) and len(chosen) == limit:
+        return None
+    needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # where the kernel has no further direction
+    return min(max(needed, SMALLEST), limit, max(len(chosen), 1))
+
+
+def exact_is_worth_it(num_rows: int, num_dims: int, size: int, max_time: float | None) -> bool:
+    """Whether to learn kernel and noise with every row as a point, where else `size` pseudo-points would do."""
+    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
+    in_time = max_time is None or seconds <= max_time
+    return in_time and seconds <= EXACT_IS_WORTH * coreset_seconds(num_rows, num_dims, size)
+
+
+def largest_size(max_time: float | None) -> int:
+    """The most points that are chosen by default, or that a time limit affords."""
+    return LARGEST_BY_DEFAULT if max_time is None else affordable(max_time)
+
+
+def affordable(seconds: float) -> int:
+    """The largest multiple of 50 whose default fit takes at most `seconds`, by the cost model."""
+    size = 50
+    while size < 2000 and fit_seconds(size + 50) <= seconds:
+        size += 50
+    return size
+
+
+def coreset_seconds(num_rows: int, num_dims: int, size: int) -> float:
+    """A fit of pseudo-points by L-BFGS on few rows, and the search for its start."""
+    evaluations = min(EVALUATIONS_BY_NUMBER * size * num_dims, LBFGS_EVALUATIONS)
+    start = START_EVALUATIONS * few_rows_seconds(START_ROWS, START_POINTS)
+    return start + evaluations * few_rows_seconds(num_rows, size)
+
+
+def few_rows_seconds(num_rows: int, size: int) -> float:
+    """One evaluation, with what does not grow with the rows."""
+    constant, by_cube = FEW_ROWS
+    return constant + by_cube * size**3 + evaluation_seconds(num_rows, size)
