@@ -37,7 +37,7 @@ class FitReport(NamedTuple):
     """The model that was given, or one with a smaller coreset."""
     solver: str
     bound: float
-    """Total nats in the model's units."""
+    """Total nats in the model's units; of power EP its estimate, which is no bound."""
     result: Result
     statistics: Statistics
     """Of all rows, at the model's kernel and pseudo-inputs."""
@@ -125,7 +125,12 @@ def _maximise(
 
     def lbfgs(evaluations: int, *, tight: bool) -> Result:
         objective = TitsiasObjective(
-            model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=source.group
+            model,
+            lambda: source.chunks(CHUNK_ROWS),
+            source.local_rows,
+            tight=tight,
+            power=plan.power,
+            group=source.group,
         )
         return maximise_by_lbfgs(
             objective,
@@ -150,11 +155,13 @@ def _maximise(
 
 def _close(model: CVGP, source: DataSource, plan: Plan, *, solve: bool) -> tuple[Statistics, float]:
     """Gather the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
-    found = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+    found = statistics(model, source.chunks(CHUNK_ROWS), source.group, power=plan.power)
     bound = model.adopt_optimum(found).item() if solve else math.nan
     tight = plan.tight or plan.polish_tight
     if tight or not solve:  # a pass over all rows, which large data are better spared
-        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+        bound = full_bound(
+            model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, power=plan.power, group=source.group
+        )
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     model.set_site_noise_offset(source.harmonic_noise(model.noise.item()) - model.noise.item())
     return found, bound
