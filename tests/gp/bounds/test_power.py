@@ -72,6 +72,14 @@ def test_power_of_one_is_fitc(problem: Problem) -> None:
     np.testing.assert_allclose(best_value(p, 1.0), expected, rtol=1e-9)
 
 
+@given(low=st.floats(1e-3, 1.0), high=st.floats(1e-3, 1.0), seed=st.integers(0, 99))
+def test_it_grows_with_the_power(low: float, high: float, seed: int) -> None:
+    p = make_problem(outputs=2, noise=POINT_NOISE, site_noise=0.5, sample_weight=SAMPLE_WEIGHT, seed=seed)
+    low, high = sorted((low, high))
+    assert best_value(p, low) <= best_value(p, high) + 1e-9
+    assert power_evidence(p, low) <= best_value(p, low)
+
+
 def test_it_may_lie_above_the_log_marginal() -> None:
     # Outputs of one input differ by noise alone. Here their unexplained parts may differ as well, which costs less.
     p = replace(make_problem().rows(np.array([3, 3, 3, 3])), y=np.array([2.0, -2.0, 2.0, -2.0]))
