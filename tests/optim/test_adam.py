@@ -7,7 +7,16 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import CVGPError, DivergenceError, FactorisationError
-from cvgp.optim.adam import MAX_RECOVERIES, SNAPSHOT_EVERY, AdamState, constant, minimise_adam, one_cycle
+from cvgp.optim.adam import (
+    MAX_RECOVERIES,
+    SNAPSHOT_EVERY,
+    WINDOW,
+    AdamState,
+    Ending,
+    constant,
+    minimise_adam,
+    one_cycle,
+)
 from cvgp.optim.stopping import Progress, Result, Status
 
 TARGET = torch.tensor([3.0, -2.0, 0.5], dtype=torch.float64)
@@ -257,3 +266,32 @@ def test_parameters_keep_their_values_and_shapes() -> None:
     state = AdamState(parameters, 0.1)
     assert [p.shape for p in parameters] == [(2, 3), ()]
     assert state.vector.tolist() == [1.0] * 6 + [0.0]
+
+
+def test_a_plateau_ends_the_run_after_the_rate_has_fallen() -> None:
+    run = NoisyQuadratic(noise=0.05)
+    rates: list[float] = []
+    result = run.run(20 * WINDOW, ending=Ending(tol=1e-3), monitor=lambda row: rates.append(row.learning_rate))
+    assert result.status is Status.CONVERGED
+    assert result.num_iter < 5 * WINDOW
+    assert rates[-1] < 0.01 * max(rates)
+    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.02)
+
+
+def test_a_run_that_still_improves_has_no_plateau() -> None:
+    run = NoisyQuadratic(learning_rate=2e-4, noise=0.05)
+    result = run.run(4 * WINDOW, ending=Ending(tol=1e-3), schedule=constant)
+    assert result.status is Status.ITERATION_LIMIT
+    assert result.num_iter == 4 * WINDOW
+
+
+def test_a_stored_ending_goes_on_as_it_was() -> None:
+    whole, first, second = Ending(1e-3), Ending(1e-3), Ending(1e-3)
+    losses = [1.0 / (1 + step) for step in range(2 * WINDOW + 20)]
+    for step, loss in enumerate(losses):
+        whole.update(step + 1, loss, 0.5)
+        (first if step < 700 else second).update(step + 1, loss, 0.5)
+        if step == 699:
+            second.load(first.dump())
+    assert second.dump() == whole.dump()
+    assert whole.progress(2 * WINDOW + 20, 0.5) > 0.5

@@ -18,7 +18,7 @@ from cvgp.data.split import SharedSource, SplitSource
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.training_table import TrainingTable
-from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics
+from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
@@ -51,7 +51,8 @@ def bounds(group: Group, how: str, **bound: Any) -> dict[str, Any]:
     objective = TitsiasObjective(model, lambda: source.chunks(64), source.local_rows, group=group, **bound)
     value = objective.value_and_backward()
     gradient = torch.cat([p.grad.reshape(-1) for p in searched_parameters(model)])
-    model.adopt_optimum(statistics(model, source.chunks(64), group, power=bound.get("power")))
+    found, _ = statistics_and_gain(model, source.chunks(64), group, power=bound.get("power"))
+    model.adopt_optimum(found)
     full = full_bound(model, source.chunks(64), source.num_rows, group=group, **bound)
     return {"value": value, "gradient": gradient, "y_c": model.y_c.detach(), "full": full}
 

@@ -219,3 +219,22 @@ def test_an_interrupt_of_the_first_process_is_one_of_all() -> None:
         return "interrupted"
 
     assert run_in_threads(3, work) == ["interrupted"] * 3
+
+
+def test_a_phase_with_a_share_of_the_limit_stops_there(clock: Clock) -> None:
+    watch = Watch(10.0, clock=clock)
+    clock.now += 3.0
+    with watch.until(0.2):
+        assert step(watch, 1) is Status.TIME_LIMIT
+    assert step(watch, 2) is None
+
+
+def test_time_that_is_kept_back_counts_as_spent(clock: Clock) -> None:
+    watch = Watch(10.0, clock=clock)
+    clock.now += 7.0
+    assert step(watch, 1) is None
+    watch.keep_back(4.0)
+    assert step(watch, 2) is Status.TIME_LIMIT
+    assert watch.time_used() > 1.0
+    watch.keep_back(20.0)
+    assert watch.time_used() == 1.0

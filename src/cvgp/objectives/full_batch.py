@@ -28,6 +28,7 @@ __all__ = [
     "searched_parameters",
     "solve_coreset",
     "statistics",
+    "statistics_and_gain",
     "titsias_value",
 ]
 
@@ -57,6 +58,10 @@ class _ChunkGraph:
         return bounds.gather_whitened(
             self.whitened(L_inv), self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
         )
+
+    @torch.no_grad()
+    def tight_gain(self, L_inv: Tensor) -> Tensor:
+        return bounds.tight_gain(self.whitened(L_inv), self.k_xx, self.weighting.precision, self.residual.shape[1])
 
     def whitened(self, L_inv: Tensor) -> Tensor:
         if self._psi is None:
@@ -97,6 +102,9 @@ class _PowerGraph(_ChunkGraph):
             self.whitened(L_inv), self.k_xx, self.residual, self.noise, self.power, sample_weight=self.sample_weight
         )
 
+    def tight_gain(self, L_inv: Tensor) -> Tensor:
+        return L_inv.new_zeros(())
+
     def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor) -> tuple[Tensor, Tensor]:
         rows = self.whitened(L_inv), self.k_xx, self.residual, self.noise
         with torch.no_grad():
@@ -105,6 +113,10 @@ class _PowerGraph(_ChunkGraph):
             )
         _backward_from_live([self.K_cx, self.k_xx, self.residual, self.noise], gradients)
         return torch.zeros_like(solution.value), Psi
+
+
+def _graph_of(model: CVGP, batch: Rows[Tensor], *, tight: bool = False, power: float | None = None) -> _ChunkGraph:
+    return _ChunkGraph(model, batch, tight=tight) if power is None else _PowerGraph(model, batch, power)
 
 
 def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
@@ -202,9 +214,7 @@ class TitsiasObjective:
         return scale * value.item()
 
     def _graphs(self) -> Iterator[_ChunkGraph]:
-        if self.power is not None:
-            return (_PowerGraph(self.model, batch, self.power) for batch in self.chunks())
-        return (_ChunkGraph(self.model, batch, tight=self.tight) for batch in self.chunks())
+        return (_graph_of(self.model, batch, tight=self.tight, power=self.power) for batch in self.chunks())
 
 
 def searched_parameters(model: CVGP) -> list[Tensor]:
@@ -214,17 +224,32 @@ def searched_parameters(model: CVGP) -> list[Tensor]:
 
 
 @torch.no_grad()
-def statistics(
-    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
-) -> bounds.Statistics:
+def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> bounds.Statistics:
     """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
-        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance, power=power)
-        for b in chunks
+        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
     )
     mine = reduce(bounds.Statistics.merge, parts, _no_statistics(model))
     return bounds.Statistics(*group.sum(mine))
+
+
+@torch.no_grad()
+def statistics_and_gain(
+    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
+) -> tuple[bounds.Statistics, float]:
+    """:func:`statistics`, and what the tighter bound adds to any bound made of them, from the same pass.
+
+    With a power they are the statistics of power EP, to whose estimate nothing is added.
+    """
+    L_inv = bounds.whitener(model.jittered_covariance())
+    found, gain = _no_statistics(model), torch.zeros((), dtype=torch.float64, device=model.y_c.device)
+    for batch in chunks:
+        graph = _graph_of(model, batch, power=power)
+        found = found.merge(graph.gather(L_inv))
+        gain += graph.tight_gain(L_inv)
+    *sums, gain = group.sum([*found, gain])
+    return bounds.Statistics(*sums), gain.item()
 
 
 @torch.no_grad()

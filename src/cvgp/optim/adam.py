@@ -10,12 +10,14 @@ from torch import Tensor
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.stopping import Monitor, Progress, Result, Status
 
-__all__ = ["SNAPSHOT_EVERY", "AdamState", "Snapshot", "constant", "minimise_adam", "one_cycle"]
+__all__ = ["SNAPSHOT_EVERY", "AdamState", "Ending", "Snapshot", "constant", "minimise_adam", "one_cycle"]
 
 Schedule = Callable[[float], float]
 """Maps the fraction of the run that is done to a factor on the learning rate."""
 
 SNAPSHOT_EVERY = 50
+WINDOW = 500
+"""Steps whose mean tells progress from the noise of minibatches."""
 MAX_RECOVERIES = 5
 SMOOTHING = 0.98
 """Decay of the running mean of the stochastic objective."""
@@ -35,6 +37,51 @@ def one_cycle(progress: float) -> float:
 def constant(progress: float) -> float:
     """No schedule."""
     return 1.0
+
+
+class Ending:
+    """Brings a run to its end once a window of steps is hardly better than the window before it.
+
+    Steps at a high rate keep a bound from rising long before the optimum. So a plateau does not end the run. It lets
+    the rate fall along the rest of its schedule within one more half of a window.
+
+    Parameters
+    ----------
+    tol
+        The least fall of the objective over ten steps that counts as progress.
+    """
+
+    def __init__(self, tol: float) -> None:
+        self.tol = tol
+        self.total = 0.0
+        self.before = math.inf
+        self.begin = -1.0
+        self.fraction = 0.0
+
+    def update(self, step: int, value: float, fraction: float) -> None:
+        """Add the objective at a step, with the fraction of the schedule that is done."""
+        self.total += value
+        if step % WINDOW or self.begin >= 0.0:
+            return
+        mean, self.total = self.total / WINDOW, 0.0
+        if self.before - mean < self.tol * WINDOW / 10.0:
+            self.begin, self.fraction = float(step), fraction
+        self.before = mean
+
+    def progress(self, step: int, fraction: float) -> float:
+        """The fraction of the schedule that is done, given what it would be without a plateau."""
+        if self.begin < 0.0:
+            return fraction
+        passed = (step - self.begin) / (WINDOW // 2)
+        return max(fraction, self.fraction + (1.0 - self.fraction) * passed)
+
+    def dump(self) -> dict[str, float]:
+        """What a resumed run needs."""
+        return {"total": self.total, "before": self.before, "begin": self.begin, "fraction": self.fraction}
+
+    def load(self, stored: dict[str, float]) -> None:
+        """Go on as a stored run did."""
+        self.total, self.before, self.begin, self.fraction = (stored[name] for name in self.dump())
 
 
 class AdamState:
@@ -101,6 +148,7 @@ def minimise_adam(
     max_steps: int,
     schedule: Schedule = one_cycle,
     time_used: Callable[[], float] = lambda: 0.0,
+    ending: Ending | None = None,
     monitor: Monitor = lambda progress: None,
 ) -> Result:
     """Minimise a stochastic objective by `max_steps` Adam steps, continuing from `state.step`.
@@ -119,6 +167,8 @@ def minimise_adam(
     time_used
         Fraction of the time limit that is spent. The schedule follows the limit that is nearer, steps or time, so that
         the learning rate is low when either is reached.
+    ending
+        Looks for a plateau, after which the run ends sooner.
     monitor
         Called after every step; may stop the run.
     """
@@ -127,7 +177,12 @@ def minimise_adam(
         spent = time_used()
         if spent >= 1.0:
             return _finish(state, good, Status.TIME_LIMIT)
-        factor = schedule(max(state.step / max_steps, spent))
+        done = max(state.step / max_steps, spent)
+        if ending is not None:
+            done = ending.progress(state.step, done)
+            if done >= 1.0:
+                return _finish(state, good, Status.CONVERGED)
+        factor = schedule(done)
         event = ""
         try:
             value = _step(state, loss_and_backward, state.learning_rate * factor)
@@ -145,6 +200,8 @@ def minimise_adam(
             state.smoothed = (
                 value if math.isnan(state.smoothed) else SMOOTHING * state.smoothed + (1.0 - SMOOTHING) * value
             )
+            if ending is not None:
+                ending.update(state.step + 1, value, done)
         state.step += 1
         # A gradient that is not finite shows in the parameters at once, and in the loss only at the next step.
         if state.step % SNAPSHOT_EVERY == 0 and state.is_finite():

@@ -1,9 +1,10 @@
 """One fit from a starting model to a finished one: plan, maximise, close."""
 
-import math
 import os
+import time
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cvgp.data.source import DataSource
+from cvgp.errors import CVGPWarning
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
-from cvgp.host import reused_memory
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics
+from cvgp.host import kept_warnings, reused_memory
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics_and_gain
 from cvgp.optim.stopping import Result, Status
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.maximise import maximise_by_lbfgs
@@ -25,6 +27,9 @@ from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
 from cvgp.training.verdict import compare
 
 __all__ = ["FitReport", "fit_from_start", "fit_model"]
+
+LARGEST_CLOSE = 0.4
+"""Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
 
 LONGEST_POLISH = 1500
 """Evaluations of L-BFGS after Adam where a time limit says when to stop."""
@@ -99,6 +104,7 @@ def fit_model(
     """
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     watch.meet()
+    to_read = None if watch.max_time is None else _plan_close(model, source, watch)
     is_exact = plan.solver == "lbfgs" and holds_the_data(model, source)
     with open_checkpoint(checkpoint_dir, model, source, plan, settings, watch) as checkpoint:
         if is_exact:
@@ -108,7 +114,8 @@ def fit_model(
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
-    found, bound = _close(model, source, plan, solve=plan.solve_at_end and (not is_exact or smaller is not None))
+    solve = plan.solve_at_end and (not is_exact or smaller is not None)
+    found, bound = _close(model, source, plan, settings, to_read, solve=solve)
     return FitReport(model, name, bound, result, found)
 
 
@@ -153,15 +160,59 @@ def _maximise(
     return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)
 
 
-def _close(model: CVGP, source: DataSource, plan: Plan, *, solve: bool) -> tuple[Statistics, float]:
+def _plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
+    """Keep back the time that closing a fit takes, by one chunk that is timed.
+
+    Returns how many rows there will be time to read at the end; None for all of them.
+    """
+    trial, begin = deepcopy(model), time.perf_counter()
+    rows = source.sample(CHUNK_ROWS, np.random.default_rng(0))
+    with kept_warnings():
+        found, _ = statistics_and_gain(trial, [rows])
+        read = time.perf_counter() - begin
+        trial.adopt_optimum(found)
+        solved = time.perf_counter() - begin - read
+    share = len(rows.x) / (source.num_rows / source.group.world)
+    read, solved = (t.item() for t in source.group.first([torch.tensor(read / share), torch.tensor(solved)]))
+    assert watch.max_time is not None
+    most = LARGEST_CLOSE * max(watch.max_time - watch.seconds, 0.0) - solved
+    watch.keep_back(min(read, max(most, 0.0)) + solved)
+    return None if read <= most else max(int(source.num_rows * most / read), len(rows.x))
+
+
+def _close(
+    model: CVGP, source: DataSource, plan: Plan, settings: Settings, to_read: int | None, *, solve: bool
+) -> tuple[Statistics, float]:
     """Gather the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
-    found = statistics(model, source.chunks(CHUNK_ROWS), source.group, power=plan.power)
-    bound = model.adopt_optimum(found).item() if solve else math.nan
     tight = plan.tight or plan.polish_tight
-    if tight or not solve:  # a pass over all rows, which large data are better spared
+    if to_read is None:
+        found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group, power=plan.power)
+    else:
+        found, gain = _estimated(model, source, plan, to_read, np.random.default_rng(settings.seed))
+    if solve:
+        bound = model.adopt_optimum(found).item() + (gain if tight else 0.0)
+    else:
         bound = full_bound(
             model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, power=plan.power, group=source.group
         )
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     model.set_site_noise_offset(source.harmonic_noise(model.noise.item()) - model.noise.item())
     return found, bound
+
+
+def _estimated(
+    model: CVGP, source: DataSource, plan: Plan, to_read: int, rng: np.random.Generator
+) -> tuple[Statistics, float]:
+    """The sums over all rows, estimated from some of them."""
+    warnings.warn(
+        f"max_time left time to read {to_read} of {source.num_rows} rows when the fit was closed, so the coreset was "
+        "solved for these. Give it more time or fewer pseudo-points.",
+        CVGPWarning,
+        stacklevel=2,
+    )
+    rows = source.sample(to_read, rng)
+    chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
+    found, gain = statistics_and_gain(model, chunks, power=plan.power)
+    read = len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    scale = source.total_weight / read
+    return Statistics(*(scale * total for total in found)), scale * gain

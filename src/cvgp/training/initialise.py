@@ -21,9 +21,9 @@ __all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
 Array = NDArray[np.float64]
 InitName = Literal["kmeans", "random", "greedy"]
 
-SAMPLE_PER_CENTRE = 20
+SAMPLE_PER_CENTRE = 10
 SMALLEST_SAMPLE = 4_000
-"""K-means sees at most this many rows, or twenty a centre: more change the centres little and the time a lot."""
+"""K-means sees at most this many rows, or ten per centre: more change the centres little and the time a lot."""
 
 GREEDY_CANDIDATES = 4_000
 

@@ -56,7 +56,7 @@ CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
 NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 """Shares of the variance of y; all of it, which is to explain nothing, is not among them."""
 SHARE_OF_TIME = 0.2
-"""Of a time limit, what the search may take: a start whose turn would come later is not tried."""
+"""Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
 
 
 class Start(NamedTuple):
@@ -122,7 +122,7 @@ def _best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | N
         if found and (watch.stopped or watch.time_used() >= SHARE_OF_TIME):
             break
         # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
-        with kept_warnings(), suppress(FactorisationError, FloatingPointError):
+        with kept_warnings(), watch.until(SHARE_OF_TIME), suppress(FactorisationError, FloatingPointError):
             found.append(attempt())
     return max(found, key=lambda start: start.density, default=None)
 

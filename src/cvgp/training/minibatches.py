@@ -11,7 +11,7 @@ from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.gp.kernels import diagonal
 from cvgp.gp.model import CVGP
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.optim.adam import AdamState, constant, minimise_adam, one_cycle
+from cvgp.optim.adam import AdamState, Ending, constant, minimise_adam, one_cycle
 from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.parallel.group import check_same, sum_of
 from cvgp.training.checkpoint import Checkpoint, Extra
@@ -61,13 +61,18 @@ def fit_adam(
     watch.begin("adam", plan.max_iter)
     keeper = None if validation is None else BestByValidation(model, validation, settings, state)
 
+    # Where validation rows or the paper's recipe end the run, a plateau of the bound does not.
+    ending = None if keeper is not None or plan.schedule_is_constant else Ending(settings.tol)
+
     def extra() -> Extra:
         tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump()
+        return tensors, numbers | data.dump() | ({} if ending is None else ending.dump())
 
     stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
+        if ending is not None:
+            ending.load(stored[1])
         if keeper is not None:
             keeper.load(stored)
     epoch = max(num_rows // plan.batch_size, 1)
@@ -127,6 +132,7 @@ def fit_adam(
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
             time_used=_time_of_adam(plan, source, state, watch),
+            ending=ending,
             monitor=monitor,
         )
     store(now=True)

@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +96,8 @@ class Watch:
         self._before = 0.0
         self._agreed = 0.0
         self._stop = False
+        self._share = 1.0
+        self._kept_back = 0.0
 
     def begin(self, phase: str, max_iter: int) -> None:
         """Name what comes next."""
@@ -120,6 +123,19 @@ class Watch:
     def time_used(self) -> float:
         """Fraction of the time limit that is spent; 0 without one."""
         return self._share_of_limit(self.seconds)
+
+    def keep_back(self, seconds: float) -> None:
+        """Count so many seconds at the end of the limit as spent: what follows the optimisers will need them."""
+        self._kept_back = seconds
+
+    @contextmanager
+    def until(self, share: float) -> Iterator[None]:
+        """Let optimisers stop when this share of the time limit is spent."""
+        before, self._share = self._share, share
+        try:
+            yield
+        finally:
+            self._share = before
 
     def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
@@ -165,13 +181,16 @@ class Watch:
         self._stop = self._stop or any(answer is True for answer in answers)
         if self._stop:
             return Status.INTERRUPTED
-        return Status.TIME_LIMIT if self._share_of_limit(seconds) >= 1.0 else None
+        return Status.TIME_LIMIT if self._share_of_limit(seconds) >= self._share else None
 
     def _own_seconds(self) -> float:
         return self._before + self._clock() - self._start
 
     def _share_of_limit(self, seconds: float) -> float:
-        return 0.0 if self.max_time is None else seconds / self.max_time
+        if self.max_time is None:
+            return 0.0
+        left = self.max_time - self._kept_back
+        return seconds / left if left > 0.0 else 1.0
 
 
 def check_history(rows: list[Any]) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from cvgp.gp.bounds.titsias import (
     TitsiasSolution,
     solve_titsias,
     tight_data_gradient,
+    tight_gain,
     tightening,
     titsias_optimum,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "solve_collapsed",
     "solve_titsias",
     "tight_data_gradient",
+    "tight_gain",
     "tightening",
     "titsias_optimum",
     "weigh",

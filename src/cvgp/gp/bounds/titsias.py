@@ -41,6 +41,7 @@ __all__ = [
     "row_moments",
     "solve_titsias",
     "tight_data_gradient",
+    "tight_gain",
     "tightening",
     "titsias_optimum",
     "unexplained_variance",
@@ -170,6 +171,12 @@ def pull_back_rows(
     # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix.
     d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(at.C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
     return RowGradient(L_K_inv.mT @ d_psi, -0.5 * Q_rho - d_q, -rho_r, symmetric_product(psi * d_q, psi))
+
+
+def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
+    """:func:`tightening` from whitened features psi = L_K^-1 K_cx `[M, B]`, without a gradient (§4)."""
+    u = (k_xx - psi.square().sum(0)).clamp_min(0.0) * precision  # [B]
+    return 0.5 * num_outputs * (u - u.log1p()).sum(dtype=torch.float64)
 
 
 class TightPart(NamedTuple):
