@@ -217,10 +217,11 @@ def test_objective_of_a_model_that_is_not_finite_raises() -> None:
         TitsiasObjective(model, CASES["plain"].chunks, N).value_and_backward()
 
 
+@pytest.mark.parametrize("power", [None, 0.6], ids=["bound", "power"])
 @EVERY_CASE
-def test_titsias_value_is_the_objectives(case: Case) -> None:
-    expected = value_and_gradients(case)[0]
-    assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-9)
+def test_titsias_value_is_the_objectives(case: Case, power: float | None) -> None:
+    expected = value_and_gradients(case, power=power)[0]
+    assert titsias_value(case.model(), case.chunks(), power=power) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("power", [None, 0.6], ids=["bound", "power"])

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cvgp import CVGP
 from cvgp.errors import CVGPWarning
 from cvgp.objectives.full_batch import full_bound, statistics_and_gain
-from cvgp.optim.stopping import Status
+from cvgp.optim.stopping import Result, Status
 from cvgp.training import fit
 from cvgp.training import plan as plan_module
 from cvgp.training.fit import fit_model
@@ -345,3 +346,18 @@ def test_more_rows_get_more_steps_and_a_time_limit_allows_more() -> None:
     steps = [make_plan(Settings(), rows, 200).max_iter for rows in (5_000, 20_000, 80_000, 10**7)]
     assert steps == [ADAM_STEPS, ADAM_STEPS, 2 * ADAM_STEPS, MOST_ADAM_STEPS]
     assert make_plan(Settings(max_time=60.0), 5_000, 200).max_iter == TIMED_ADAM_STEPS
+
+
+def test_a_start_that_training_made_worse_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(model: CVGP, *_: object) -> Result:
+        with torch.no_grad():
+            model.X_c.add_(10.0)
+        return Result(Status.ITERATION_LIMIT, 0.0, 1)
+
+    monkeypatch.setattr(fit, "fit_adam", spoil)
+    source = make_source()
+    model = make_model(source)
+    before = model.X_c.detach().clone()
+    with pytest.warns(CVGPWarning, match="went back to its start"):
+        fit_model(model, source, Settings(solver="adam"), Watch())
+    assert torch.equal(model.X_c, before)

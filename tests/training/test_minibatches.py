@@ -1,6 +1,7 @@
 import math
 from itertools import count
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,10 +9,11 @@ from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, DivergenceError
+from cvgp.objectives.full_batch import solve_coreset
 from cvgp.objectives.minibatch import MinibatchObjective
 from cvgp.optim.stopping import Result, Status
 from cvgp.training import minibatches
-from cvgp.training.minibatches import fit_adam
+from cvgp.training.minibatches import Precision, fit_adam
 from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.plan import Settings, make_plan
 from tests.training.problems import NUM_ROWS, SIZE, collect, make_model, make_source, rmse
@@ -167,3 +169,35 @@ def test_frozen_parameters_stay() -> None:
     before = model.X_c.clone()
     run_adam(Settings(solver="adam", max_iter=20), model=model)
     assert torch.equal(model.X_c, before)
+
+
+def groups_problem(lengthscale: float) -> tuple[CVGP, MemorySource]:
+    """Twelve groups that share nothing, each at a value of the first column; the kernel already knows."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(12, size=300)
+    x = np.column_stack([group / 4.0 - 1.5, rng.normal(size=300)])
+    y = rng.normal(size=12)[group] + 0.3 * np.sin(x[:, 1]) + 0.05 * rng.normal(size=300)
+    source = MemorySource(torch.tensor(x), torch.tensor(y))
+    model = make_model(source, 24, noise=0.01)
+    model.kernel.base_kernel.lengthscale = torch.tensor([lengthscale, 2.0])
+    with torch.no_grad():
+        solve_coreset(model, source.chunks(300))
+    return model, source
+
+
+@pytest.mark.parametrize("lengthscale", [1e-3, 1e-2, 0.1])
+def test_steps_of_pseudo_inputs_are_small_against_the_lengthscales(lengthscale: float) -> None:
+    model, source = groups_problem(lengthscale)
+    settings, watch = Settings(solver="adam", max_iter=120), Watch()
+    fit_adam(model, source, make_plan(settings, 300, 24), settings, watch)
+    bound = [row["bound"] for row in watch.history]
+    assert min(bound) > bound[0] - 0.5
+    assert bound[-1] > bound[0]
+
+
+def test_distances_of_many_lengthscales_need_float64() -> None:
+    near, far = (groups_problem(lengthscale) for lengthscale in (0.1, 1e-3))
+    for model, _ in (near, far):
+        model.set_sites(model.y_c.detach(), torch.ones_like(model.beta))  # weights that float32 can hold
+    assert Precision(*near, "auto").source(0).minibatch(0, 1, 0).x.dtype == torch.float32
+    assert Precision(*far, "auto").source(0).minibatch(0, 1, 0).x.dtype == torch.float64

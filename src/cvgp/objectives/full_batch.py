@@ -224,11 +224,14 @@ def searched_parameters(model: CVGP) -> list[Tensor]:
 
 
 @torch.no_grad()
-def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> bounds.Statistics:
+def statistics(
+    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
+) -> bounds.Statistics:
     """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
-        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
+        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance, power=power)
+        for b in chunks
     )
     mine = reduce(bounds.Statistics.merge, parts, _no_statistics(model))
     return bounds.Statistics(*group.sum(mine))
@@ -253,10 +256,10 @@ def statistics_and_gain(
 
 
 @torch.no_grad()
-def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
+def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]], *, power: float | None = None) -> float:
     """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
-    return bounds.solve_titsias(statistics(model, chunks), L_inv).value.item()
+    return bounds.solve_titsias(statistics(model, chunks, power=power), L_inv).value.item()
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> float:

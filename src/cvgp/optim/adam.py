@@ -104,17 +104,19 @@ class AdamState:
             p.data, p.grad = self.vector[part].view_as(p), self.gradient[part].view_as(p)
             start = part.stop
         self.learning_rate = learning_rate
+        self.rates: Tensor | None = None
         self.step = 0
         self.smoothed = math.nan
         self.recoveries = 0
 
     def update(self, learning_rate: float) -> None:
-        """Take one step of Adam (Kingma and Ba, 2015) against the gradient."""
+        """Take one step of Adam (Kingma and Ba, 2015) against the gradient; `rates` are factors on its coordinates."""
         self.updates += 1
         self.mean.lerp_(self.gradient, 1.0 - MEAN_DECAY)
         self.square.mul_(SQUARE_DECAY).addcmul_(self.gradient, self.gradient, value=1.0 - SQUARE_DECAY)
         root = self.square.sqrt().div_(math.sqrt(1.0 - SQUARE_DECAY**self.updates)).add_(EPSILON)
-        self.vector.addcdiv_(self.mean, root, value=-learning_rate / (1.0 - MEAN_DECAY**self.updates))
+        direction = self.mean if self.rates is None else self.mean * self.rates
+        self.vector.addcdiv_(direction, root, value=-learning_rate / (1.0 - MEAN_DECAY**self.updates))
 
     def snapshot(self) -> "Snapshot":
         """A copy of parameters and moments, to return to."""

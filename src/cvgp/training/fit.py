@@ -4,6 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -12,11 +13,11 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cvgp.data.source import DataSource
-from cvgp.errors import CVGPWarning
+from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings, reused_memory
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics_and_gain
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics_and_gain, titsias_value
 from cvgp.optim.stopping import Result, Status
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.maximise import maximise_by_lbfgs
@@ -151,13 +152,39 @@ def _maximise(
 
     if plan.solver == "lbfgs":
         return "lbfgs", lbfgs(plan.max_iter, tight=plan.tight)
+    keep_better = _keeping_better(model, source, plan, settings.seed)
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
+    if plan.solve_at_end:
+        keep_better()
     if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
         return "adam", result
     # Without a limit it stops where most of the gain is made; with one, where nothing more is gained or time is up.
     evaluations = plan.polish if watch.max_time is None else LONGEST_POLISH
     polished = lbfgs(evaluations, tight=plan.polish_tight)
     return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)
+
+
+def _keeping_better(model: CVGP, source: DataSource, plan: Plan, seed: int) -> Callable[[], None]:
+    """Remember the model; what is returned goes back to it if training has made it worse, and says so."""
+    rows = source.sample(CHUNK_ROWS, np.random.default_rng(seed))
+    before = [p.detach().clone() for p in model.parameters()]
+    value = titsias_value(model, [rows], power=plan.power)
+
+    @torch.no_grad()
+    def keep_better() -> None:
+        with suppress(FactorisationError):
+            if titsias_value(model, [rows], power=plan.power) >= value:
+                return
+        for parameter, old in zip(model.parameters(), before, strict=True):
+            parameter.copy_(old)
+        warnings.warn(
+            "Adam ended with a lower bound than it began with, so the fit went back to its start. A smaller "
+            "learning_rate may do better.",
+            CVGPWarning,
+            stacklevel=2,
+        )
+
+    return keep_better
 
 
 def _plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cvgp.data.source import DataSource
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.gp.kernels import diagonal
+from cvgp.gp.kernels import diagonal, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.objectives.minibatch import MinibatchObjective
 from cvgp.optim.adam import AdamState, Ending, constant, minimise_adam, one_cycle
@@ -23,6 +23,9 @@ __all__ = ["Precision", "fit_adam"]
 
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
+
+FLOAT32_FARTHEST = 300.0
+"""Largest distance in lengthscales at which float32 may be used: its squares are lost to rounding beyond that."""
 
 FLOAT32_LARGEST = 1e15
 """Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
@@ -98,6 +101,8 @@ def fit_adam(
         return state.gradient, torch.tensor(loss, dtype=torch.float64)
 
     def loss_and_backward(step: int) -> float:
+        if step % CHECK_EVERY == 0:
+            state.rates = _rates(model, state)
         gradient, loss = sum_of(source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty(())])
         if source.group.world > 1:
             state.gradient.copy_(gradient)
@@ -209,4 +214,27 @@ class Precision:
     @torch.no_grad()
     def _too_large(self) -> bool:
         scale = diagonal(self.model.kernel, self.model.X_c).max()
-        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT)
+        lengthscale = _lengthscale(self.model)
+        farthest = 0.0 if lengthscale is None else (self.model.X_c / lengthscale).abs().max()
+        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT or farthest > FLOAT32_FARTHEST)
+
+
+def _rates(model: CVGP, state: AdamState) -> Tensor | None:
+    """Factors on the learning rate that keep steps of pseudo-inputs small against the lengthscales.
+
+    A step of the usual size, across a column whose lengthscale is a hundredth of it, takes a point away from all that
+    it stands for. The bound then falls until the cheapest way up is to explain nothing.
+    """
+    lengthscale = _lengthscale(model)
+    if lengthscale is None or bool((lengthscale >= 1.0).all()):
+        return None
+    by_column = lengthscale.clamp_max(1.0).expand_as(model.X_c)
+    parts = [by_column if p is model.X_c else torch.ones_like(p) for p in state.parameters]
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+@torch.no_grad()
+def _lengthscale(model: CVGP) -> Tensor | None:
+    """One lengthscale per column; None for a kernel that has no single set of them."""
+    form = stationary_form(model.kernel, model.X_c.shape[1])
+    return None if form is None else form.inverse_lengthscale.reciprocal()
