@@ -206,9 +206,9 @@ def test_checkpoint_of_another_fit_is_refused_with_advice(solver: str, change: s
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_checkpoint_of_another_power_is_refused(solver: str, tmp_path: Path) -> None:
-    estimator(solver, tmp_path, max_iter=3, bound="power", power=0.5).fit(X, Y)
+    estimator(solver, tmp_path, max_iter=40, bound="power", power=0.5).fit(X, Y)
     with pytest.raises(InvalidInputError, match="belongs to another fit"):
-        estimator(solver, tmp_path, max_iter=3, bound="power", power=0.6).fit(X, Y)
+        estimator(solver, tmp_path, max_iter=40, bound="power", power=0.6).fit(X, Y)
 
 
 @pytest.mark.parametrize(("solver", "name"), [("adam", STATE_FILE), ("lbfgs", JOURNAL_FILE)])
