@@ -70,6 +70,32 @@ def tightening(
     return 0.5 * num_outputs * scale * (ratio - torch.log(1 + ratio)).sum()
 
 
+def power_evidence(
+    K_cc: Tensor,
+    K_cx: Tensor,
+    k_xx: Tensor,
+    y: Tensor,
+    y_c: Tensor,
+    beta: Tensor,
+    noise: Tensor,
+    power: float,
+    *,
+    site_noise: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    num_data: int | None = None,
+) -> Tensor:
+    """The paper's bound with the explained variance alone and a noise of its own for each point, minus a constant."""
+    explained = torch.diagonal(K_cx.T @ torch.linalg.inv(0.5 * (K_cc + K_cc.T)) @ K_cx)
+    unexplained = k_xx - explained
+    scale = 1.0 if num_data is None else num_data / len(k_xx)
+    weight = scale * (torch.ones_like(k_xx) if sample_weight is None else sample_weight)
+    constant = (1 - power) / (2 * power) * (weight * torch.log(1 + power * unexplained / noise)).sum()
+    options = {"sample_weight": sample_weight, "num_data": num_data}
+    sites = noise if site_noise is None else site_noise
+    value = elbo(K_cc, K_cx, explained, y, y_c, beta, noise + power * unexplained, site_noise=sites, **options)
+    return value - (1 if y.ndim == 1 else y.shape[1]) * constant
+
+
 def collapsed_bound(
     K_cc: Tensor,
     K_cx: Tensor,

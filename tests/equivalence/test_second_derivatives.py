@@ -12,7 +12,7 @@ def _model() -> tuple[cvgp.CVGP, torch.Tensor, torch.Tensor]:
     return cvgp.CVGP(cvgp.Coreset(x[::3], y[::3], torch.ones(3))), x, y
 
 
-@pytest.mark.parametrize("bound", ["elbo", "tight_elbo", "collapsed_elbo"])
+@pytest.mark.parametrize("bound", ["elbo", "tight_elbo", "collapsed_elbo", "power_evidence"])
 def test_a_second_derivative_of_a_bound_is_refused(bound: str) -> None:
     model, x, y = _model()
     with pytest.raises(cvgp.CVGPError, match="first derivatives only"):

@@ -204,6 +204,13 @@ def test_checkpoint_of_another_fit_is_refused_with_advice(solver: str, change: s
         other.fit(X, Y + 0.1 * X[:, 0] if change == "data" else Y)
 
 
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_checkpoint_of_another_power_is_refused(solver: str, tmp_path: Path) -> None:
+    estimator(solver, tmp_path, max_iter=40, bound="power", power=0.5).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="belongs to another fit"):
+        estimator(solver, tmp_path, max_iter=40, bound="power", power=0.6).fit(X, Y)
+
+
 @pytest.mark.parametrize(("solver", "name"), [("adam", STATE_FILE), ("lbfgs", JOURNAL_FILE)])
 def test_damaged_checkpoint_is_refused(solver: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\xfe\xdc" * 300)

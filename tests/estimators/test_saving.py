@@ -68,6 +68,7 @@ FITS: dict[str, Callable[[], Estimator]] = {
     "the paper's recipe": lambda: regressor(solver="paper").fit(X, Y),
     "known noise": lambda: regressor(kernel="rbf").fit(X, Y, noise_variance=np.linspace(0.01, 0.1, 60)),
     "weights, not standardised": lambda: regressor(standardize=False).fit(X, Y, sample_weight=np.arange(60.0)),
+    "power EP": lambda: regressor(bound="power", power=0.7).fit(X, Y),
     "pruned": pruned,
 }
 

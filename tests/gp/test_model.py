@@ -30,7 +30,7 @@ KERNELS: dict[str, Callable[[], Kernel | str]] = {
 }
 # K_cc of these has an inverse, which the reference needs.
 FULL_RANK = [name for name in KERNELS if name != "linear"]
-BOUNDS = ["elbo", "tight_elbo", "collapsed_elbo"]
+BOUNDS = ["elbo", "tight_elbo", "collapsed_elbo", "power_evidence"]
 
 rng = np.random.default_rng(11)
 X = torch.tensor(rng.normal(size=(N, D)))
@@ -93,6 +93,26 @@ def test_collapsed_elbo_is_the_reference(kernel: str, coreset: Coreset, y: Tenso
     assert model.collapsed_elbo(X, y).item() == pytest.approx(expected, rel=1e-6)
 
 
+@CORESETS
+@pytest.mark.parametrize("kernel", FULL_RANK)
+def test_power_evidence_is_the_reference(kernel: str, coreset: Coreset, y: Tensor) -> None:
+    model = make_model(kernel, coreset)
+    noise = model.noise.item()
+    K_cc, K_cx, K_xx = dense_matrices(model, jitter=JITTER)
+    m, S = ref.coreset_q(K_cc, coreset.y, coreset.beta, noise)
+    expected = ref.power_evidence_of_q(m, S, K_cc, K_cx, K_xx, y.numpy(), noise, 0.8)
+    assert model.power_evidence(X, y, power=0.8).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_coreset_solved_by_power_has_the_best_power_evidence() -> None:
+    model = make_model()
+    value = model.solve_coreset(X, Y, sample_weight=WEIGHT, power=0.8)
+    best = model.power_evidence(X, Y, power=0.8, sample_weight=WEIGHT)
+    assert best.item() == pytest.approx(value.item(), rel=1e-5)
+    model.solve_coreset(X, Y, sample_weight=WEIGHT)
+    assert model.power_evidence(X, Y, power=0.8, sample_weight=WEIGHT).item() < value.item() - 0.1
+
+
 def test_a_tight_collapsed_elbo_adds_what_the_tight_elbo_adds() -> None:
     model = make_model()
     gain = model.collapsed_elbo(X, Y, tight=True) - model.collapsed_elbo(X, Y)
@@ -117,14 +137,14 @@ def test_the_exact_gp_is_the_model_whose_coreset_is_the_data() -> None:
     assert model.elbo(X, Y).item() == pytest.approx(log_marginal, rel=1e-8)
 
 
-@pytest.mark.parametrize("bound", ["elbo", "tight_elbo"])
+@pytest.mark.parametrize("bound", ["elbo", "tight_elbo", "power_evidence"])
 def test_the_mean_over_all_equal_minibatches_is_the_full_bound(bound: str) -> None:
     model = make_model()
     batches = [getattr(model, bound)(X[i : i + 4], Y[i : i + 4], num_data=N).item() for i in range(0, N, 4)]
     assert np.mean(batches) == pytest.approx(getattr(model, bound)(X, Y).item(), rel=1e-10)
 
 
-@pytest.mark.parametrize("bound", ["elbo", "collapsed_elbo", "solve_coreset"])
+@pytest.mark.parametrize("bound", ["elbo", "collapsed_elbo", "power_evidence", "solve_coreset"])
 def test_a_weight_of_two_is_the_point_twice(bound: str) -> None:
     weight = torch.ones(N, dtype=torch.float64)
     weight[3] = 2.0

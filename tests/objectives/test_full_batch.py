@@ -2,6 +2,8 @@ import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,33 +78,40 @@ CASES = {
     "all of it": Case(Y2, weight=WEIGHT, noise=NOISE),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-EVERY_BOUND = pytest.mark.parametrize("tight", [False, True], ids=["elbo", "tight"])
+BOUNDS: dict[str, dict[str, Any]] = {"elbo": {}, "tight": {"tight": True}, "power": {"power": 0.6}}
+EVERY_BOUND = pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
 EVERY_MEMORY = pytest.mark.parametrize("keep", [True, False], ids=["kept", "recomputed"])
 
 
-def dense_bound(model: CVGP, case: Case, *, tight: bool) -> Tensor:
-    """Titsias' collapsed bound with N x N matrices, by autograd: log N(y | 0, Q + V) less the trace term."""
+def dense_bound(model: CVGP, case: Case, *, tight: bool = False, power: float = 0.0) -> Tensor:
+    """Titsias' collapsed bound with N x N matrices, by autograd: log N(y | 0, Q + V) less the trace term.
+
+    Power EP adds to the noise a share of what is unexplained, and has a term of its own.
+    """
     x, y = torch.tensor(X), torch.tensor(case.y).reshape(N, -1)
     K_cc, K_cx = model.jittered_covariance(), evaluate(model.kernel, model.X_c, x)
     Q = K_cx.mT @ torch.linalg.solve(K_cc, K_cx)
     weight = torch.ones(N, dtype=torch.float64) if case.weight is None else torch.tensor(case.weight)
     noise = model.noise.expand(N) if case.noise is None else model.noise + torch.tensor(case.noise)
+    unexplained = evaluate(model.kernel, x, diag=True) - Q.diagonal()
+    trace = (weight * unexplained / noise).log1p().sum() if tight else (weight * unexplained / noise).sum()
+    if power:
+        trace = (1.0 - power) / power * (weight * (power * unexplained / noise).log1p()).sum()
+        noise = noise + power * unexplained
     V = noise / weight
     residual = y - model.mean(x)[:, None]
     total = torch.zeros((), dtype=torch.float64)
-    unexplained = (evaluate(model.kernel, x, diag=True) - Q.diagonal()) / V
     for column in residual.T:
         joint = torch.distributions.MultivariateNormal(torch.zeros(N, dtype=torch.float64), Q + V.diag())
         # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalisers.
         missing = 0.5 * (2.0 * math.pi * V).log().sum() - 0.5 * (weight * (2.0 * math.pi * noise).log()).sum()
-        trace = unexplained.log1p().sum() if tight else unexplained.sum()
         total = total + joint.log_prob(column) + missing - 0.5 * trace
     return total
 
 
-def value_and_gradients(case: Case, *, tight: bool) -> tuple[float, list[Tensor]]:
+def value_and_gradients(case: Case, **bound: Any) -> tuple[float, list[Tensor]]:
     model = case.model()
-    value = TitsiasObjective(model, case.chunks, N, tight=tight).value_and_backward()
+    value = TitsiasObjective(model, case.chunks, N, **bound).value_and_backward()
     return value, [p.grad for p in searched_parameters(model)]
 
 
@@ -115,48 +124,49 @@ def memory(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_objective_is_the_bound_of_the_titsias_optimum(case: Case) -> None:
     model = case.model()
     optimum = bounds.titsias_optimum(model.jittered_covariance(), full_data.statistics(model, case.chunks()))
-    assert value_and_gradients(case, tight=False)[0] == pytest.approx(optimum.value.item(), rel=1e-9)
+    assert value_and_gradients(case)[0] == pytest.approx(optimum.value.item(), rel=1e-9)
 
 
 @EVERY_BOUND
 @EVERY_CASE
-def test_objective_is_the_dense_bound(case: Case, tight: bool) -> None:
-    expected = dense_bound(case.model(), case, tight=tight).item()
-    assert value_and_gradients(case, tight=tight)[0] == pytest.approx(expected, rel=1e-9)
+def test_objective_is_the_dense_bound(case: Case, bound: dict[str, Any]) -> None:
+    expected = dense_bound(case.model(), case, **bound).item()
+    assert value_and_gradients(case, **bound)[0] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.usefixtures("memory")
 @EVERY_MEMORY
 @EVERY_BOUND
 @EVERY_CASE
-def test_gradient_is_that_of_the_dense_bound(case: Case, tight: bool) -> None:
+def test_gradient_is_that_of_the_dense_bound(case: Case, bound: dict[str, Any]) -> None:
     model = case.model()
-    dense_bound(model, case, tight=tight).backward()
-    for found, parameter in zip(value_and_gradients(case, tight=tight)[1], searched_parameters(model), strict=True):
+    dense_bound(model, case, **bound).backward()
+    for found, parameter in zip(value_and_gradients(case, **bound)[1], searched_parameters(model), strict=True):
         torch.testing.assert_close(found, parameter.grad, rtol=1e-6, atol=1e-7)
 
 
 @EVERY_BOUND
-def test_gradient_is_that_of_finite_differences(tight: bool) -> None:
+def test_gradient_is_that_of_finite_differences(bound: dict[str, Any]) -> None:
     case, step = CASES["all of it"], 1e-5
-    gradients = value_and_gradients(case, tight=tight)[1]
+    gradients = value_and_gradients(case, **bound)[1]
     for i, gradient in enumerate(gradients):
         values = []
         for sign in (1.0, -1.0):
             model = case.model()
             with torch.no_grad():
                 searched_parameters(model)[i].add_(sign * step)
-            values.append(TitsiasObjective(model, case.chunks, N, tight=tight).value_and_backward())
+            values.append(TitsiasObjective(model, case.chunks, N, **bound).value_and_backward())
         assert (values[0] - values[1]) / (2.0 * step) == pytest.approx(gradient.sum().item(), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.usefixtures("memory")
 @EVERY_MEMORY
-def test_objective_does_not_depend_on_the_chunks(keep: bool) -> None:
+@EVERY_BOUND
+def test_objective_does_not_depend_on_the_chunks(bound: dict[str, Any]) -> None:
     case = CASES["all of it"]
-    expected, gradients = value_and_gradients(case, tight=True)
+    expected, gradients = value_and_gradients(case, **bound)
     model = case.model()
-    value = TitsiasObjective(model, lambda: case.source().chunks(N), N, tight=True).value_and_backward()
+    value = TitsiasObjective(model, lambda: case.source().chunks(N), N, **bound).value_and_backward()
     assert value == pytest.approx(expected, rel=1e-9)
     for p, gradient in zip(searched_parameters(model), gradients, strict=True):
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
@@ -207,28 +217,34 @@ def test_objective_of_a_model_that_is_not_finite_raises() -> None:
         TitsiasObjective(model, CASES["plain"].chunks, N).value_and_backward()
 
 
+@pytest.mark.parametrize("power", [None, 0.6], ids=["bound", "power"])
 @EVERY_CASE
-def test_titsias_value_is_the_objectives(case: Case) -> None:
-    expected = value_and_gradients(case, tight=False)[0]
-    assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-9)
+def test_titsias_value_is_the_objectives(case: Case, power: float | None) -> None:
+    expected = value_and_gradients(case, power=power)[0]
+    assert titsias_value(case.model(), case.chunks(), power=power) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("power", [None, 0.6], ids=["bound", "power"])
 @EVERY_CASE
-def test_statistics_of_chunks_add_up_to_those_of_all_rows(case: Case) -> None:
-    model = case.model()
-    parts = full_data.statistics(model, case.chunks())
-    whole = full_data.statistics(model, case.source().chunks(N))
+def test_statistics_of_chunks_add_up_to_those_of_all_rows(case: Case, power: float | None) -> None:
+    model, data = case.model(), case.whole()
+    parts, _ = full_data.statistics_and_gain(model, case.chunks(), power=power)
+    L_inv = bounds.whitener(model.jittered_covariance())
+    whole = model.gather(L_inv, data.pop("x"), data.pop("y"), **data, power=power)
     for part, expected in zip(parts, whole, strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-12)
 
 
 @EVERY_BOUND
 @EVERY_CASE
-def test_full_bound_is_the_models_on_all_data(case: Case, tight: bool) -> None:
+def test_full_bound_is_the_models_on_all_data(case: Case, bound: dict[str, Any]) -> None:
     model = case.model()
     data = case.whole()
-    expected = (model.tight_elbo if tight else model.elbo)(data.pop("x"), data.pop("y"), **data).item()
-    assert full_bound(model, case.chunks(), N, tight=tight) == pytest.approx(expected, rel=1e-9)
+    value = model.tight_elbo if "tight" in bound else model.elbo
+    if "power" in bound:
+        value = partial(model.power_evidence, **bound)
+    expected = value(data.pop("x"), data.pop("y"), **data).item()
+    assert full_bound(model, case.chunks(), N, **bound) == pytest.approx(expected, rel=1e-9)
 
 
 @EVERY_CASE
@@ -262,3 +278,13 @@ def test_solving_the_coreset_raises_the_bound(case: Case) -> None:
 def test_solved_coreset_stays_below_the_full_optimum(case: Case) -> None:
     model = case.model()
     assert solve_coreset(model, case.chunks()) <= titsias_value(case.model(), case.chunks()) + 1e-9
+
+
+@EVERY_CASE
+def test_coreset_of_power_statistics_attains_the_estimate_that_is_returned(case: Case) -> None:
+    model = case.model()
+    found, gain = full_data.statistics_and_gain(model, case.chunks(), power=0.6)
+    value = model.adopt_optimum(found).item()
+    assert gain == 0.0
+    assert full_bound(model, case.chunks(), N, power=0.6) == pytest.approx(value, rel=1e-5)
+    assert value <= value_and_gradients(case, power=0.6)[0] + 1e-9

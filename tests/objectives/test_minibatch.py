@@ -109,6 +109,29 @@ def test_frozen_parameter_gets_no_gradient() -> None:
     assert model.y_c.grad is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_step_by_power_ep_is_that_of_the_models_estimate(dtype: torch.dtype) -> None:
+    model, batch = make_model("matern32"), make_batch()
+    (FACTOR * model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7)).backward()
+    expected = gradients(model)
+    objective = MinibatchObjective(model, NUM_DATA, power=0.7)
+    objective.rows = make_batch(dtype=dtype)
+    value = objective.value_and_backward(FACTOR)
+    rtol = 1e-11 if dtype == torch.float64 else 1e-4
+    assert value == pytest.approx(FACTOR * model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7).item(), rel=rtol)
+    for mine, theirs in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=rtol, atol=rtol * theirs.abs().max().item())
+
+
+def test_known_noise_counts_in_a_step_by_power_ep() -> None:
+    model, batch = make_model(), make_batch()
+    batch = batch._replace(noise_variance=torch.linspace(0.0, 1.0, len(batch.x), dtype=torch.float64))
+    objective = MinibatchObjective(model, NUM_DATA, power=0.7, known_noise=True)
+    objective.rows = batch
+    expected = model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7, noise_variance=batch.noise_variance)
+    assert objective.value_and_backward() == pytest.approx(expected.item(), rel=1e-12)
+
+
 def two_outputs() -> CVGP:
     batch = make_batch(9)
     return CVGP(Coreset(batch.x, torch.stack([batch.y, batch.y], 1), torch.ones(9)))

@@ -18,7 +18,7 @@ from cvgp.data.split import SharedSource, SplitSource
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.training_table import TrainingTable
-from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, solve_coreset
+from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
@@ -30,6 +30,7 @@ from tests.training.problems import make_model, make_source
 ROWS = 301
 PARTS = {"even": [0, 150, ROWS], "uneven": [0, 280, ROWS], "empty": [0, ROWS, ROWS]}
 """Where each of two processes' rows begin and end."""
+BOUNDS: dict[str, dict[str, Any]] = {"elbo": {}, "tight": {"tight": True}, "power": {"power": 0.5}}
 GRID = torch.linspace(-2.0, 2.0, 50, dtype=torch.float64)[:, None]
 
 
@@ -43,15 +44,16 @@ def spread(group: Group, how: str) -> DataSource:
     return SharedSource(whole.part(start, stop), group)
 
 
-def bounds(group: Group, how: str, *, tight: bool) -> dict[str, Any]:
+def bounds(group: Group, how: str, **bound: Any) -> dict[str, Any]:
     """Value and gradient at equal parameters."""
     model = make_model(make_source(ROWS, frequency=3.0), size=12)
     source = spread(group, how)
-    objective = TitsiasObjective(model, lambda: source.chunks(64), source.local_rows, tight=tight, group=group)
+    objective = TitsiasObjective(model, lambda: source.chunks(64), source.local_rows, group=group, **bound)
     value = objective.value_and_backward()
     gradient = torch.cat([p.grad.reshape(-1) for p in searched_parameters(model)])
-    solve_coreset(model, source.chunks(64), group)
-    full = full_bound(model, source.chunks(64), source.num_rows, tight=tight, group=group)
+    found, _ = statistics_and_gain(model, source.chunks(64), group, power=bound.get("power"))
+    model.adopt_optimum(found)
+    full = full_bound(model, source.chunks(64), source.num_rows, group=group, **bound)
     return {"value": value, "gradient": gradient, "y_c": model.y_c.detach(), "full": full}
 
 
@@ -125,9 +127,9 @@ def exchange(group: Group) -> dict[str, Any]:
 CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "exchange": lambda g, t: exchange(g),
     **{
-        f"bounds-{how}-{'tight' if tight else 'elbo'}": lambda g, t, how=how, tight=tight: bounds(g, how, tight=tight)
+        f"bounds-{how}-{name}": lambda g, t, how=how, bound=bound: bounds(g, how, **bound)
         for how in (*PARTS, "split")
-        for tight in (False, True)
+        for name, bound in BOUNDS.items()
     },
     "lbfgs-uneven": lambda g, t: fit(g, "uneven", solver="lbfgs", max_iter=60),
     "lbfgs-empty": lambda g, t: fit(g, "empty", solver="lbfgs", max_iter=60),

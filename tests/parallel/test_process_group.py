@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.parallel.process_group import TIMEOUT_VARIABLE, current_group, process_group
-from tests.parallel.distributed_program import CASES, GRID, PARTS, write_tables
+from tests.parallel.distributed_program import BOUNDS, CASES, GRID, PARTS, write_tables
 from tests.parallel.groups import ROOT, torchrun
 
 PROGRAM = Path(__file__).with_name("distributed_program.py")
@@ -57,7 +57,7 @@ def test_processes_end_with_the_same_bits(results: Results, case: str) -> None:
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
-@pytest.mark.parametrize("bound", ["elbo", "tight"])
+@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("how", [*PARTS, "split"])
 def test_bound_and_gradient_are_those_of_one_process_to_rounding(results: Results, how: str, bound: str) -> None:
     alone, first, _ = results(f"bounds-{how}-{bound}")

@@ -5,7 +5,7 @@ import torch
 
 from cvgp import CVGP
 from cvgp.errors import CVGPWarning
-from cvgp.objectives.full_batch import full_bound, statistics, statistics_and_gain
+from cvgp.objectives.full_batch import full_bound, statistics_and_gain
 from cvgp.optim.stopping import Result, Status
 from cvgp.training import fit
 from cvgp.training import plan as plan_module
@@ -80,7 +80,14 @@ def test_auto_takes_the_tight_bound_with_lbfgs_alone(solver: str, tight: bool) -
 
 @pytest.mark.parametrize(("bound", "tight"), [("elbo", False), ("tight", True)])
 def test_bound_is_the_one_that_is_asked_for(bound: str, tight: bool) -> None:
-    assert make_plan(Settings(bound=bound), 100, SIZE).tight is tight
+    plan = make_plan(Settings(bound=bound, power=0.3), 100, SIZE)
+    assert (plan.tight, plan.power) == (tight, None)
+
+
+@pytest.mark.parametrize(("solver", "rows"), [("lbfgs", 100), ("adam", 100), ("auto", LBFGS_ROWS + 1)])
+def test_power_ep_that_is_asked_for_is_all_that_is_maximised(solver: str, rows: int) -> None:
+    plan = make_plan(Settings(solver=solver, bound="power", power=0.3), rows, SIZE)
+    assert (plan.power, plan.tight, plan.polish_tight) == (0.3, False, False)
 
 
 @pytest.mark.parametrize(("solver", "dtype"), [("lbfgs", "float64"), ("adam", "auto"), ("paper", "float32")])
@@ -110,7 +117,7 @@ def test_sites_are_solved_at_the_end_unless_validation_chose_them(settings: Sett
     assert make_plan(settings, 100, SIZE).solve_at_end is solved
 
 
-@pytest.mark.parametrize("bound", ["elbo", "tight"])
+@pytest.mark.parametrize("bound", ["elbo", "tight", "power"])
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_fit_learns_the_function(solver: str, bound: str) -> None:
     source = make_source()
@@ -129,6 +136,55 @@ def test_reported_bound_is_the_models(solver: str, bound: str) -> None:
     # Sites that were solved for know their bound up to the jitter, which they absorb.
     assert report.bound == pytest.approx(expected, rel=1e-4)
     assert report.bound <= expected + 1e-7
+
+
+@pytest.mark.parametrize(
+    ("solver", "early_stopping"),
+    [("lbfgs", False), ("adam", False), ("adam", True)],
+    ids=["lbfgs", "adam", "adam, not solved"],
+)
+def test_reported_estimate_by_power_ep_is_the_models(solver: str, early_stopping: bool) -> None:
+    source = make_source()
+    model = make_model(source)
+    settings = Settings(solver=solver, bound="power", power=0.7, max_iter=10, early_stopping=early_stopping)
+    report = fit_model(model, source, settings, Watch(), validation=source if early_stopping else None)
+    expected = full_bound(model, source.chunks(NUM_ROWS), NUM_ROWS, power=0.7)
+    assert report.bound == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_coreset_of_a_fit_by_power_ep_is_the_best_for_it(solver: str) -> None:
+    source = make_source()
+    model = make_model(source, size=4)
+    report = fit_model(model, source, Settings(solver=solver, bound="power", power=0.7, max_iter=10), Watch())
+    expected_statistics, _ = statistics_and_gain(model, source.chunks(64), power=0.7)
+    for found, expected in zip(report.statistics, expected_statistics, strict=True):
+        torch.testing.assert_close(found, expected)
+    predictions = model.posterior(source.data.x).mean
+    assert model.adopt_optimum(report.statistics).item() == pytest.approx(report.bound, rel=1e-6)
+    torch.testing.assert_close(model.posterior(source.data.x).mean, predictions, rtol=1e-6, atol=1e-6)
+
+
+def test_fit_by_a_small_power_is_that_of_the_bound_of_titsias() -> None:
+    # By L-BFGS, whose bound="elbo" is Titsias' bound of 2009.
+    source = make_source()
+    limit, bound = make_model(source), make_model(source)
+    reports = [
+        fit_model(limit, source, Settings(bound="power", power=1e-9, max_iter=15), Watch()),
+        fit_model(bound, source, Settings(bound="elbo", max_iter=15), Watch()),
+    ]
+    assert reports[0].bound == pytest.approx(reports[1].bound, rel=1e-5)
+    torch.testing.assert_close(
+        limit.posterior(source.data.x).mean, bound.posterior(source.data.x).mean, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_power_changes_what_is_learned() -> None:
+    source = make_source()
+    models = [make_model(source, size=4) for _ in range(2)]
+    for model, power in zip(models, (0.2, 1.0), strict=True):
+        fit_model(model, source, Settings(bound="power", power=power, max_iter=15), Watch())
+    assert models[0].noise.item() > models[1].noise.item()
 
 
 def test_report_names_the_solver() -> None:
@@ -253,16 +309,18 @@ def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> N
     assert ends["lbfgs"] > ends["adam"]
 
 
-def test_a_close_without_time_reads_a_sample_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("power", [None, 0.5], ids=["bound", "power"])
+def test_a_close_without_time_reads_a_sample_and_says_so(power: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cvgp.training.fit.CHUNK_ROWS", 32)
     monkeypatch.setattr("cvgp.training.fit._plan_close", lambda *_: 80)
     source = make_source()
     model = make_model(source)
+    settings = Settings(solver="lbfgs", bound="auto" if power is None else "power", max_iter=20, max_time=100.0)
     with pytest.warns(CVGPWarning, match="time to read 80 of 100 rows"):
-        report = fit_model(model, source, Settings(solver="lbfgs", max_iter=20, max_time=100.0), Watch(100.0))
+        report = fit_model(model, source, settings, Watch(100.0))
     assert rmse(model, make_source(seed=1)) < 0.13
-    whole = statistics(model, source.chunks(NUM_ROWS))
-    assert report.statistics.kk.item() == pytest.approx(whole.kk.item(), rel=1e-6)
+    whole, _ = statistics_and_gain(model, source.chunks(NUM_ROWS), power=power)
+    assert report.statistics.kk.item() == pytest.approx(whole.kk.item(), rel=1e-6 if power is None else 0.05)
     assert report.statistics.yy.item() == pytest.approx(whole.yy.item(), rel=0.2)
 
 

@@ -22,6 +22,11 @@ WRONG_VALUES: list[dict[str, Any]] = [
     {"validation_fraction": 0.0},
     {"validation_fraction": 1},
     {"validation_fraction": "half"},
+    {"power": 0},
+    {"power": -0.5},
+    {"power": 1.5},
+    {"power": float("nan")},
+    {"power": 0.0, "bound": "power"},
 ]
 WRONG_TYPES: list[dict[str, Any]] = [
     {"max_iter": 2.5},
@@ -31,6 +36,9 @@ WRONG_TYPES: list[dict[str, Any]] = [
     {"learning_rate": "fast"},
     {"max_time": "60"},
     {"max_time": True},
+    {"power": "x"},
+    {"power": None},
+    {"power": True},
 ]
 
 
@@ -59,6 +67,7 @@ def test_refused_name_is_answered_with_the_choices(name: str) -> None:
         {"batch_size": np.int32(5)},
         {"learning_rate": np.float32(0.1)},
         {"tol": np.float64(0)},
+        {"power": np.float32(0.25)},
     ],
     ids=str,
 )

@@ -31,7 +31,7 @@ __all__ = ["fit"]
 Kernel = StrEnum("Kernel", ["RBF", "MATERN12", "MATERN32", "MATERN52", "RQ", "LINEAR", "PERIODIC"])
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
-Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT"])
+Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
 Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
 
 # Options by the panel of the help page that shows them.
@@ -44,6 +44,13 @@ def positive(value: float | None) -> float | None:
     """Refuse numbers that are not above zero, which click's ranges cannot say."""
     if value is not None and not value > 0:
         raise typer.BadParameter(f"{value} is not above 0.")
+    return value
+
+
+def share(value: float) -> float:
+    """Refuse numbers that are not above zero and at most one."""
+    if not 0.0 < value <= 1.0:
+        raise typer.BadParameter(f"{value} is not above 0 and at most 1.")
     return value
 
 
@@ -62,7 +69,10 @@ def fit(
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
-    bound: Annotated[Bound, of_training(help="The paper's bound or the tighter one.")] = Bound.AUTO,
+    bound: Annotated[Bound, of_training(help="The paper's bound, the tighter one, or power EP.")] = Bound.AUTO,
+    power: Annotated[
+        float, of_training(help="Of power EP: above 0 (Titsias' bound) and at most 1 (FITC).", callback=share)
+    ] = 0.5,
     max_iter: Annotated[int | None, of_training(min=1, help="Adam steps, or L-BFGS evaluations.")] = None,
     max_time: Annotated[
         float | None, of_training(help="Seconds after which to keep the best so far.", callback=positive)
@@ -104,6 +114,7 @@ def fit(
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,
+        "power": power,
         "max_iter": max_iter,
         "max_time": max_time,
         "batch_size": batch_size,

@@ -73,9 +73,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     solver : {"auto", "lbfgs", "adam", "paper"}
         L-BFGS on Titsias' bound of all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for
         few rows. For more rows it is Adam, followed by L-BFGS where there is time for passes over all rows.
-    bound : {"auto", "elbo", "tight"}
-        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it
-        costs little, and the paper's with Adam.
+    bound : {"auto", "elbo", "tight", "power"}
+        The paper's bound, the tighter one of Titsias (2025), or the estimate of log p(y) by power EP, which is no lower
+        bound. ``auto`` is the tighter one with L-BFGS, where it costs little, and the paper's with Adam.
+    power : float
+        Only for ``bound="power"``: above 0 (towards Titsias' bound of 2009) and at most 1 (FITC).
     max_iter : int or None
         Adam steps, or evaluations of the bound for L-BFGS.
     batch_size, learning_rate : int, float or None
@@ -113,7 +115,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     coreset_ : Coreset
         Pseudo-inputs, pseudo-outputs and weights, in the units of the data.
     elbo_ : float
-        Lower bound on log p(y) in nats, for y in its own units.
+        Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
+        power EP, which may lie above it.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
     lengthscales_ : ndarray of shape (n_features,) or None
@@ -156,6 +159,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
+        power: float = 0.5,
         max_iter: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -179,6 +183,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.init = init
         self.solver = solver
         self.bound = bound
+        self.power = power
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate

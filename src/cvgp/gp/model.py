@@ -1,6 +1,6 @@
 """CVGP as a torch module: its bounds, its best coreset in closed form and its posterior."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -97,7 +97,7 @@ class CVGP(Parameters):
         >>> round(model.elbo(x, y).item(), 4)  # log N(1 | 0, outputscale + noise): the coreset is the data
         -1.4211
         """
-        return self._bound(x, y, num_data, sample_weight, noise_variance, tight=False)
+        return self._bound(x, y, num_data, sample_weight, noise_variance)
 
     def tight_elbo(
         self,
@@ -111,6 +111,22 @@ class CVGP(Parameters):
         """The tighter bound of Titsias (2025); arguments, result and errors as for :meth:`elbo`."""
         return self._bound(x, y, num_data, sample_weight, noise_variance, tight=True)
 
+    def power_evidence(
+        self,
+        x: Tensor,
+        y: Tensor,
+        num_data: float | None = None,
+        *,
+        power: float = 0.5,
+        sample_weight: Tensor | None = None,
+        noise_variance: Tensor | None = None,
+    ) -> Tensor:
+        """The estimate of log p(y) by power EP, which is no lower bound, with a `power` above 0 and at most 1.
+
+        The other arguments, result and errors are those of :meth:`elbo`.
+        """
+        return self._bound(x, y, num_data, sample_weight, noise_variance, power=power)
+
     def _bound(
         self,
         x: Tensor,
@@ -119,34 +135,22 @@ class CVGP(Parameters):
         sample_weight: Tensor | None,
         noise_variance: Tensor | None,
         *,
-        tight: bool,
+        tight: bool = False,
+        power: float | None = None,
     ) -> Tensor:
         check_rows(x, y, self.X_c, self.y_c)
         K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc = add_jitter(K_cc, JITTER) if tight else K_cc
+        K_cc = add_jitter(K_cc, JITTER) if tight or power is not None else K_cc
         noise = self.total_noise(noise_variance)
-        value = bounds.elbo(
-            K_cc,
-            K_cx,
-            k_xx,
-            y - prior_mean(self.mean, x, y),
-            self._residual_c(),
-            self.beta,
-            noise,
-            site_noise=self.site_noise,
-            sample_weight=sample_weight,
-            num_data=num_data,
-        )
+        counts: dict[str, Any] = {"sample_weight": sample_weight, "num_data": num_data}
+        rows = K_cx, k_xx, y - prior_mean(self.mean, x, y)
+        sites = self._residual_c(), self.beta, noise
+        if power is not None:
+            value = bounds.power_evidence(K_cc, *rows, *sites, power, site_noise=self.site_noise, **counts)
+        else:
+            value = bounds.elbo(K_cc, *rows, *sites, site_noise=self.site_noise, **counts)
         if tight:
-            value = value + bounds.tightening(
-                K_cc,
-                K_cx,
-                k_xx,
-                noise,
-                num_outputs=self.num_outputs,
-                sample_weight=sample_weight,
-                num_data=num_data,
-            )
+            value = value + bounds.tightening(K_cc, K_cx, k_xx, noise, num_outputs=self.num_outputs, **counts)
         if not bool(torch.isfinite(value)):  # looking at the inputs only now keeps the check free
             check_finite("x", x)
             check_finite("y", y)
@@ -181,15 +185,21 @@ class CVGP(Parameters):
 
     @torch.no_grad()
     def solve_coreset(
-        self, x: Tensor, y: Tensor, *, sample_weight: Tensor | None = None, noise_variance: Tensor | None = None
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        noise_variance: Tensor | None = None,
+        power: float | None = None,
     ) -> Tensor:
         """Set y_c and beta to their optimum at the present kernel and pseudo-inputs, and return the bound there.
 
-        Arguments and errors are those of :meth:`elbo`. For data in parts see :meth:`gather`.
+        Arguments and errors are those of :meth:`elbo`, and `power` is that of :meth:`gather`, also for data in parts.
         """
         L_K_inv = bounds.whitener(self.jittered_covariance())
-        found = self.gather(L_K_inv, x, y, sample_weight=sample_weight, noise_variance=noise_variance)
-        return self.adopt_optimum(found)
+        options = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+        return self.adopt_optimum(self.gather(L_K_inv, x, y, **options, power=power))
 
     def jittered_covariance(self) -> Tensor:
         """K_cc [M, M] with the jitter of the bounds that factorise it; see :meth:`gather` for an example."""
@@ -204,6 +214,7 @@ class CVGP(Parameters):
         *,
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
+        power: float | None = None,
     ) -> bounds.Statistics:
         """The sums over some rows that the best coreset is solved from; those of other rows can be merged with them.
 
@@ -213,6 +224,8 @@ class CVGP(Parameters):
             `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all parts of the data.
         x, y, sample_weight, noise_variance : Tensor
             As for :meth:`elbo`.
+        power : float or None
+            That of :meth:`power_evidence`, if the coreset is to maximise it rather than the bound.
 
         Returns
         -------
@@ -239,10 +252,13 @@ class CVGP(Parameters):
         check_rows(x, y, self.X_c, self.y_c)
         check_finite("x", x)
         check_finite("y", y)
-        k_xx = diagonal(self.kernel, x)
-        weighting = bounds.weigh(self.total_noise(noise_variance), k_xx, sample_weight=sample_weight)
+        k_xx, noise = diagonal(self.kernel, x), self.total_noise(noise_variance)
         residual = (y - prior_mean(self.mean, x, y)).reshape(len(x), -1)
         K_cx = cross_matrix(self.kernel, self.X_c, x)
+        if power is not None:
+            psi = L_K_inv.to(K_cx.dtype) @ K_cx
+            return bounds.gather_power(psi, k_xx, residual, noise, power, sample_weight=sample_weight)
+        weighting = bounds.weigh(noise, k_xx, sample_weight=sample_weight)
         return bounds.gather(L_K_inv, K_cx, k_xx, residual, weighting.precision, weighting.log_normaliser)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ are M x (M + Q) numbers, and of the value and the gradient of the parameters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -42,15 +42,15 @@ Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
 
 class _ChunkGraph:
-    """One chunk's matrices with their autograd graph."""
+    """One chunk's matrices with their autograd graph, and its part of Titsias' bound or of the tighter one."""
 
-    def __init__(self, model: CVGP, batch: Rows[Tensor]) -> None:
+    def __init__(self, model: CVGP, batch: Rows[Tensor], *, tight: bool = False) -> None:
+        self.tight = tight
         self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
         self.k_xx = diagonal(model.kernel, batch.x)  # [B]
         self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, Q]
-        self.weighting = bounds.weigh(
-            model.total_noise(batch.noise_variance), self.k_xx, sample_weight=batch.sample_weight
-        )
+        self.noise, self.sample_weight = model.total_noise(batch.noise_variance), batch.sample_weight
+        self.weighting = bounds.weigh(self.noise, self.k_xx, sample_weight=self.sample_weight)
         self._psi: Tensor | None = None
 
     @torch.no_grad()
@@ -59,19 +59,23 @@ class _ChunkGraph:
             self.whitened(L_inv), self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normaliser
         )
 
+    @torch.no_grad()
+    def tight_gain(self, L_inv: Tensor) -> Tensor:
+        return bounds.tight_gain(self.whitened(L_inv), self.k_xx, self.weighting.precision, self.residual.shape[1])
+
     def whitened(self, L_inv: Tensor) -> Tensor:
         if self._psi is None:
             self._psi = L_inv.to(self.K_cx.dtype) @ self.K_cx.detach()
         return self._psi
 
-    def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor, *, tight: bool) -> tuple[Tensor, Tensor | None]:
+    def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor) -> tuple[Tensor, Tensor | None]:
         """Add this chunk's part of the gradient to the parameters.
 
-        Returns what the tight bound gains here, and the chunk's part of its derivative in K_cc.
+        Returns what the tight bound gains here, and Psi, the chunk's part of the derivative in K_cc, if there is one.
         """
         precision, gain, Psi = self.weighting.precision, torch.zeros_like(solution.value), None
         with torch.no_grad():
-            if tight:
+            if self.tight:
                 psi = self.whitened(L_inv)
                 gain, gradient, Psi = bounds.tight_data_gradient(
                     solution, L_inv, psi, self.k_xx, self.residual, precision
@@ -81,15 +85,49 @@ class _ChunkGraph:
                     solution.alpha, solution.A, self.K_cx, self.k_xx, self.residual, precision
                 )
         outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normaliser]
-        gradients = [*gradient, torch.full_like(gain, self.residual.shape[1])]
-        live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
-        if live:
-            backward_from([o for o, _ in live], [g for _, g in live])
+        _backward_from_live(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
         return gain, Psi
 
 
+class _PowerGraph(_ChunkGraph):
+    """One chunk's part of the estimate by power EP, whose precisions hold the kernel."""
+
+    def __init__(self, model: CVGP, batch: Rows[Tensor], power: float) -> None:
+        super().__init__(model, batch)
+        self.noise, self.power = self.noise.expand(len(batch.x)), power
+
+    @torch.no_grad()
+    def gather(self, L_inv: Tensor) -> bounds.Statistics:
+        return bounds.gather_power(
+            self.whitened(L_inv), self.k_xx, self.residual, self.noise, self.power, sample_weight=self.sample_weight
+        )
+
+    def tight_gain(self, L_inv: Tensor) -> Tensor:
+        return L_inv.new_zeros(())
+
+    def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.whitened(L_inv), self.k_xx, self.residual, self.noise
+        with torch.no_grad():
+            *gradients, Psi = bounds.power_data_gradient(
+                solution, L_inv, *rows, self.power, sample_weight=self.sample_weight
+            )
+        _backward_from_live([self.K_cx, self.k_xx, self.residual, self.noise], gradients)
+        return torch.zeros_like(solution.value), Psi
+
+
+def _graph_of(model: CVGP, batch: Rows[Tensor], *, tight: bool = False, power: float | None = None) -> _ChunkGraph:
+    return _ChunkGraph(model, batch, tight=tight) if power is None else _PowerGraph(model, batch, power)
+
+
+def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Continue backward from those outputs that depend on a parameter."""
+    live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+    if live:
+        backward_from([o for o, _ in live], [g for _, g in live])
+
+
 class TitsiasObjective:
-    """Value and gradient of Titsias' bound of a model over chunks of data.
+    """Value and gradient of Titsias' bound of a model over chunks of data, or of one of its relatives.
 
     The sites are at their optimum over y_c and a full covariance. What is left to search over is the kernel, the mean,
     the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
@@ -105,6 +143,8 @@ class TitsiasObjective:
         How many rows the chunks hold, to decide what to keep in memory.
     tight
         Whether to use the tighter bound.
+    power
+        The power of power EP, to use its estimate of log p(y) rather than a bound.
     group
         The processes over which the data are spread; each computes on its own chunks.
     parameters
@@ -118,12 +158,14 @@ class TitsiasObjective:
         num_rows: int,
         *,
         tight: bool = False,
+        power: float | None = None,
         group: Group = ALONE,
         parameters: Sequence[Tensor] | None = None,
     ) -> None:
         self.model = model
         self.chunks = chunks
         self.tight = tight
+        self.power = power
         self.group = group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
         self.keep = 4 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
@@ -156,11 +198,11 @@ class TitsiasObjective:
             value, d_K_cc = is_first * solution.value, is_first * solution.d_K_cc
             total_Psi = torch.zeros_like(d_K_cc)
             for graph in kept if self.keep else self._graphs():
-                gain, Psi = graph.backward(solution, L_inv, tight=self.tight)
+                gain, Psi = graph.backward(solution, L_inv)
                 value = value + gain
                 if Psi is not None:
                     total_Psi += Psi
-            if self.tight:
+            if self.tight or self.power is not None:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
             backward_from([K_cc], [d_K_cc])
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
@@ -172,7 +214,7 @@ class TitsiasObjective:
         return scale * value.item()
 
     def _graphs(self) -> Iterator[_ChunkGraph]:
-        return (_ChunkGraph(self.model, batch) for batch in self.chunks())
+        return (_graph_of(self.model, batch, tight=self.tight, power=self.power) for batch in self.chunks())
 
 
 def searched_parameters(model: CVGP) -> list[Tensor]:
@@ -182,11 +224,14 @@ def searched_parameters(model: CVGP) -> list[Tensor]:
 
 
 @torch.no_grad()
-def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> bounds.Statistics:
+def statistics(
+    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
+) -> bounds.Statistics:
     """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
-        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
+        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance, power=power)
+        for b in chunks
     )
     mine = reduce(bounds.Statistics.merge, parts, _no_statistics(model))
     return bounds.Statistics(*group.sum(mine))
@@ -194,24 +239,27 @@ def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
 
 @torch.no_grad()
 def statistics_and_gain(
-    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
+    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
 ) -> tuple[bounds.Statistics, float]:
-    """:func:`statistics`, and what the tighter bound adds to any bound made of them, from the same pass."""
+    """:func:`statistics`, and what the tighter bound adds to any bound made of them, from the same pass.
+
+    With a power they are the statistics of power EP, to whose estimate nothing is added.
+    """
     L_inv = bounds.whitener(model.jittered_covariance())
     found, gain = _no_statistics(model), torch.zeros((), dtype=torch.float64, device=model.y_c.device)
     for batch in chunks:
-        graph = _ChunkGraph(model, batch)
+        graph = _graph_of(model, batch, power=power)
         found = found.merge(graph.gather(L_inv))
-        gain += bounds.tight_gain(graph.whitened(L_inv), graph.k_xx, graph.weighting.precision, graph.residual.shape[1])
+        gain += graph.tight_gain(L_inv)
     *sums, gain = group.sum([*found, gain])
     return bounds.Statistics(*sums), gain.item()
 
 
 @torch.no_grad()
-def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
+def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]], *, power: float | None = None) -> float:
     """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
-    return bounds.solve_titsias(statistics(model, chunks), L_inv).value.item()
+    return bounds.solve_titsias(statistics(model, chunks, power=power), L_inv).value.item()
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> float:
@@ -221,13 +269,21 @@ def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = AL
 
 @torch.no_grad()
 def full_bound(
-    model: CVGP, chunks: Iterable[Rows[Tensor]], num_rows: int, *, tight: bool = False, group: Group = ALONE
+    model: CVGP,
+    chunks: Iterable[Rows[Tensor]],
+    num_rows: int,
+    *,
+    tight: bool = False,
+    power: float | None = None,
+    group: Group = ALONE,
 ) -> float:
-    """The bound of the model as it is over all `num_rows` rows of all processes, in nats.
+    """The bound (with a power, the estimate by power EP) of the model as it is over all `num_rows` rows, in nats.
 
     Each chunk gives an estimate of it, scaled to all rows; their mean, weighted by size, counts the KL once.
     """
-    bound = model.tight_elbo if tight else model.elbo
+    bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
+    if power is not None:
+        bound = partial(model.power_evidence, power=power)
     estimates = (
         (len(b.x), bound(b.x, b.y, num_rows, sample_weight=b.sample_weight, noise_variance=b.noise_variance))
         for b in chunks

@@ -7,6 +7,8 @@ derivatives are written by hand here.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -36,6 +38,8 @@ class MinibatchObjective:
         N, or the total weight, of which the rows of each step are a uniform sample.
     tight
         Whether to use the tighter bound.
+    power
+        The power of power EP, to maximise its estimate of log p(y) rather than a bound.
     known_noise
         Whether rows come with noise variances of their own.
     """
@@ -43,11 +47,21 @@ class MinibatchObjective:
     rows: Rows[Tensor]
     """The rows of the present step, to be set before each evaluation."""
 
-    def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
+    def __init__(
+        self,
+        model: CVGP,
+        num_data: float,
+        *,
+        tight: bool = False,
+        power: float | None = None,
+        known_noise: bool = False,
+    ) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
-        self._direct = None if tight or known_noise else direct_elbo(model)
-        self._bound = model.tight_elbo if tight else model.elbo
+        self._direct = None if tight or power is not None or known_noise else direct_elbo(model)
+        self._bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
+        if power is not None:
+            self._bound = partial(model.power_evidence, power=power)
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""

@@ -43,7 +43,7 @@ class FitReport(NamedTuple):
     """The model that was given, or one with a smaller coreset."""
     solver: str
     bound: float
-    """Total nats in the model's units."""
+    """Total nats in the model's units; of power EP its estimate, which is no bound."""
     result: Result
     statistics: Statistics
     """Of all rows, at the model's kernel and pseudo-inputs."""
@@ -133,7 +133,12 @@ def _maximise(
 
     def lbfgs(evaluations: int, *, tight: bool) -> Result:
         objective = TitsiasObjective(
-            model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=tight, group=source.group
+            model,
+            lambda: source.chunks(CHUNK_ROWS),
+            source.local_rows,
+            tight=tight,
+            power=plan.power,
+            group=source.group,
         )
         return maximise_by_lbfgs(
             objective,
@@ -147,7 +152,7 @@ def _maximise(
 
     if plan.solver == "lbfgs":
         return "lbfgs", lbfgs(plan.max_iter, tight=plan.tight)
-    keep_better = _keeping_better(model, source, settings.seed)
+    keep_better = _keeping_better(model, source, plan, settings.seed)
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
     if plan.solve_at_end:
         keep_better()
@@ -159,15 +164,16 @@ def _maximise(
     return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)
 
 
-def _keeping_better(model: CVGP, source: DataSource, seed: int) -> Callable[[], None]:
+def _keeping_better(model: CVGP, source: DataSource, plan: Plan, seed: int) -> Callable[[], None]:
     """Remember the model; what is returned goes back to it if training has made it worse, and says so."""
     rows = source.sample(CHUNK_ROWS, np.random.default_rng(seed))
-    before, value = [p.detach().clone() for p in model.parameters()], titsias_value(model, [rows])
+    before = [p.detach().clone() for p in model.parameters()]
+    value = titsias_value(model, [rows], power=plan.power)
 
     @torch.no_grad()
     def keep_better() -> None:
         with suppress(FactorisationError):
-            if titsias_value(model, [rows]) >= value:
+            if titsias_value(model, [rows], power=plan.power) >= value:
                 return
         for parameter, old in zip(model.parameters(), before, strict=True):
             parameter.copy_(old)
@@ -207,19 +213,23 @@ def _close(
     """Gather the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
     tight = plan.tight or plan.polish_tight
     if to_read is None:
-        found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
+        found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group, power=plan.power)
     else:
-        found, gain = _estimated(model, source, to_read, np.random.default_rng(settings.seed))
+        found, gain = _estimated(model, source, plan, to_read, np.random.default_rng(settings.seed))
     if solve:
         bound = model.adopt_optimum(found).item() + (gain if tight else 0.0)
     else:
-        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, group=source.group)
+        bound = full_bound(
+            model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, power=plan.power, group=source.group
+        )
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     model.set_site_noise_offset(source.harmonic_noise(model.noise.item()) - model.noise.item())
     return found, bound
 
 
-def _estimated(model: CVGP, source: DataSource, to_read: int, rng: np.random.Generator) -> tuple[Statistics, float]:
+def _estimated(
+    model: CVGP, source: DataSource, plan: Plan, to_read: int, rng: np.random.Generator
+) -> tuple[Statistics, float]:
     """The sums over all rows, estimated from some of them."""
     warnings.warn(
         f"max_time left time to read {to_read} of {source.num_rows} rows when the fit was closed, so the coreset was "
@@ -229,7 +239,7 @@ def _estimated(model: CVGP, source: DataSource, to_read: int, rng: np.random.Gen
     )
     rows = source.sample(to_read, rng)
     chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
-    found, gain = statistics_and_gain(model, chunks)
+    found, gain = statistics_and_gain(model, chunks, power=plan.power)
     read = len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
     scale = source.total_weight / read
     return Statistics(*(scale * total for total in found)), scale * gain

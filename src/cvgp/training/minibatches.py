@@ -82,7 +82,9 @@ def fit_adam(
     # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
     check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
-    objective = MinibatchObjective(model, source.total_weight, tight=plan.tight, known_noise=source.has_known_noise)
+    objective = MinibatchObjective(
+        model, source.total_weight, tight=plan.tight, power=plan.power, known_noise=source.has_known_noise
+    )
     # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
     scale = -source.share(plan.batch_size) / source.total_weight
 

@@ -14,7 +14,7 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 __all__ = ["Plan", "Settings", "choose_solver", "evaluation_seconds", "exact_seconds", "fit_seconds", "make_plan"]
 
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
-BoundName = Literal["auto", "elbo", "tight"]
+BoundName = Literal["auto", "elbo", "tight", "power"]
 Number = int | float | np.integer | np.floating
 
 LBFGS_ROWS = 3000
@@ -57,6 +57,7 @@ class Settings:
 
     solver: SolverName = "auto"
     bound: BoundName = "auto"
+    power: float = 0.5
     max_iter: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
@@ -70,13 +71,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         _check_choice("solver", self.solver, ("auto", "lbfgs", "adam", "paper"))
-        _check_choice("bound", self.bound, ("auto", "elbo", "tight"))
+        _check_choice("bound", self.bound, ("auto", "elbo", "tight", "power"))
         _check_choice("dtype", self.dtype, ("auto", "float32", "float64"))
         _check_count("max_iter", self.max_iter)
         _check_count("batch_size", self.batch_size)
         _check_count("n_iter_no_change", self.n_iter_no_change)
         _check_positive("learning_rate", self.learning_rate)
         _check_positive("max_time", self.max_time)
+        if isinstance(self.power, bool) or not isinstance(self.power, Number):
+            raise InvalidTypeError(f"power must be a number above 0 and at most 1; got {self.power!r}.")
+        if not 0.0 < self.power <= 1.0:
+            raise InvalidInputError(f"power must be above 0 and at most 1; got {self.power}.")
         if not (isinstance(self.tol, Number) and self.tol >= 0):
             raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
         if not (isinstance(self.validation_fraction, Number) and 0.0 < self.validation_fraction < 1.0):
@@ -101,6 +106,8 @@ class Plan(NamedTuple):
     polish: int = 0
     """Evaluations of L-BFGS on all rows that follow Adam."""
     polish_tight: bool = False
+    power: float | None = None
+    """Of power EP; None where a bound is maximised."""
 
 
 def choose_solver(settings: Settings, num_rows: int) -> str:
@@ -139,7 +146,8 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
         dtype=dtype,
         solve_at_end=not (paper or settings.early_stopping),
         polish=polish,
-        polish_tight=polish > 0 and settings.bound != "elbo",
+        polish_tight=polish > 0 and settings.bound in ("auto", "tight"),
+        power=float(settings.power) if settings.bound == "power" else None,
     )
 
 

@@ -1,8 +1,9 @@
-"""Lower bounds on the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
+"""Bounds and estimates of the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
 
 from cvgp.gp.bounds.collapsed import CollapsedSolution, collapsed_bound, solve_collapsed
 from cvgp.gp.bounds.elbo import ElboGradient, elbo, elbo_with_gradient
 from cvgp.gp.bounds.log_marginal import log_marginal
+from cvgp.gp.bounds.power import PowerPart, gather_power, power_data_gradient, power_evidence
 from cvgp.gp.bounds.statistics import (
     DataGradient,
     Statistics,
@@ -29,6 +30,7 @@ __all__ = [
     "CollapsedSolution",
     "DataGradient",
     "ElboGradient",
+    "PowerPart",
     "Statistics",
     "TightPart",
     "TitsiasOptimum",
@@ -39,8 +41,11 @@ __all__ = [
     "elbo",
     "elbo_with_gradient",
     "gather",
+    "gather_power",
     "gather_whitened",
     "log_marginal",
+    "power_data_gradient",
+    "power_evidence",
     "site_precision",
     "solve_collapsed",
     "solve_titsias",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.statistics import check_matrices, site_precision, weigh
+from cvgp.gp.bounds.statistics import Weighting, check_matrices, site_precision, weigh
 from cvgp.gp.linalg import (
     as_square,
     first_derivative_only,
@@ -25,7 +25,7 @@ from cvgp.gp.linalg import (
 )
 from cvgp.gp.posterior import check_sites, factorise
 
-__all__ = ["ElboGradient", "elbo", "elbo_with_gradient"]
+__all__ = ["ElboGradient", "elbo", "elbo_with_gradient", "weighted_elbo"]
 
 SHORTCUT_LIMIT = 1e3
 """Largest max(w k) at which float32 data may take the variance from A k; measured, see the documentation."""
@@ -60,12 +60,18 @@ def elbo(
         See :func:`cvgp.gp.bounds.statistics.weigh`.
     """
     check_matrices(K_cc, K_cx, k_xx, y)
+    weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
+    return weighted_elbo(K_cc, K_cx, k_xx, y, y_c, site_precision(beta, noise, site_noise), weighting)
+
+
+def weighted_elbo(
+    K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, y_c: Tensor, w: Tensor, weighting: Weighting
+) -> Tensor:
+    """:func:`elbo` of observations that have been weighed, and of sites of precision `w` `[M]`."""
     if y_c.ndim not in (1, 2) or y_c.shape[1:].numel() != y.shape[1:].numel():
         raise InvalidInputError(
             f"y_c must be [M] or [M, Q] with as many outputs as y; got {tuple(y_c.shape)} with y {tuple(y.shape)}."
         )
-    weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
-    w = site_precision(beta, noise, site_noise)
     y_columns = y.reshape(y.shape[0], -1)
     fit_minus_kl: Tensor = _FitMinusKL.apply(  # type: ignore[no-untyped-call]
         K_cc, K_cx, k_xx, y_columns, y_c.reshape(y_c.shape[0], -1), w, weighting.precision

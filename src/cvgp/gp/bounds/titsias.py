@@ -32,14 +32,19 @@ from cvgp.gp.linalg import (
 )
 
 __all__ = [
+    "RowGradient",
+    "RowMoments",
     "TightPart",
     "TitsiasOptimum",
     "TitsiasSolution",
+    "pull_back_rows",
+    "row_moments",
     "solve_titsias",
     "tight_data_gradient",
     "tight_gain",
     "tightening",
     "titsias_optimum",
+    "unexplained_variance",
 ]
 
 
@@ -117,10 +122,55 @@ def tightening(
     """What the tighter bound adds to :func:`~cvgp.gp.bounds.elbo.elbo` or to the collapsed bound, in nats (§4)."""
     check_matrices(K_cc, K_cx, k_xx)
     weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
+    u = unexplained_variance(K_cc, K_cx, k_xx) * (weighting.precision / weighting.scale)  # [B]
+    return 0.5 * num_outputs * weighting.scale * (u - u.log1p()).sum(dtype=torch.float64)
+
+
+def unexplained_variance(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
+    """The prior variance d_i = k_ii - k_i^T K_cc^-1 k_i [B] that the pseudo-inputs leave unexplained (§4)."""
     explained: Tensor = _ExplainedVariance.apply(K_cc, K_cx)  # type: ignore[no-untyped-call]
-    unexplained = (k_xx - explained).clamp_min(0.0) * (weighting.precision / weighting.scale)  # [B]
-    gain = unexplained - unexplained.log1p()
-    return 0.5 * num_outputs * weighting.scale * gain.sum(dtype=torch.float64)
+    return (k_xx - explained).clamp_min(0.0)
+
+
+class RowMoments(NamedTuple):
+    """What the rows of a batch are under the best full site covariance; all float64."""
+
+    C_inv_psi: Tensor  # [M, B]
+    unexplained: Tensor  # [B], k_ii - |psi_i|^2
+    r: Tensor  # [B, Q]
+    f_var: Tensor  # [B]
+
+
+def row_moments(solution: TitsiasSolution, psi: Tensor, k_xx: Tensor, y: Tensor) -> RowMoments:
+    """Residuals and variances from whitened features psi `[M, B]`, by one product (§4.1)."""
+    C_inv_psi = solution.C_inv @ psi  # [M, B]
+    left = k_xx - psi.square().sum(0)  # [B]
+    f_var = left + (psi * C_inv_psi).sum(0)
+    return RowMoments(C_inv_psi, left.clamp_min(0.0), y - psi.mT @ solution.C_inv_b, f_var)
+
+
+class RowGradient(NamedTuple):
+    """Derivatives of a bound that holds the explained variances q_i, on the data side of one batch."""
+
+    K_cx: Tensor  # [M, B]
+    k_xx: Tensor  # [B]
+    y: Tensor  # [B, Q]
+    Psi: Tensor  # [M, M], sum of psi psi^T times the derivative in q; d_K_cc is -L^-T Psi L^-1
+
+
+def pull_back_rows(
+    solution: TitsiasSolution, L_K_inv: Tensor, psi: Tensor, at: RowMoments, rho: Tensor, d_q: Tensor
+) -> RowGradient:
+    r"""Derivatives of Titsias' bound and of terms in :math:`d_i = k_{ii} - q_i`, where :math:`q_i = |\psi_i|^2`.
+
+    `d_q` is the derivative of those terms in :math:`q_i`, the precisions among them. As
+    :math:`A k_i = L_K^{-T} (\psi_i - C^{-1} \psi_i)`, both parts share one product (§4.1).
+    """
+    rho_r = rho[:, None] * at.r
+    Q_rho = at.r.shape[1] * rho
+    # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix.
+    d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(at.C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
+    return RowGradient(L_K_inv.mT @ d_psi, -0.5 * Q_rho - d_q, -rho_r, symmetric_product(psi * d_q, psi))
 
 
 def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
@@ -134,7 +184,7 @@ class TightPart(NamedTuple):
 
     gain: Tensor  # [], what it adds to the bound of 2009
     gradient: DataGradient  # of the bound of 2009 and the gain together
-    Psi: Tensor  # [M, M], sum of psi psi^T times the derivative in the explained variance; d_K_cc is -L^-T Psi L^-1
+    Psi: Tensor  # [M, M], of RowGradient
 
 
 def tight_data_gradient(
@@ -142,31 +192,19 @@ def tight_data_gradient(
 ) -> TightPart:
     r"""The second pass over a batch with whitened features psi = L_K^-1 K_cx `[M, B]`, computed in float64 (§4.1).
 
-    With :math:`q_i = |\psi_i|^2`, :math:`u_i = \rho_i (k_{ii} - q_i)` and
-    :math:`A k_i = L_K^{-T} (\psi_i - C^{-1} \psi_i)` one product serves the derivatives of both parts of the bound.
+    With the unexplained variances :math:`d_i` and :math:`u_i = \rho_i d_i`, a term of the gain is
+    :math:`\frac12 [u_i - \log(1 + u_i)]`.
     """
     num_outputs, dtype = y.shape[1], psi.dtype
     psi, k_xx, y, rho = (t.to(torch.float64) for t in (psi, k_xx, y, precision))
-    C_inv_psi = solution.C_inv @ psi  # [M, B]
-    q = psi.square().sum(0)  # [B], the explained variance
-    r = y - psi.mT @ solution.C_inv_b  # [B, Q]
-    f_var = k_xx - q + (psi * C_inv_psi).sum(0)  # [B]
-    unexplained = (k_xx - q).clamp_min(0.0)
-    u = unexplained * rho
+    at = row_moments(solution, psi, k_xx, y)
+    u = at.unexplained * rho
     gain = 0.5 * num_outputs * (u - u.log1p()).sum()
-    d_u = 0.5 * num_outputs * u / (1.0 + u)  # [B], d gain / du
-    d_q = torch.where(k_xx > q, -d_u * rho, 0.0)
-    rho_r = rho[:, None] * r
-    Q_rho = num_outputs * rho
-    # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix.
-    d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
-    gradient = DataGradient(
-        K_cx=L_K_inv.mT @ d_psi,
-        k_xx=-0.5 * Q_rho - d_q,
-        y=-rho_r,
-        precision=-0.5 * (r.square().sum(1) + num_outputs * f_var) + d_u * unexplained,
-    )
-    return TightPart(gain, DataGradient(*(g.to(dtype) for g in gradient)), symmetric_product(psi * d_q, psi))
+    d_u = 0.5 * num_outputs * u / (1.0 + u)  # [B], d gain / du, which is zero where nothing is unexplained
+    d_precision = -0.5 * (at.r.square().sum(1) + num_outputs * at.f_var) + d_u * at.unexplained
+    back = pull_back_rows(solution, L_K_inv, psi, at, rho, -d_u * rho)
+    gradient = DataGradient(*(g.to(dtype) for g in (back.K_cx, back.k_xx, back.y, d_precision)))
+    return TightPart(gain, gradient, back.Psi)
 
 
 class _ExplainedVariance(torch.autograd.Function):
