@@ -35,6 +35,7 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
+from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
@@ -95,6 +96,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         predictions are float64, unless ``float32`` asks for faster ones.
     device : str
         ``auto`` is the CPU; otherwise a torch device.
+    n_jobs : int or None
+        Threads of a fit: a number, or -1 for all. None is one thread where steps are small and several where products
+        are large. A fit never has more than ``torch.get_num_threads()``. Another number of threads changes no more than
+        rounding does.
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
@@ -164,6 +169,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         standardize: bool = True,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         device: str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
@@ -187,6 +193,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.standardize = standardize
         self.dtype = dtype
         self.device = device
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
@@ -256,7 +263,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
-        folder = check_folder(self.checkpoint_dir)
+        folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
         printing = [print_line] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
@@ -281,15 +288,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             beta_transform="softplus" if self.solver == "paper" else "log",
             exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
         )
-        report = fit_from_start(
-            begin,
-            source,
-            settings,
-            watch,
-            checkpoint_dir=folder,
-            validation=held_out,
-            summary_rng=rng if is_auto else None,
-        )
+        with limited_threads(n_jobs):
+            report = fit_from_start(
+                begin,
+                source,
+                settings,
+                watch,
+                checkpoint_dir=folder,
+                validation=held_out,
+                summary_rng=rng if is_auto else None,
+            )
         self._set_results(report, scaling, source, watch.history)
         return self
 

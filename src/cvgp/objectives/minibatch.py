@@ -21,6 +21,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
+from cvgp.threads import threads_for
 
 __all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
 
@@ -46,12 +47,16 @@ class MinibatchObjective:
     def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
+        self._size = len(model.X_c)
         self._direct = None if tight or known_noise else direct_elbo(model)
         self._bound = model.tight_elbo if tight else model.elbo
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
-        rows = self.rows
+        with threads_for(self._size**2 * (3 * len(self.rows.x) + 2 * self._size)):
+            return self._value_and_backward(self.rows, scale)
+
+    def _value_and_backward(self, rows: Rows[Tensor], scale: float) -> float:
         if self._direct is None:
             bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
             bound.backward()

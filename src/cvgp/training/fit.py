@@ -14,8 +14,9 @@ from cvgp.data.source import DataSource
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, chunk_work, full_bound, statistics
 from cvgp.optim.stopping import Result, Status
+from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
@@ -108,7 +109,8 @@ def fit_model(
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
-    found, bound = _close(model, source, plan, solve=plan.solve_at_end and (not is_exact or smaller is not None))
+    with threads_for(chunk_work(len(model.X_c), source.num_rows)):
+        found, bound = _close(model, source, plan, solve=plan.solve_at_end and (not is_exact or smaller is not None))
     return FitReport(model, name, bound, result, found)
 
 
