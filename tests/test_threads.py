@@ -51,6 +51,17 @@ def test_a_number_that_was_asked_for_holds_whatever_the_size(n_jobs: int, four_t
             assert torch.get_num_threads() == before
 
 
+def openmp_threads() -> list[int]:
+    return [library.num_threads for library in threads._openmp()]
+
+
+def test_every_openmp_has_the_limit_within_a_fit_and_its_own_number_after_it(four_threads: None) -> None:
+    before = openmp_threads()
+    with limited_threads(3):
+        assert set(openmp_threads()) == {3}
+    assert openmp_threads() == before
+
+
 def test_outside_of_a_fit_the_number_is_left_alone(four_threads: None) -> None:
     with threads_for(0.0):
         assert torch.get_num_threads() == 4

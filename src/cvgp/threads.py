@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
@@ -54,7 +54,7 @@ def limited_threads(n_jobs: int | None) -> Iterator[None]:
         torch.set_num_threads(1 if n_jobs is None else asked)
         token = _LIMIT.set(asked if n_jobs is None else None)
         try:
-            with _sleeping_threads(asked):
+            with _openmp_limit(torch.get_num_threads()), _sleeping_threads(asked):
                 yield
         finally:
             _LIMIT.reset(token)
@@ -106,6 +106,20 @@ _TORCH = _TorchThreads()
 
 
 @contextmanager
+def _openmp_limit(count: int) -> Iterator[None]:
+    """Limit every OpenMP for this thread of Python: torch's, and the one of scikit-learn, which does k-means."""
+    libraries = _openmp()
+    before = [library.num_threads for library in libraries]
+    for library in libraries:
+        library.set_num_threads(count)
+    try:
+        yield
+    finally:
+        for library, num_threads in zip(libraries, before, strict=True):
+            library.set_num_threads(num_threads)
+
+
+@contextmanager
 def _sleeping_threads(count: int) -> Iterator[None]:
     """Have the threads of a team of `count` sleep when they wait for each other.
 
@@ -138,7 +152,11 @@ def _sleeping_threads(count: int) -> Iterator[None]:
 
 
 @cache
+def _openmp() -> list[LibController]:
+    """Every OpenMP of the process: wheels bring a copy each."""
+    return list(ThreadpoolController().select(user_api="openmp").lib_controllers)
+
+
 def _gnu_openmp() -> list[Any]:
-    """GNU's OpenMP as libraries of C: wheels bring a copy each, torch's for torch and scikit-learn's for k-means."""
-    libraries = ThreadpoolController().select(user_api="openmp").lib_controllers
-    return [library.dynlib for library in libraries if library.prefix == "libgomp"]
+    """Those that are GNU's, as libraries of C."""
+    return [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
