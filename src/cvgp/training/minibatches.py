@@ -1,6 +1,5 @@
 """Adam on minibatches: the bound maximised over all parameters, in float32 for as long as that is safe."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -155,13 +154,19 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
 
 
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
-    """A finished cycle has converged if its last tenth gained less than `tol` nats per row and ten steps."""
+    """A finished cycle has converged if its last tenth moved the bound by less than `tol` nats per row and ten steps.
+
+    A bound that still falls has not converged either. A row of the history may stand for several steps.
+    """
     if result.status is not Status.ITERATION_LIMIT:
         return result.status
-    values = [row["bound"] for row in watch.history if row["phase"] == "adam"]
-    window = max(len(values) // 10, 1)
-    gain = values[-1] - values[-window - 1] if len(values) > window else math.inf
-    return Status.CONVERGED if gain < tol * window / 10.0 else Status.ITERATION_LIMIT
+    bounds = {row["iteration"]: row["bound"] for row in watch.history if row["phase"] == "adam"}
+    before = [step for step in bounds if step <= result.num_iter - max(result.num_iter // 10, 1)]
+    if not before:
+        return result.status
+    first, last = max(before), max(bounds)
+    moved = abs(bounds[last] - bounds[first])
+    return Status.CONVERGED if moved < tol * (last - first) / 10.0 else result.status
 
 
 class Precision:
