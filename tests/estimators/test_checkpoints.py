@@ -19,7 +19,7 @@ from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.files.tensors import read_tensors
 from cvgp.objectives.full_batch import TitsiasObjective
 from cvgp.training import minibatches
-from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
+from cvgp.training.checkpoint import JOURNAL_FILE, START_FILE, STATE_FILE
 from cvgp.training.monitor import FitEvent
 
 rng = np.random.default_rng(6)
@@ -107,7 +107,7 @@ def test_killed_run_goes_on_to_the_same_predictions(
 def test_killed_run_leaves_nothing_half_written(killed: tuple[str, Path]) -> None:
     solver, folder = killed
     stored = {path.name for path in folder.iterdir() if not path.name.startswith(".cvgp-")}
-    assert stored == {STATE_FILE if solver == "adam" else JOURNAL_FILE}
+    assert stored == {START_FILE, STATE_FILE if solver == "adam" else JOURNAL_FILE}
     if solver == "adam":
         assert read_tensors(folder / STATE_FILE)[1]["step"] > 0
 

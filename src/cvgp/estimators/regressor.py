@@ -41,7 +41,8 @@ from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
-from cvgp.training.start import begin_model, starting_kernel, starting_mean
+from cvgp.training.start import begin_model, blank_model, starting_kernel, starting_mean
+from cvgp.training.stored_start import begin_or_recall, start_identity
 
 __all__ = ["CVGPRegressor"]
 
@@ -276,17 +277,20 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         else:
             source, held_out, scaling = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
+        kernel, mean = starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard), starting_mean(self.mean)
+        options = {
+            "size": None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
+            "init": self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
+            "beta_transform": "softplus" if self.solver == "paper" else "log",
+            "exact_if_few": choose_solver(settings, source.num_rows) == "lbfgs",
+        }
         begin = partial(
-            begin_model,
-            source,
-            starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
-            starting_mean(self.mean),
+            begin_or_recall,
+            partial(begin_model, source, kernel, mean, rng, watch, **options),
+            partial(blank_model, kernel, mean, options["beta_transform"], source.device),
             rng,
-            watch,
-            size=None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
-            init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
-            beta_transform="softplus" if self.solver == "paper" else "log",
-            exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
+            identity=partial(start_identity, kernel, mean, source, settings, options),
+            group=group,
         )
         with limited_threads(n_jobs):
             report = fit_from_start(

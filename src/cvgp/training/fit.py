@@ -45,7 +45,7 @@ class FitReport(NamedTuple):
 
 
 def fit_from_start(
-    begin: Callable[[], CVGP],
+    begin: Callable[[str | None], CVGP],
     source: DataSource,
     settings: Settings,
     watch: Watch,
@@ -56,19 +56,34 @@ def fit_from_start(
 ) -> FitReport:
     """Begin and train a model; where a constant or a line does better, begin once more from elsewhere.
 
+    `begin` is told the folder of the checkpoint, in which its start may be stored.
+
     The better of the two is kept. If a simpler model is still ahead, a ``ConvergenceWarning`` says so. A user who has
     set `max_iter` has said what ends the fit, and gets that.
     """
     report = fit_model(
-        begin(), source, settings, watch, checkpoint_dir=checkpoint_dir, validation=validation, summary_rng=summary_rng
+        begin(checkpoint_dir),
+        source,
+        settings,
+        watch,
+        checkpoint_dir=checkpoint_dir,
+        validation=validation,
+        summary_rng=summary_rng,
     )
     if settings.max_iter is not None or report.result.status is Status.INTERRUPTED:
         return report
     verdict = compare(report.model, source)
-    if not verdict.is_good and watch.time_used() < 0.5:
-        folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
+    folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
+    is_stored = folder is not None and watch.group.first_bytes(b"1" if os.path.isdir(folder) else b"") == b"1"
+    if not verdict.is_good and (watch.time_used() < 0.5 or is_stored):
         again = fit_model(
-            begin(), source, settings, watch, checkpoint_dir=folder, validation=validation, summary_rng=summary_rng
+            begin(folder),
+            source,
+            settings,
+            watch,
+            checkpoint_dir=folder,
+            validation=validation,
+            summary_rng=summary_rng,
         )
         second = compare(again.model, source)
         if second.fit > verdict.fit:
@@ -101,7 +116,7 @@ def fit_model(
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     watch.meet()
     is_exact = plan.solver == "lbfgs" and holds_the_data(model, source)
-    with open_checkpoint(checkpoint_dir, model, source, plan, settings, watch) as checkpoint:
+    with open_checkpoint(checkpoint_dir, model, source, settings, watch) as checkpoint:
         if is_exact:
             name = "lbfgs"
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
@@ -142,7 +157,8 @@ def _maximise(
     if plan.solver == "lbfgs":
         return "lbfgs", lbfgs(plan.max_iter, tight=plan.tight)
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
-    if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
+    is_stored = checkpoint is not None and checkpoint.has_journal
+    if not plan.polish or result.status is Status.INTERRUPTED or (watch.time_used() >= 1.0 and not is_stored):
         return "adam", result
     # Without a limit it stops where most of the gain is made; with one, where nothing more is gained or time is up.
     evaluations = plan.polish if watch.max_time is None else LONGEST_POLISH

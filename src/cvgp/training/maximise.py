@@ -8,7 +8,7 @@ import torch
 
 from cvgp.objectives import Objective
 from cvgp.optim.lbfgs import minimise_lbfgs
-from cvgp.optim.stopping import Result
+from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.parallel.group import ALONE, Group, check_same
 from cvgp.training.monitor import Watch
 
@@ -57,12 +57,20 @@ def maximise_by_lbfgs(
 
     watch.begin(phase, max_evaluations)
     journal = None if checkpoint is None else checkpoint.journal(sum(p.numel() for p in parameters))
+    # A search that processes make on their own does not keep step with the others.
+    observe = watch.observe if group.world == 1 else watch.monitor
+
+    def monitor(progress: Progress) -> Status | None:
+        status = observe(progress)
+        # What is stored was paid for by an earlier run: a limit stops only what is new.
+        is_free = journal is not None and journal.is_replaying
+        return None if is_free and status is Status.TIME_LIMIT else status
+
     return minimise_lbfgs(
         parameters,
         negative_bound_per_row,
         max_evaluations=max_evaluations,
         tol=tol,
-        # A search that processes make on their own does not keep step with the others.
-        monitor=watch.observe if group.world == 1 else watch.monitor,
-        memo=journal,
+        monitor=monitor,
+        memo=None if journal is None else journal.evaluate,
     )

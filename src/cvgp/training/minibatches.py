@@ -60,13 +60,16 @@ def fit_adam(
     watch.begin("adam", plan.max_iter)
     keeper = None if validation is None else BestByValidation(model, validation, settings, state)
 
+    began = watch.seconds
+
     def extra() -> Extra:
         tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump()
+        return tensors, numbers | data.dump() | {"began": began}
 
     stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
+        began = stored[1]["began"]
         if keeper is not None:
             keeper.load(stored)
     epoch = max(num_rows // plan.batch_size, 1)
@@ -123,7 +126,7 @@ def fit_adam(
             loss_and_backward,
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
-            time_used=_time_of_adam(plan, source, state, watch),
+            time_used=_time_of_adam(plan, source, state, watch, began),
             monitor=monitor,
         )
     store(now=True)
@@ -133,20 +136,20 @@ def fit_adam(
     return result._replace(status=_converged(result, watch, settings.tol))
 
 
-def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch) -> Callable[[], float]:
+def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch, begin: float) -> Callable[[], float]:
     """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
 
     That depends on the machine, so the first steps are timed.
     """
-    if not plan.polish or watch.max_time is None:
+    if not plan.polish or watch.max_time is None or watch.max_time <= begin:
         return watch.time_used
-    max_time, first_step, begin = watch.max_time, state.step, watch.seconds
+    max_time = watch.max_time
 
     def time_used() -> float:
-        steps = state.step - first_step
-        if steps < STEPS_TO_TIME:
+        if state.step < STEPS_TO_TIME:
             return watch.time_used()
-        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * (watch.seconds - begin) / steps
+        step = (watch.seconds - begin) / state.step
+        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * step
         is_shared = (max_time - begin) / 2.0 >= LEAST_POLISH * evaluation
         return (watch.seconds - begin) / (max_time - begin) * (2.0 if is_shared else 1.0)
 

@@ -107,6 +107,10 @@ class Watch:
         self._before = seconds
         self._start = self._clock()
 
+    def advance_to(self, seconds: float) -> None:
+        """Count the time that an interrupted run had used when it was here."""
+        self._before += max(seconds - self._own_seconds(), 0.0)
+
     @property
     def seconds(self) -> float:
         """Time used, interrupted runs included; in a group, what the first process had used when they last met."""
