@@ -38,7 +38,7 @@ from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.initialise import InitName
-from cvgp.training.monitor import Callback, Watch, as_columns, print_line
+from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import begin_model, blank_model, starting_kernel, starting_mean
@@ -104,7 +104,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints about twenty lines per phase of the fit.
+        1 prints a line per phase of the search for a start and then a line every few seconds.
     checkpoint_dir : path or None
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
         so `random_state` must be a number.
@@ -265,7 +265,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
-        printing = [print_line] if self.verbose and group.rank == 0 else []
+        lines = EventLines(print_line)
+        printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
@@ -302,6 +303,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 validation=held_out,
                 summary_rng=rng if is_auto else None,
             )
+        lines.finish()
         self._set_results(report, scaling, source, watch.history)
         return self
 
