@@ -11,11 +11,13 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
+from cvgp.training.journal import Beginning, stretch_length
 from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.plan import Settings
 from tests.training.problems import make_model, make_source
 
 SIZE = 3
+START = np.zeros(SIZE)
 IDENTITY = fingerprint([torch.ones(2)], "a fit")
 Evaluation = tuple[float, np.ndarray]
 EXTRA = ({"best": torch.arange(3.0)}, {"score": 0.5})
@@ -38,7 +40,7 @@ POINTS = [np.arange(SIZE) + 0.1 * i for i in range(4)]
 
 
 def record(folder: Path, points: list[np.ndarray]) -> None:
-    journal = make_checkpoint(folder).journal(SIZE).evaluate
+    journal = make_checkpoint(folder).journal(START).evaluate
     for point in points:
         journal(point, square(point))
 
@@ -74,7 +76,7 @@ def test_fingerprint_differs_by(tensors: list[torch.Tensor], facts: tuple[str, .
 
 def test_journal_replays_what_it_recorded(tmp_path: Path) -> None:
     record(tmp_path, POINTS)
-    journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     for point in POINTS:
         value, gradient = journal(point, unwanted)
         assert value == float(point @ point)
@@ -84,14 +86,14 @@ def test_journal_replays_what_it_recorded(tmp_path: Path) -> None:
 def test_journal_goes_on_after_what_it_replayed(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:2])
     record(tmp_path, POINTS)
-    journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     assert [journal(point, unwanted)[0] for point in POINTS] == [float(point @ point) for point in POINTS]
 
 
 def test_another_point_is_evaluated(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:1])
     other = np.full(SIZE, 7.0)
-    assert make_checkpoint(tmp_path).journal(SIZE).evaluate(other, square(other))[0] == float(other @ other)
+    assert make_checkpoint(tmp_path).journal(START).evaluate(other, square(other))[0] == float(other @ other)
 
 
 @pytest.mark.parametrize("cut", [1, 20, 51])
@@ -99,7 +101,7 @@ def test_record_that_was_cut_short_is_evaluated_again(tmp_path: Path, cut: int) 
     record(tmp_path, POINTS[:2])
     path = tmp_path / JOURNAL_FILE
     path.write_bytes(path.read_bytes()[:-cut])
-    journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     journal(POINTS[0], unwanted)
     assert journal(POINTS[1], square(POINTS[1]))[0] == float(POINTS[1] @ POINTS[1])
 
@@ -127,10 +129,11 @@ def test_damaged_record_and_all_after_it_are_evaluated_again(tmp_path: Path, pos
     record(tmp_path, POINTS)
     path = tmp_path / JOURNAL_FILE
     whole = bytearray(path.read_bytes())
-    start = len(IDENTITY) + (len(whole) - len(IDENTITY)) // len(POINTS)
+    header = len(IDENTITY) + 16
+    start = header + (len(whole) - header) // len(POINTS)
     path.write_bytes(whole[: start + position] + bytes([whole[start + position] ^ 1]) + whole[start + position + 1 :])
     evaluated: list[int] = []
-    journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     for i, point in enumerate(POINTS):
         journal(point, lambda i=i, point=point: evaluated.append(i) or square(point)())
     assert (evaluated, path.read_bytes()) == ([1, 2, 3], bytes(whole))
@@ -141,12 +144,12 @@ def test_evaluation_that_failed_does_not_spoil_the_replay(tmp_path: Path) -> Non
         raise FactorisationError("not positive definite")
 
     for _ in range(2):
-        journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+        journal = make_checkpoint(tmp_path).journal(START).evaluate
         journal(POINTS[0], square(POINTS[0]))
         with pytest.raises(FactorisationError):
             journal(POINTS[1], fail)
         journal(POINTS[2], square(POINTS[2]))
-    journal = make_checkpoint(tmp_path).journal(SIZE).evaluate
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     journal(POINTS[0], unwanted)
     with pytest.raises(FactorisationError):
         journal(POINTS[1], fail)
@@ -157,7 +160,7 @@ def test_journal_of_another_course_makes_way_for_the_new_one(tmp_path: Path) -> 
     record(tmp_path, POINTS)
     others = [point + 7.0 for point in POINTS[:2]]
     record(tmp_path, others)
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START)
     for point in others:
         assert journal.is_replaying
         journal.evaluate(point, unwanted)
@@ -167,7 +170,7 @@ def test_journal_of_another_course_makes_way_for_the_new_one(tmp_path: Path) -> 
 def test_journal_is_read_one_record_at_a_time(tmp_path: Path) -> None:
     size, count = 10_000, 50
     for _ in range(2):  # once to record, once to replay
-        journal = make_checkpoint(tmp_path).journal(size)
+        journal = make_checkpoint(tmp_path).journal(np.zeros(size))
         tracemalloc.start()
         for i in range(count):
             point = np.full(size, float(i))
@@ -178,13 +181,41 @@ def test_journal_is_read_one_record_at_a_time(tmp_path: Path) -> None:
     assert (tmp_path / JOURNAL_FILE).stat().st_size < 1.1 * count * size * 8  # no more than the gradients
 
 
+def test_journal_of_a_search_from_elsewhere_makes_way(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    assert make_checkpoint(tmp_path).journal(START).is_replaying
+    assert not make_checkpoint(tmp_path).journal(START + 1e-9).is_replaying
+    assert not make_checkpoint(tmp_path).journal(START).is_replaying
+
+
+def test_journal_that_begins_again_holds_the_beginning_alone(tmp_path: Path) -> None:
+    journal = make_checkpoint(tmp_path).journal(START)
+    assert journal.beginning is None
+    for point in POINTS:
+        journal.evaluate(point, square(point))
+    before = (tmp_path / JOURNAL_FILE).stat().st_size
+    journal.begin_again(Beginning(POINTS[1], 4))
+    assert (tmp_path / JOURNAL_FILE).stat().st_size < before
+    journal.evaluate(POINTS[2], square(POINTS[2]))
+    again = make_checkpoint(tmp_path).journal(START)
+    assert again.beginning is not None
+    np.testing.assert_array_equal(again.beginning.point, POINTS[1])
+    assert again.beginning.num_before == 4
+    assert again.evaluate(POINTS[2], unwanted)[0] == float(POINTS[2] @ POINTS[2])
+
+
+@pytest.mark.parametrize(("size", "evaluations"), [(10, 3_200_000), (40_100, 798), (10**7, 200)])
+def test_stretches_are_as_long_as_the_journal_may_be_large(size: int, evaluations: int) -> None:
+    assert stretch_length(size) == evaluations
+
+
 def test_clock_goes_on_from_where_a_replayed_evaluation_was_made(tmp_path: Path) -> None:
     times = iter(range(100))
-    journal = Checkpoint(tmp_path, IDENTITY, Watch(clock=lambda: next(times))).journal(SIZE)
+    journal = Checkpoint(tmp_path, IDENTITY, Watch(clock=lambda: next(times))).journal(START)
     for point in POINTS:
         journal.evaluate(point, square(point))
     watch = Watch(clock=lambda: 0.0)
-    journal = Checkpoint(tmp_path, IDENTITY, watch).journal(SIZE)
+    journal = Checkpoint(tmp_path, IDENTITY, watch).journal(START)
     seen = []
     for point in POINTS:
         journal.evaluate(point, unwanted)
@@ -194,7 +225,7 @@ def test_clock_goes_on_from_where_a_replayed_evaluation_was_made(tmp_path: Path)
 
 def test_replayed_gradient_may_be_changed(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:1])
-    _, gradient = make_checkpoint(tmp_path).journal(SIZE).evaluate(POINTS[0], unwanted)
+    _, gradient = make_checkpoint(tmp_path).journal(START).evaluate(POINTS[0], unwanted)
     gradient += 1.0  # SciPy writes into what it is given
     np.testing.assert_array_equal(gradient, 2.0 * POINTS[0] + 1.0)
 
@@ -216,7 +247,7 @@ def test_refused_journal_stays_as_it_is(tmp_path: Path) -> None:
 def test_journal_of_garbage_is_called_damaged(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).write_bytes(b"\xff" * 200)
     with pytest.raises(FileFormatError, match="damaged"):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
@@ -225,13 +256,13 @@ def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
         pytest.skip("this system has no /dev/full")
     (tmp_path / JOURNAL_FILE).symlink_to(full)
     with pytest.raises(FileAccessError, match="free space"):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_folder_in_place_of_the_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).mkdir()
     with pytest.raises(FileAccessError, match=JOURNAL_FILE):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_folder_is_made(tmp_path: Path) -> None:

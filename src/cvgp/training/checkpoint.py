@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.source import DataSource
@@ -134,9 +135,9 @@ class Checkpoint:
         write_tensors(self.folder / STATE_FILE, {k: v.cpu().numpy() for k, v in tensors.items()}, metadata)
         self._last = time.perf_counter()
 
-    def journal(self, size: int) -> Journal:
-        """The journal of evaluations of `size` parameters."""
-        return Journal(self.folder / JOURNAL_FILE, self.identity, size, self.watch)
+    def journal(self, start: NDArray[np.float64]) -> Journal:
+        """The journal of a search from this point."""
+        return Journal(self.folder / JOURNAL_FILE, self.identity, start, self.watch)
 
     @property
     def has_journal(self) -> bool:
