@@ -111,6 +111,7 @@ _speed_command("prediction", "Time predictions against GPyTorch's SVGP, and impo
 _speed_command("growth", "Fit exponents to the time against M, B, D and N.")
 _speed_command("small", "Fit 500 rows with the defaults and with scikit-learn's exact GP.")
 _speed_command("large", "Measure seconds and memory of fits on up to ten million rows.")
+_speed_command("shared", "Time one, two and four fits at once, beside GPyTorch's SVGP.")
 
 
 @app.command()

@@ -19,7 +19,7 @@ from cvgp import CVGPRegressor, host
 from cvgp.cli import app
 from cvgp.errors import CVGPError, CVGPWarning, JitterWarning
 from cvgp.gp.linalg import safe_cholesky
-from cvgp.host import kept_warnings, reused_memory, single_threaded_blas, warn_or_keep
+from cvgp.host import kept_warnings, memory_left, reused_memory, single_threaded_blas, warn_or_keep
 
 BLOCK, ROUNDS = 4_000_000, 20
 X = np.random.default_rng(0).standard_normal((80, 2))
@@ -170,6 +170,10 @@ def test_memory_that_is_freed_is_used_again() -> None:
     with reused_memory():
         page_faults_of_a_loop()  # the first round is new memory in any case
         assert page_faults_of_a_loop() < ROUNDS * 10 * BLOCK / resource.getpagesize() / 10
+
+
+def test_some_memory_is_left() -> None:
+    assert 10_000_000 < memory_left() < 2**50
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.runner import Task
-from benchmarks.speed import growth, large, prediction, race, small, step
+from benchmarks.speed import growth, large, prediction, race, shared, small, step
 
 __all__ = ["COMMANDS", "RACE_DATASETS", "Plans", "full", "quick", "tasks"]
 
@@ -11,7 +11,7 @@ RACE_DATASETS = ("bike", "parkinsons", "protein", "elevators", "keggdirected")
 RACE_SIZE = 200
 RACE_BUDGET = 60.0
 
-COMMANDS = ("step", "prediction", "growth", "small", "race", "large")
+COMMANDS = ("step", "prediction", "growth", "small", "race", "large", "shared")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Plans:
     small: small.Plan
     race: race.Plan
     large: large.Plan
+    shared: shared.Plan
 
 
 def full(
@@ -37,6 +38,7 @@ def full(
         small.full(threads),
         race.full(datasets, size, budget),
         large.full(threads),
+        shared.full(threads),
     )
 
 
@@ -49,6 +51,7 @@ def quick(threads: int) -> Plans:
         small.quick(threads),
         race.quick(),
         large.quick(threads),
+        shared.quick(threads),
     )
 
 
@@ -61,5 +64,6 @@ def tasks(plans: Plans, command: str) -> list[Task]:
         "small": lambda: small.tasks(plans.small),
         "race": lambda: race.tasks(plans.race),
         "large": lambda: large.tasks(plans.large),
+        "shared": lambda: shared.tasks(plans.shared),
     }
     return every[command]()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import mean
 
-from benchmarks.speed import growth, large, prediction, race_results, small, step
+from benchmarks.speed import growth, large, prediction, race_results, shared, small, step
 from benchmarks.speed.flops import step_flops
 from benchmarks.speed.plans import Plans, tasks
 from benchmarks.speed.race import Plan as RacePlan
@@ -25,6 +25,7 @@ def report(plans: Plans, store: Store, command: str) -> str:
         "small": lambda: _small(plans.small, store),
         "race": lambda: _race(plans.race, store),
         "large": lambda: _large(plans.large, store),
+        "shared": lambda: _shared(plans.shared, store),
     }
     planned = tasks(plans, command)
     records = [record for task in planned if (record := store.get(task.key)) is not None]
@@ -137,6 +138,21 @@ def _large(plan: large.Plan, store: Store) -> str:
             ]
         )
     return markdown_table(header, rows, num_text=2)
+
+
+def _shared(plan: shared.Plan, store: Store) -> str:
+    rows: Rows = []
+    for case in plan.cases:
+        for method in shared.METHODS:
+            found = {fits: store.finished(shared.task(plan, case, method, fits).key) for fits in plan.fits}
+            alone = found.get(1)
+            for fits, record in found.items():
+                if record is not None:
+                    seconds = record.metrics["seconds"]
+                    ratio = "-" if alone is None else f"{seconds / alone.metrics['seconds']:.2f}"
+                    rows.append([str(case.size), str(case.steps), method, str(fits), f"{seconds:.1f}", ratio])
+    header = ("M", "steps", "method", "fits at once", "seconds per fit", "times as long as alone")
+    return markdown_table(header, rows, num_text=3)
 
 
 def _prediction(plan: prediction.Plan, store: Store) -> str:

@@ -1,4 +1,4 @@
-"""What cvgp borrows from the process that it runs in: threads of BLAS, freed memory, and the moment of a warning.
+"""What cvgp borrows from the process that it runs in: threads of BLAS, memory, and the moment of a warning.
 
 Each setting holds for the whole process. It is made when the first thread needs it and ends when the last thread is
 done, so that fits in several threads leave the process as they found it.
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
-__all__ = ["kept_warnings", "reused_memory", "single_threaded_blas", "warn_or_keep"]
+__all__ = ["kept_warnings", "memory_left", "reused_memory", "single_threaded_blas", "warn_or_keep"]
 
 TRIM_THRESHOLD = -1
 """The number by which glibc's `mallopt` knows how much free memory at the end of the heap it keeps."""
@@ -118,6 +119,16 @@ def reused_memory() -> _Shared:
     to 64 MB at its end. Another C library is left alone. So is a glibc whose options the environment sets.
     """
     return _KEPT_MEMORY
+
+
+def memory_left() -> int:
+    """Bytes that the system could give without taking them from others."""
+    facts = Path("/proc/meminfo")
+    if facts.exists():
+        for line in facts.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @cache

@@ -111,6 +111,14 @@ def test_an_earlier_run_is_neither_overwritten_nor_gone_on_with_unasked(run: Run
     assert "add --resume to go on with it, or name another folder" in flat(result.stderr)
 
 
+def test_less_time_does_not_replace_a_finished_model_by_a_worse_one(run: Run, table: Path, tmp_path: Path) -> None:
+    arguments = ("fit", table, "--target", "price", "--out", tmp_path / "m", "--coreset", 5, "--json")
+    folder = ("--checkpoint-dir", tmp_path / "c")
+    first = json.loads(run(*arguments, *folder).stdout)
+    again = json.loads(run(*arguments, *folder, "--resume", "--max-time", 0.001).stdout)
+    assert (again["elbo"], again["iterations"]) == (first["elbo"], first["iterations"])
+
+
 def test_a_run_of_another_table_is_not_gone_on_with(run: Run, table: Path, tmp_path: Path) -> None:
     quick = ("--coreset", 5, "--max-iter", 5, "--quiet", "--checkpoint-dir", tmp_path / "c")
     run("fit", table, "--target", "price", "--out", tmp_path / "m", *quick)

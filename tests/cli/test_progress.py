@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from cvgp.cli.progress import Pace, ProgressLines, show_progress
+from cvgp.cli.progress import Pace, progress_lines, show_progress
 from cvgp.training.monitor import FitEvent
 
 
@@ -46,12 +46,24 @@ def test_the_validation_error_is_shown_where_there_is_one() -> None:
     assert pace.describe(event(1, 0.0, validation=0.25)) == "bound 0.5000  validation RMSE 0.2500"
 
 
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [" ".join(line.split()[:2]) for line in capsys.readouterr().err.splitlines()]
+
+
 def test_lines_come_every_two_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ProgressLines(None)
-    for iteration in range(1, 101):
-        lines(event(iteration, 0.05 * iteration))
-    shown = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
-    assert shown == ["40/100", "80/100", "100/100"]
+    with progress_lines(None) as show:
+        for iteration in range(1, 101):
+            show(event(iteration, 0.05 * iteration))
+    assert shown(capsys) == ["adam 40/100", "adam 80/100", "adam 100/100"]
+
+
+def test_a_phase_that_ends_before_its_limit_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_lines(None) as show:
+        for iteration in range(1, 6):
+            show(event(iteration, 0.01 * iteration, phase="start"))
+        show(event(1, 3.0))
+        show(event(2, 3.1))
+    assert shown(capsys) == ["start 5/100", "adam 1/100", "adam 2/100"]
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

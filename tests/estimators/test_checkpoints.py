@@ -18,8 +18,8 @@ from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.files.tensors import read_tensors
 from cvgp.objectives.full_batch import TitsiasObjective
-from cvgp.training import minibatches
-from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
+from cvgp.training import maximise, minibatches
+from cvgp.training.checkpoint import JOURNAL_FILE, START_FILE, STATE_FILE
 from cvgp.training.monitor import FitEvent
 
 rng = np.random.default_rng(6)
@@ -107,7 +107,7 @@ def test_killed_run_goes_on_to_the_same_predictions(
 def test_killed_run_leaves_nothing_half_written(killed: tuple[str, Path]) -> None:
     solver, folder = killed
     stored = {path.name for path in folder.iterdir() if not path.name.startswith(".cvgp-")}
-    assert stored == {STATE_FILE if solver == "adam" else JOURNAL_FILE}
+    assert stored == {START_FILE, STATE_FILE if solver == "adam" else JOURNAL_FILE}
     if solver == "adam":
         assert read_tensors(folder / STATE_FILE)[1]["step"] > 0
 
@@ -156,6 +156,21 @@ def test_run_that_a_callback_stopped_goes_on_to_the_same_predictions(
     estimator(solver, tmp_path, callbacks=[stop]).fit(X, Y)
     resumed = estimator(solver, tmp_path).fit(X, Y)
     np.testing.assert_array_equal(resumed.predict(X), uninterrupted[solver].predict(X))
+
+
+@pytest.mark.parametrize("stop_at", [5, 8, 17, 39])
+def test_search_in_stretches_goes_on_to_the_same_predictions(
+    stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maximise, "stretch_length", lambda size: 8)
+    whole = estimator("lbfgs").fit(X, Y)
+    stop = lambda event: event.phase == "lbfgs" and event.iteration == stop_at  # noqa: E731
+    estimator("lbfgs", tmp_path, callbacks=[stop]).fit(X, Y)
+    resumed = estimator("lbfgs", tmp_path).fit(X, Y)
+    assert whole.n_iter_ == resumed.n_iter_ == 40
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    parameters = 5 + 3  # pseudo-inputs, lengthscale, outputscale, noise
+    assert (tmp_path / JOURNAL_FILE).stat().st_size < 300 + 9 * (8 * parameters + 60)
 
 
 @pytest.mark.parametrize("solver", SETTINGS)

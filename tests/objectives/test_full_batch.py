@@ -172,8 +172,11 @@ def test_objective_does_not_depend_on_the_chunks(bound: dict[str, Any]) -> None:
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
 
 
-def test_matrices_beyond_the_limit_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full_data, "KEEP_BYTES", 0)
+@pytest.mark.parametrize(("name", "value"), [("KEEP_BYTES", 0), ("memory_left", lambda: 1000)])
+def test_matrices_beyond_the_limit_are_computed_twice(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(full_data, name, value)
     passes: list[int] = []
 
     def chunks() -> Iterable[Rows[Tensor]]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import CVGPError, FactorisationError
+from cvgp.optim import lbfgs
 from cvgp.optim.lbfgs import MAX_RESTARTS, minimise_lbfgs
 from cvgp.optim.stopping import Progress, Status
 
@@ -70,6 +71,28 @@ def test_parameters_of_several_shapes_are_searched_together() -> None:
 def test_converged_search_says_so() -> None:
     objective = Objective(bowl, [0.0])
     assert minimise_lbfgs(objective.parameters, objective, max_evaluations=100, tol=0.0).status is Status.CONVERGED
+
+
+def test_a_line_search_that_fails_is_no_convergence() -> None:
+    objective = Objective(bowl, [0.0])
+
+    def with_a_wrong_gradient() -> float:
+        value = objective()
+        objective.parameters[0].grad.neg_()  # type: ignore[union-attr]
+        return value
+
+    result = minimise_lbfgs(objective.parameters, with_a_wrong_gradient, max_evaluations=500, tol=0.0)
+    assert result.status is Status.ABNORMAL
+    assert not result.converged
+
+
+def test_the_search_remembers_thirty_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, object] = {}
+    real = lbfgs.minimize
+    monkeypatch.setattr(lbfgs, "minimize", lambda *args, **kwargs: told.update(kwargs) or real(*args, **kwargs))
+    objective = Objective(bowl, [0.0])
+    minimise_lbfgs(objective.parameters, objective, max_evaluations=10, tol=0.0)
+    assert told["options"]["maxcor"] == 30  # type: ignore[index]
 
 
 def test_plateau_ends_the_search_as_converged() -> None:

@@ -36,6 +36,7 @@ __all__ = ["TARGETS", "Corpus"]
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet", ".feather")
 IDENTITY = "0123456789abcdef" * 2
 SIZE = 6
+START = np.zeros(SIZE)
 EXTRA = ({"0": torch.zeros(2, 3, dtype=torch.float64)}, {"best": float("inf"), "may_grow": 1.0})
 
 
@@ -72,7 +73,7 @@ class Corpus:
     def _checkpoint(self) -> tuple[bytes, bytes]:
         checkpoint = Checkpoint(self.folder, IDENTITY, Watch())
         checkpoint.save_adam(_state(), EXTRA, now=True)
-        record = checkpoint.journal(SIZE)
+        record = checkpoint.journal(START).evaluate
         for i in range(4):
             record(np.full(SIZE, float(i)), lambda: (1.0, np.ones(SIZE)))
         return (self.folder / STATE_FILE).read_bytes(), (self.folder / JOURNAL_FILE).read_bytes()
@@ -110,7 +111,7 @@ def open_journal(corpus: Corpus, random: Random) -> None:
     """Go on with a spoilt journal of L-BFGS."""
     (corpus.folder / STATE_FILE).unlink(missing_ok=True)
     (corpus.folder / JOURNAL_FILE).write_bytes(damage(random, corpus.journal))
-    replay = Checkpoint(corpus.folder, IDENTITY, Watch()).journal(SIZE)
+    replay = Checkpoint(corpus.folder, IDENTITY, Watch()).journal(START).evaluate
     for i in range(6):
         value, gradient = replay(np.full(SIZE, float(i)), lambda: (1.0, np.ones(SIZE)))
         # What is damaged is computed again, so that nothing but the truth comes out.

@@ -1,3 +1,4 @@
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,13 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
+from cvgp.training.journal import Beginning, stretch_length
 from cvgp.training.monitor import FitEvent, Watch
+from cvgp.training.plan import Settings
 from tests.training.problems import make_model, make_source
 
 SIZE = 3
+START = np.zeros(SIZE)
 IDENTITY = fingerprint([torch.ones(2)], "a fit")
 Evaluation = tuple[float, np.ndarray]
 EXTRA = ({"best": torch.arange(3.0)}, {"score": 0.5})
@@ -21,7 +25,7 @@ EVENT = FitEvent("adam", 1, 100, -2.0, 0.1, 0.01, None, "")
 
 
 def make_checkpoint(folder: Path | None, identity: str = IDENTITY) -> Checkpoint:
-    return Checkpoint(folder, identity, Watch())
+    return Checkpoint(folder, identity, Watch(clock=lambda: 0.0))
 
 
 def square(point: np.ndarray) -> Callable[[], Evaluation]:
@@ -36,7 +40,7 @@ POINTS = [np.arange(SIZE) + 0.1 * i for i in range(4)]
 
 
 def record(folder: Path, points: list[np.ndarray]) -> None:
-    journal = make_checkpoint(folder).journal(SIZE)
+    journal = make_checkpoint(folder).journal(START).evaluate
     for point in points:
         journal(point, square(point))
 
@@ -72,7 +76,7 @@ def test_fingerprint_differs_by(tensors: list[torch.Tensor], facts: tuple[str, .
 
 def test_journal_replays_what_it_recorded(tmp_path: Path) -> None:
     record(tmp_path, POINTS)
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     for point in POINTS:
         value, gradient = journal(point, unwanted)
         assert value == float(point @ point)
@@ -82,22 +86,22 @@ def test_journal_replays_what_it_recorded(tmp_path: Path) -> None:
 def test_journal_goes_on_after_what_it_replayed(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:2])
     record(tmp_path, POINTS)
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     assert [journal(point, unwanted)[0] for point in POINTS] == [float(point @ point) for point in POINTS]
 
 
 def test_another_point_is_evaluated(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:1])
     other = np.full(SIZE, 7.0)
-    assert make_checkpoint(tmp_path).journal(SIZE)(other, square(other))[0] == float(other @ other)
+    assert make_checkpoint(tmp_path).journal(START).evaluate(other, square(other))[0] == float(other @ other)
 
 
-@pytest.mark.parametrize("cut", [1, 20, 55])
+@pytest.mark.parametrize("cut", [1, 20, 51])
 def test_record_that_was_cut_short_is_evaluated_again(tmp_path: Path, cut: int) -> None:
     record(tmp_path, POINTS[:2])
     path = tmp_path / JOURNAL_FILE
     path.write_bytes(path.read_bytes()[:-cut])
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     journal(POINTS[0], unwanted)
     assert journal(POINTS[1], square(POINTS[1]))[0] == float(POINTS[1] @ POINTS[1])
 
@@ -120,15 +124,16 @@ def test_journal_cut_within_its_header_starts_afresh(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("position", [0, 8, 40, 59])
+@pytest.mark.parametrize("position", [0, 8, 40, 51])
 def test_damaged_record_and_all_after_it_are_evaluated_again(tmp_path: Path, position: int) -> None:
     record(tmp_path, POINTS)
     path = tmp_path / JOURNAL_FILE
     whole = bytearray(path.read_bytes())
-    start = len(IDENTITY) + (len(whole) - len(IDENTITY)) // len(POINTS)
+    header = len(IDENTITY) + 16
+    start = header + (len(whole) - header) // len(POINTS)
     path.write_bytes(whole[: start + position] + bytes([whole[start + position] ^ 1]) + whole[start + position + 1 :])
     evaluated: list[int] = []
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     for i, point in enumerate(POINTS):
         journal(point, lambda i=i, point=point: evaluated.append(i) or square(point)())
     assert (evaluated, path.read_bytes()) == ([1, 2, 3], bytes(whole))
@@ -139,21 +144,88 @@ def test_evaluation_that_failed_does_not_spoil_the_replay(tmp_path: Path) -> Non
         raise FactorisationError("not positive definite")
 
     for _ in range(2):
-        journal = make_checkpoint(tmp_path).journal(SIZE)
+        journal = make_checkpoint(tmp_path).journal(START).evaluate
         journal(POINTS[0], square(POINTS[0]))
         with pytest.raises(FactorisationError):
             journal(POINTS[1], fail)
         journal(POINTS[2], square(POINTS[2]))
-    journal = make_checkpoint(tmp_path).journal(SIZE)
+    journal = make_checkpoint(tmp_path).journal(START).evaluate
     journal(POINTS[0], unwanted)
     with pytest.raises(FactorisationError):
         journal(POINTS[1], fail)
     assert journal(POINTS[2], unwanted)[0] == float(POINTS[2] @ POINTS[2])
 
 
+def test_journal_of_another_course_makes_way_for_the_new_one(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    others = [point + 7.0 for point in POINTS[:2]]
+    record(tmp_path, others)
+    journal = make_checkpoint(tmp_path).journal(START)
+    for point in others:
+        assert journal.is_replaying
+        journal.evaluate(point, unwanted)
+    assert not journal.is_replaying
+
+
+def test_journal_is_read_one_record_at_a_time(tmp_path: Path) -> None:
+    size, count = 10_000, 50
+    for _ in range(2):  # once to record, once to replay
+        journal = make_checkpoint(tmp_path).journal(np.zeros(size))
+        tracemalloc.start()
+        for i in range(count):
+            point = np.full(size, float(i))
+            journal.evaluate(point, square(point))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < (tmp_path / JOURNAL_FILE).stat().st_size / 5
+    assert (tmp_path / JOURNAL_FILE).stat().st_size < 1.1 * count * size * 8  # no more than the gradients
+
+
+def test_journal_of_a_search_from_elsewhere_makes_way(tmp_path: Path) -> None:
+    record(tmp_path, POINTS)
+    assert make_checkpoint(tmp_path).journal(START).is_replaying
+    assert not make_checkpoint(tmp_path).journal(START + 1e-9).is_replaying
+    assert not make_checkpoint(tmp_path).journal(START).is_replaying
+
+
+def test_journal_that_begins_again_holds_the_beginning_alone(tmp_path: Path) -> None:
+    journal = make_checkpoint(tmp_path).journal(START)
+    assert journal.beginning is None
+    for point in POINTS:
+        journal.evaluate(point, square(point))
+    before = (tmp_path / JOURNAL_FILE).stat().st_size
+    journal.begin_again(Beginning(POINTS[1], 4))
+    assert (tmp_path / JOURNAL_FILE).stat().st_size < before
+    journal.evaluate(POINTS[2], square(POINTS[2]))
+    again = make_checkpoint(tmp_path).journal(START)
+    assert again.beginning is not None
+    np.testing.assert_array_equal(again.beginning.point, POINTS[1])
+    assert again.beginning.num_before == 4
+    assert again.evaluate(POINTS[2], unwanted)[0] == float(POINTS[2] @ POINTS[2])
+
+
+@pytest.mark.parametrize(("size", "evaluations"), [(10, 3_200_000), (40_100, 798), (10**7, 200)])
+def test_stretches_are_as_long_as_the_journal_may_be_large(size: int, evaluations: int) -> None:
+    assert stretch_length(size) == evaluations
+
+
+def test_clock_goes_on_from_where_a_replayed_evaluation_was_made(tmp_path: Path) -> None:
+    times = iter(range(100))
+    journal = Checkpoint(tmp_path, IDENTITY, Watch(clock=lambda: next(times))).journal(START)
+    for point in POINTS:
+        journal.evaluate(point, square(point))
+    watch = Watch(clock=lambda: 0.0)
+    journal = Checkpoint(tmp_path, IDENTITY, watch).journal(START)
+    seen = []
+    for point in POINTS:
+        journal.evaluate(point, unwanted)
+        seen.append(watch.seconds)
+    assert seen == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_replayed_gradient_may_be_changed(tmp_path: Path) -> None:
     record(tmp_path, POINTS[:1])
-    _, gradient = make_checkpoint(tmp_path).journal(SIZE)(POINTS[0], unwanted)
+    _, gradient = make_checkpoint(tmp_path).journal(START).evaluate(POINTS[0], unwanted)
     gradient += 1.0  # SciPy writes into what it is given
     np.testing.assert_array_equal(gradient, 2.0 * POINTS[0] + 1.0)
 
@@ -161,21 +233,21 @@ def test_replayed_gradient_may_be_changed(tmp_path: Path) -> None:
 def test_journal_of_another_fit_is_refused_with_advice(tmp_path: Path) -> None:
     record(tmp_path, POINTS)
     with pytest.raises(InvalidInputError, match="Choose another folder, or remove this one"):
-        make_checkpoint(tmp_path, fingerprint([], "another")).journal(SIZE)
+        make_checkpoint(tmp_path, fingerprint([], "another"))
 
 
 def test_refused_journal_stays_as_it_is(tmp_path: Path) -> None:
     record(tmp_path, POINTS)
     before = (tmp_path / JOURNAL_FILE).read_bytes()
     with pytest.raises(InvalidInputError):
-        make_checkpoint(tmp_path, fingerprint([], "another")).journal(SIZE)
+        make_checkpoint(tmp_path, fingerprint([], "another"))
     assert (tmp_path / JOURNAL_FILE).read_bytes() == before
 
 
 def test_journal_of_garbage_is_called_damaged(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).write_bytes(b"\xff" * 200)
     with pytest.raises(FileFormatError, match="damaged"):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
@@ -184,13 +256,13 @@ def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
         pytest.skip("this system has no /dev/full")
     (tmp_path / JOURNAL_FILE).symlink_to(full)
     with pytest.raises(FileAccessError, match="free space"):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_folder_in_place_of_the_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).mkdir()
     with pytest.raises(FileAccessError, match=JOURNAL_FILE):
-        make_checkpoint(tmp_path).journal(SIZE)
+        make_checkpoint(tmp_path).journal(START)
 
 
 def test_folder_is_made(tmp_path: Path) -> None:
@@ -206,7 +278,7 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_folder_there_is_no_checkpoint() -> None:
     source = make_source(5)
-    with open_checkpoint(None, make_model(source, size=3), source, None, None, Watch()) as checkpoint:
+    with open_checkpoint(None, make_model(source, size=3), source, Settings(), Watch()) as checkpoint:
         assert checkpoint is None
 
 

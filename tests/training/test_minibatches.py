@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from itertools import count
 
 import numpy as np
@@ -11,7 +12,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, DivergenceError
 from cvgp.objectives.full_batch import solve_coreset
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.optim.stopping import Result, Status
+from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.training import minibatches
 from cvgp.training.minibatches import Precision, fit_adam
 from cvgp.training.monitor import FitEvent, Watch
@@ -201,3 +202,41 @@ def test_distances_of_many_lengthscales_need_float64() -> None:
         model.set_sites(model.y_c.detach(), torch.ones_like(model.beta))  # weights that float32 can hold
     assert Precision(*near, "auto").source(0).minibatch(0, 1, 0).x.dtype == torch.float32
     assert Precision(*far, "auto").source(0).minibatch(0, 1, 0).x.dtype == torch.float64
+
+
+# Whether a finished cycle has converged, by made-up bounds after each step.
+
+
+def status_of(bound: Callable[[int], float], max_iter: int, tol: float) -> Status:
+    watch = Watch()
+    watch.begin("adam", max_iter)
+    for step in range(1, max_iter + 1):
+        watch.observe(Progress(step, -bound(step), 0.1))
+    return minibatches._converged(Result(Status.ITERATION_LIMIT, 0.0, max_iter), watch, tol)
+
+
+@pytest.mark.parametrize(
+    ("slope", "status"),
+    [
+        (1.0, Status.ITERATION_LIMIT),
+        (0.09, Status.CONVERGED),
+        (0.0, Status.CONVERGED),
+        (-0.09, Status.CONVERGED),
+        (-1.0, Status.ITERATION_LIMIT),
+    ],
+    ids=["rises", "rises a little", "rests", "falls a little", "falls"],
+)
+def test_a_bound_that_rises_or_falls_has_not_converged(slope: float, status: Status) -> None:
+    assert status_of(lambda step: slope * step, 200, tol=1.0) is status
+
+
+@pytest.mark.parametrize("max_iter", [500, 5000])
+@pytest.mark.parametrize(("slope", "status"), [(0.09, Status.CONVERGED), (0.11, Status.ITERATION_LIMIT)])
+def test_convergence_is_counted_in_steps_and_not_in_rows_of_the_history(
+    slope: float, status: Status, max_iter: int
+) -> None:
+    assert status_of(lambda step: slope * step, max_iter, tol=1.0) is status
+
+
+def test_a_single_step_has_not_converged() -> None:
+    assert status_of(lambda step: 0.0, 1, tol=1.0) is Status.ITERATION_LIMIT

@@ -1,10 +1,12 @@
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
 from cvgp.errors import CVGPWarning
 from cvgp.optim.stopping import Progress, Status
-from cvgp.training.monitor import HISTORY_ROWS, FitEvent, Watch, print_line
+from cvgp.training.monitor import HISTORY_ROWS, EventLines, FitEvent, Watch, print_line
 from tests.parallel.groups import ThreadGroup, run_in_threads
 from tests.training.problems import collect
 
@@ -169,15 +171,41 @@ def test_printed_line_shows_the_validation_score(capsys: pytest.CaptureFixture[s
     assert "validation RMSE 0.1250" in capsys.readouterr().out
 
 
-def test_about_twenty_lines_a_phase_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    for iteration in range(1, 1001):
-        print_line(event(iteration))
-    assert len(capsys.readouterr().out.splitlines()) == 20
+def lines_of(events: Sequence[FitEvent]) -> list[tuple[str, int]]:
+    shown: list[tuple[str, int]] = []
+    lines = EventLines(lambda event: shown.append((event.phase, event.iteration)))
+    for one in events:
+        lines(one)
+    lines.finish()
+    return shown
 
 
-def test_event_is_printed_whenever_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
-    print_line(event(7, "restart"))
-    assert "restart" in capsys.readouterr().out
+def phase_of(name: str, count: int, begin: float, step: float, max_iter: int = 10**6) -> list[FitEvent]:
+    return [FitEvent(name, i, max_iter, 0.0, begin + step * i, 0.1, None, "") for i in range(1, count + 1)]
+
+
+def test_each_phase_of_a_start_has_one_line() -> None:
+    starts = [*phase_of("start x1", 40, 0.0, 0.01, 40), *phase_of("start x4", 25, 0.4, 0.01, 40)]
+    assert lines_of(starts) == [("start x1", 40), ("start x4", 25)]
+
+
+def test_two_phases_of_one_name_have_a_line_each() -> None:
+    assert lines_of(phase_of("adam", 7, 0.0, 0.01) + phase_of("adam", 5, 0.1, 0.01)) == [("adam", 7), ("adam", 5)]
+
+
+@pytest.mark.parametrize("step", [0.01, 0.3, 5.0])
+def test_lines_come_regularly_however_long_the_phase_may_be(step: float) -> None:
+    events = phase_of("lbfgs", 400, 0.0, step)
+    shown = [events[iteration - 1].seconds for _, iteration in lines_of(events)]
+    gaps = [later - earlier for earlier, later in pairwise([0.0, *shown])]
+    assert all(gap <= max(2.0, 0.1 * at) + step + 1e-9 for gap, at in zip(gaps, shown, strict=True))
+    assert all(gap >= max(2.0, 0.1 * at) - 1e-9 for gap, at in zip(gaps[:-1], shown[:-1], strict=True))
+
+
+def test_event_is_shown_whenever_it_comes() -> None:
+    shown: list[FitEvent] = []
+    EventLines(shown.append)(event(7, "restart"))
+    assert [one.event for one in shown] == ["restart"]
 
 
 def test_the_first_process_decides_when_all_stop() -> None:

@@ -48,7 +48,7 @@ def test_a_fit_that_a_line_beats_starts_once_more_and_warns(monkeypatch: pytest.
     def poor(model: CVGP, source: DataSource) -> Verdict:
         return Verdict(fit=-2.0, constant=-1.4, line=-0.5)
 
-    def begin() -> CVGP:
+    def begin(folder: str | None) -> CVGP:
         begun.append(1)
         return make_model(make_source(40), size=4)
 
@@ -61,7 +61,7 @@ def test_a_fit_that_a_line_beats_starts_once_more_and_warns(monkeypatch: pytest.
 def test_an_iteration_limit_of_the_users_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_module, "compare", lambda *_: pytest.fail("the user has said what ends the fit"))
     fit_module.fit_from_start(
-        lambda: make_model(make_source(40), size=4), make_source(40), Settings(max_iter=2), Watch()
+        lambda folder: make_model(make_source(40), size=4), make_source(40), Settings(max_iter=2), Watch()
     )
 
 

@@ -64,7 +64,7 @@ def _holds_a_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in _file_names())
 
 
-def _file_names() -> tuple[str, str]:
-    from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE
+def _file_names() -> tuple[str, ...]:
+    from cvgp.training.checkpoint import JOURNAL_FILE, START_FILE, STATE_FILE
 
-    return STATE_FILE, JOURNAL_FILE
+    return STATE_FILE, JOURNAL_FILE, START_FILE

@@ -54,6 +54,13 @@ def share(value: float) -> float:
     return value
 
 
+def not_zero(value: int | None) -> int | None:
+    """Refuse no threads at all."""
+    if value == 0:
+        raise typer.BadParameter("0 threads cannot fit anything; -1 is all of them.")
+    return value
+
+
 def fit(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather; a file, a glob or a folder.")
@@ -84,6 +91,9 @@ def fit(
     ] = False,
     dtype: Annotated[Dtype, of_run(help="Precision of the products with data.")] = Dtype.AUTO,
     device: Annotated[str, of_run(help="'auto' is the CPU; or a torch device.")] = "auto",
+    n_jobs: Annotated[
+        int | None, of_run(help="Threads; -1 is all. By default as many as are worth it.", callback=not_zero)
+    ] = None,
     seed: Annotated[int, of_run(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
     checkpoint_dir: Annotated[Path | None, of_run(help="Folder for progress, to go on after an interruption.")] = None,
     resume: Annotated[bool, of_run("--resume", help="Go on with the run in --checkpoint-dir.")] = False,
@@ -122,6 +132,7 @@ def fit(
         "early_stopping": early_stopping,
         "dtype": dtype.value,
         "device": device,
+        "n_jobs": n_jobs,
         "random_state": seed,
         "checkpoint_dir": checkpoint_dir,
     }

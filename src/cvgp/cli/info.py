@@ -71,7 +71,7 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     import numpy as np
 
     unit = "evaluations" if facts["solver"] == "lbfgs" else "steps"
-    ended = "converged" if facts["converged"] else "stopped at its limit before it converged"
+    ended = "converged" if facts["converged"] else "stopped before it converged"
     standardised = facts["elbo_per_row"] + float(np.log(model.gp_.scaling.y_scale).sum())
     sizes = f"{facts['coreset_size']} points for {facts['rows']} rows"
     text = {

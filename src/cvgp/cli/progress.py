@@ -13,7 +13,7 @@ from cvgp.cli.console import note
 if TYPE_CHECKING:
     from cvgp.training.monitor import FitEvent
 
-__all__ = ["Pace", "ProgressLines", "show_progress"]
+__all__ = ["Pace", "progress_lines", "show_progress"]
 
 Show = Callable[["FitEvent"], None]
 
@@ -23,11 +23,9 @@ def show_progress(max_time: float | None, *, quiet: bool) -> Iterator[list[Show]
     """The callbacks to give to an estimator while it is fitted."""
     if quiet:
         yield []
-    elif sys.stderr.isatty():
-        with _bar(max_time) as show:
-            yield [show]
     else:
-        yield [ProgressLines(max_time)]
+        with (_bar if sys.stderr.isatty() else progress_lines)(max_time) as show:
+            yield [show]
 
 
 class Pace:
@@ -63,20 +61,25 @@ class Pace:
         return "  ".join(parts)
 
 
-class ProgressLines:
-    """A line at the end of each phase, and in between after 2 s or a tenth of the time so far, whichever is more."""
+@contextmanager
+def progress_lines(max_time: float | None) -> Iterator[Show]:
+    """Lines for a log: one at the end of each phase, and regular ones in between."""
+    from cvgp.training.monitor import EventLines
 
-    def __init__(self, max_time: float | None) -> None:
-        self.pace = Pace(max_time)
-        self._last = 0.0
+    pace = Pace(max_time)
 
-    def __call__(self, event: FitEvent) -> None:
-        """Print the line, if one is due."""
-        self.pace.update(event)
-        due = event.seconds - self._last >= max(2.0, 0.1 * event.seconds)
-        if due or event.iteration == event.max_iter:
-            self._last = event.seconds
-            note(f"{event.phase}  {event.iteration}/{event.max_iter}  {self.pace.describe(event)}")
+    def write(event: FitEvent) -> None:
+        pace.update(event)
+        note(f"{event.phase}  {event.iteration}/{event.max_iter}  {pace.describe(event)}")
+
+    lines = EventLines(write)
+
+    def show(event: FitEvent) -> None:
+        lines(event)  # it may write of the phase before, at its pace
+        pace.update(event)
+
+    yield show
+    lines.finish()
 
 
 @contextmanager

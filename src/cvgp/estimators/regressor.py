@@ -36,13 +36,15 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
+from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
-from cvgp.training.monitor import Callback, Watch, as_columns, print_line
+from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
-from cvgp.training.start import begin_model, starting_kernel, starting_mean
+from cvgp.training.start import begin_model, blank_model, starting_kernel, starting_mean
+from cvgp.training.stored_start import begin_or_recall, start_identity
 
 __all__ = ["CVGPRegressor"]
 
@@ -100,10 +102,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         predictions are float64, unless ``float32`` asks for faster ones.
     device : str
         ``auto`` is the CPU; otherwise a torch device.
+    n_jobs : int or None
+        Threads of a fit: a number, or -1 for all. None is one thread where steps are small and several where products
+        are large. A fit never has more than ``torch.get_num_threads()``. Another number of threads changes no more than
+        rounding does.
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints about twenty lines per phase of the fit.
+        1 prints a line per phase of the search for a start and then a line every few seconds.
     checkpoint_dir : path or None
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
         so `random_state` must be a number.
@@ -171,6 +177,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         standardize: bool = True,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         device: str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
@@ -195,6 +202,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.standardize = standardize
         self.dtype = dtype
         self.device = device
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
@@ -264,8 +272,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
-        folder = check_folder(self.checkpoint_dir)
-        printing = [print_line] if self.verbose and group.rank == 0 else []
+        folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
+        lines = EventLines(print_line)
+        printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
@@ -277,27 +286,32 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         else:
             source, held_out, scaling = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
+        kernel, mean = starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard), starting_mean(self.mean)
+        options = {
+            "size": None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
+            "init": self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
+            "beta_transform": "softplus" if self.solver == "paper" else "log",
+            "exact_if_few": choose_solver(settings, source.num_rows) == "lbfgs",
+        }
         begin = partial(
-            begin_model,
-            source,
-            starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
-            starting_mean(self.mean),
+            begin_or_recall,
+            partial(begin_model, source, kernel, mean, rng, watch, **options),
+            partial(blank_model, kernel, mean, options["beta_transform"], source.device),
             rng,
-            watch,
-            size=None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
-            init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
-            beta_transform="softplus" if self.solver == "paper" else "log",
-            exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
+            identity=partial(start_identity, kernel, mean, source, settings, options),
+            group=group,
         )
-        report = fit_from_start(
-            begin,
-            source,
-            settings,
-            watch,
-            checkpoint_dir=folder,
-            validation=held_out,
-            summary_rng=rng if is_auto else None,
-        )
+        with limited_threads(n_jobs):
+            report = fit_from_start(
+                begin,
+                source,
+                settings,
+                watch,
+                checkpoint_dir=folder,
+                validation=held_out,
+                summary_rng=rng if is_auto else None,
+            )
+        lines.finish()
         self._set_results(report, scaling, source, watch.history)
         return self
 

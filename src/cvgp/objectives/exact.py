@@ -6,6 +6,7 @@ from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
+from cvgp.threads import threads_for
 
 __all__ = ["ExactObjective"]
 
@@ -30,11 +31,12 @@ class ExactObjective:
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times log p(y); `scale` times its gradient is added to `grad` of the parameters."""
         model, rows = self.model, self.rows
-        value = scale * bounds.log_marginal(
-            square_matrix(model.kernel, rows.x),
-            rows.y - prior_mean(model.mean, rows.x, rows.y),
-            model.total_noise(rows.noise_variance),
-            sample_weight=rows.sample_weight,
-        )
-        value.backward()
+        with threads_for(len(rows.x) ** 3):
+            value = scale * bounds.log_marginal(
+                square_matrix(model.kernel, rows.x),
+                rows.y - prior_mean(model.mean, rows.x, rows.y),
+                model.total_noise(rows.noise_variance),
+                sample_weight=rows.sample_weight,
+            )
+            value.backward()
         return value.item()

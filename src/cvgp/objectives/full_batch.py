@@ -19,11 +19,14 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
+from cvgp.host import memory_left
 from cvgp.parallel.group import ALONE, Group, sum_of
+from cvgp.threads import threads_for
 
 __all__ = [
     "CHUNK_ROWS",
     "TitsiasObjective",
+    "chunk_work",
     "full_bound",
     "searched_parameters",
     "solve_coreset",
@@ -35,8 +38,9 @@ __all__ = [
 CHUNK_ROWS = 2048
 """Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
 
-KEEP_BYTES = 1_000_000_000
-"""Kernel matrices up to this size stay in memory between the two passes, which saves computing them twice."""
+KEEP_BYTES, KEEP_SHARE = 1_000_000_000, 0.25
+"""Kernel matrices up to this size, and up to this share of the memory that is left, stay in memory between the two
+passes, which saves computing them twice."""
 
 Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
@@ -168,10 +172,15 @@ class TitsiasObjective:
         self.power = power
         self.group = group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
-        self.keep = 4 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
+        self._work = chunk_work(len(model.X_c), num_rows)
+        self.keep = 4 * num_rows * len(model.X_c) * 8 <= min(KEEP_BYTES, KEEP_SHARE * memory_left())
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        with threads_for(self._work):
+            return self._value_and_backward(scale)
+
+    def _value_and_backward(self, scale: float) -> float:
         before = [p.grad for p in self.parameters]
         for p in self.parameters:
             p.grad = None
@@ -215,6 +224,11 @@ class TitsiasObjective:
 
     def _graphs(self) -> Iterator[_ChunkGraph]:
         return (_graph_of(self.model, batch, tight=self.tight, power=self.power) for batch in self.chunks())
+
+
+def chunk_work(size: int, num_rows: int) -> float:
+    """Multiply-adds of an evaluation's products with one chunk of the rows, and of its M x M side."""
+    return float(size) ** 2 * (6 * min(num_rows, CHUNK_ROWS) + 4 * size)
 
 
 def searched_parameters(model: CVGP) -> list[Tensor]:

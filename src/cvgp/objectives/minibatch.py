@@ -23,6 +23,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
+from cvgp.threads import threads_for
 
 __all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
 
@@ -58,6 +59,7 @@ class MinibatchObjective:
     ) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
+        self._size = len(model.X_c)
         self._direct = None if tight or power is not None or known_noise else direct_elbo(model)
         self._bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
         if power is not None:
@@ -65,7 +67,10 @@ class MinibatchObjective:
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
-        rows = self.rows
+        with threads_for(self._size**2 * (3 * len(self.rows.x) + 2 * self._size)):
+            return self._value_and_backward(self.rows, scale)
+
+    def _value_and_backward(self, rows: Rows[Tensor], scale: float) -> float:
         if self._direct is None:
             bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
             bound.backward()

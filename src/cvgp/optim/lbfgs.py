@@ -18,6 +18,9 @@ __all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vect
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
+MEMORY = 30
+"""Pairs of steps and gradients from which L-BFGS knows the curvature: three times as many as usual, since a pair costs
+next to nothing beside an evaluation."""
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
@@ -65,17 +68,24 @@ def minimise_lbfgs(
             if event:
                 search.report(event)
             with single_threaded_blas():
-                minimize(
+                found = minimize(
                     search.evaluate,
                     search.best_point,
                     jac=True,
                     method="L-BFGS-B",
                     bounds=search.box,
                     callback=search.end_iteration,
-                    options={"maxiter": max_evaluations, "maxfun": 10 * max_evaluations, "ftol": 0.0, "gtol": 1e-10},
+                    options={
+                        "maxiter": max_evaluations,
+                        "maxfun": 10 * max_evaluations,
+                        "maxcor": MEMORY,
+                        "ftol": 0.0,
+                        "gtol": 1e-10,
+                    },
                 )
-            # The line search found nothing better in floating point: nothing is left to gain.
-            status = Status.CONVERGED
+            # No slope is left, or a step that changed nothing in floating point. Else SciPy has given up the line
+            # search: of the limits that it knows, this search meets its own first.
+            status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:
             status = stop.status

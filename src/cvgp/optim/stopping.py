@@ -15,6 +15,7 @@ class Status(Enum):
     ITERATION_LIMIT = "the iteration limit was reached first; raise max_iter for a better optimum"
     TIME_LIMIT = "the time limit was reached first; raise max_time for a better optimum"
     EARLY_STOPPED = "the validation score no longer improves"
+    ABNORMAL = "the line search found no better point, although the gradient has a slope; look for extreme values"
     INTERRUPTED = "interrupted"
 
 

@@ -1,9 +1,9 @@
 """Checkpoints of a fit: a folder from which a killed run goes on to the same result.
 
-Everything before the solver (scaling, start, initial coreset) is repeated, since it depends only on data and seed. Of
-Adam the parameters, moments, step and history are stored; batches depend on seed and step alone. Of L-BFGS every
-evaluation is appended to a journal, which a resumed run replays: the same points give the same values and gradients,
-so the search takes the same course. What is damaged in a journal, and what comes after it, is computed again.
+The start is stored (:mod:`cvgp.training.stored_start`). The scaling before it is repeated, since it depends on the data
+alone. Of Adam the parameters, moments, step and history are stored; batches depend on seed and step alone. Of L-BFGS
+every evaluation is appended to a journal, which a resumed run replays: the same points give the same values and
+gradients, so the search takes the same course.
 """
 
 import hashlib
@@ -12,11 +12,10 @@ import math
 import os
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,18 +28,17 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.model import CVGP
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
-from cvgp.optim.lbfgs import Memo
 from cvgp.parallel.group import Group
+from cvgp.training.journal import Journal, journal_identity
 from cvgp.training.monitor import Watch, check_history
+from cvgp.training.plan import Settings
 
-__all__ = ["Checkpoint", "Extra", "fingerprint", "open_checkpoint"]
+__all__ = ["Checkpoint", "Extra", "fingerprint", "make_folder", "mirrored", "open_checkpoint", "refuse_other_fit"]
 
-Vector = NDArray[np.float64]
-Evaluation = tuple[float, Vector]
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
 VECTORS = ("vector", "mean", "square")
-STATE_FILE, JOURNAL_FILE = "state.safetensors", "journal.bin"
+START_FILE, STATE_FILE, JOURNAL_FILE = "start.safetensors", "state.safetensors", "journal.bin"
 SECONDS_BETWEEN = 1.0
 
 
@@ -70,10 +68,7 @@ class Checkpoint:
         self.identity = identity
         self.watch = watch
         self._last = time.perf_counter()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileAccessError(f"Could not make the checkpoint folder {self.folder}: {error}.") from error
+        make_folder(self.folder)
         self._refuse_other_fit(self.folder)
 
     def load_adam(self, state: AdamState, like: Extra) -> Extra | None:
@@ -140,32 +135,53 @@ class Checkpoint:
         write_tensors(self.folder / STATE_FILE, {k: v.cpu().numpy() for k, v in tensors.items()}, metadata)
         self._last = time.perf_counter()
 
-    def journal(self, size: int) -> Memo:
-        """A wrapper of evaluations of `size` parameters that records each, and replays what is recorded."""
-        return _Journal(self.folder / JOURNAL_FILE, self.identity, size).evaluate
+    def journal(self, start: NDArray[np.float64]) -> Journal:
+        """The journal of a search from this point."""
+        return Journal(self.folder / JOURNAL_FILE, self.identity, start, self.watch)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether a run has come to L-BFGS."""
+        return (self.folder / JOURNAL_FILE).is_file()
 
     def _refuse_other_fit(self, folder: Path) -> None:
         found = set()
         if (folder / STATE_FILE).exists():
             found.add(str(read_tensors(folder / STATE_FILE)[1].get("identity")))
         if (folder / JOURNAL_FILE).is_file():
-            found.add(_journal_identity(folder / JOURNAL_FILE, len(self.identity)))
-        if found - {self.identity, ""}:
-            raise InvalidInputError(
-                f"The checkpoint in {folder} belongs to another fit (other data, parameters or starting point). "
-                "Choose another folder, or remove this one to start afresh."
-            )
+            found.add(journal_identity(folder / JOURNAL_FILE, len(self.identity)))
+        refuse_other_fit(folder, bool(found - {self.identity, ""}))
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a checkpoint, if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileAccessError(f"Could not make the checkpoint folder {folder}: {error}.") from error
+
+
+def refuse_other_fit(folder: Path, is_other: bool) -> None:
+    """Raise the error of a folder that belongs to another fit, if it does."""
+    if is_other:
+        raise InvalidInputError(
+            f"The checkpoint in {folder} belongs to another fit (other data, parameters or starting point). "
+            "Choose another folder, or remove this one to start afresh."
+        )
 
 
 @contextmanager
 def open_checkpoint(
-    folder: str | None, model: CVGP, source: DataSource, plan: object, settings: object, watch: Watch
+    folder: str | None, model: CVGP, source: DataSource, settings: Settings, watch: Watch
 ) -> Iterator[Checkpoint | None]:
-    """The checkpoint of a fit that begins with this model, or None where no folder was asked for."""
+    """The checkpoint of a fit that begins with this model, or None where no folder was asked for.
+
+    Whatever time a fit is given, it is the same fit: one that ran out of it goes on with more.
+    """
     if folder is None:
         yield None
         return
-    identity = fingerprint(model.parameters(), source.identity(), plan, settings)
+    identity = fingerprint(model.parameters(), source.identity(), replace(settings, max_time=None))
     with mirrored(folder, source.group) as own:
         yield Checkpoint(own, identity, watch)
 
@@ -180,7 +196,7 @@ def mirrored(folder: str | os.PathLike[str], group: Group) -> Iterator[str | os.
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="cvgp-") as copy:
-        for name in (STATE_FILE, JOURNAL_FILE):
+        for name in (START_FILE, STATE_FILE, JOURNAL_FILE):
             stored = group.first_bytes(_content(Path(folder) / name) if group.rank == 0 else b"")
             if stored and group.rank > 0:
                 (Path(copy) / name).write_bytes(stored)
@@ -195,71 +211,3 @@ def _content(path: Path) -> bytes:
         return b""
     except OSError as error:
         raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
-
-
-class _Journal:
-    """Evaluations of one search, appended to a file: identity, then records of value, point and gradient."""
-
-    def __init__(self, path: Path, identity: str, size: int) -> None:
-        self._path = path
-        self._record = np.dtype([("value", "f8"), ("point", "f8", (size,)), ("gradient", "f8", (size,)), ("sum", "u4")])
-        self._next = 0
-        header = identity.encode()
-        if not path.is_file() or path.stat().st_size < len(header):
-            with self._open("wb") as file:
-                file.write(header)
-        with self._open("r+b") as file:
-            file.seek(len(header))
-            whole = b"".join(iter(lambda: self._read_record(file), b""))
-            # What a kill cut short, or a disk damaged, makes way for the evaluations that it stood for.
-            file.truncate(len(header) + len(whole))
-        self._records: NDArray[Any] = np.frombuffer(whole, self._record)
-
-    def evaluate(self, point: Vector, evaluate: Callable[[], Evaluation]) -> Evaluation:
-        if self._next < len(self._records):
-            recorded = self._records[self._next]
-            # An evaluation that failed left no record; it fails again, and the next point is the recorded one.
-            if np.array_equal(recorded["point"], point):
-                self._next += 1
-                return float(recorded["value"]), recorded["gradient"].copy()
-        value, gradient = evaluate()
-        record = np.zeros((), self._record)
-        record["value"], record["point"], record["gradient"] = value, point, gradient
-        record["sum"] = _checksum(record.tobytes())
-        with self._open("ab") as file:
-            file.write(record.tobytes())
-        return value, gradient
-
-    def _read_record(self, file: Any) -> bytes:
-        """The next record, or nothing where there is none that is whole."""
-        content: bytes = file.read(self._record.itemsize)
-        if len(content) < self._record.itemsize:
-            return b""
-        return content if np.frombuffer(content, self._record)["sum"] == _checksum(content) else b""
-
-    @contextmanager
-    def _open(self, mode: str) -> Iterator[Any]:
-        try:
-            with self._path.open(mode) as file:
-                yield file
-        except OSError as error:
-            raise FileAccessError(
-                f"Could not read or write {self._path} ({error.strerror or error}); check the free space and the "
-                "permissions of its folder, or choose another checkpoint_dir."
-            ) from error
-
-
-def _checksum(record: bytes) -> int:
-    return zlib.crc32(record[:-4])
-
-
-def _journal_identity(path: Path, length: int) -> str:
-    """The identity that a journal begins with, empty where a kill cut it short."""
-    try:
-        with path.open("rb") as file:
-            found = file.read(length).decode()
-    except OSError as error:
-        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
-    return found if len(found) == length else ""

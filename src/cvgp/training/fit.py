@@ -17,8 +17,16 @@ from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings, reused_memory
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, statistics_and_gain, titsias_value
+from cvgp.objectives.full_batch import (
+    CHUNK_ROWS,
+    TitsiasObjective,
+    chunk_work,
+    full_bound,
+    statistics_and_gain,
+    titsias_value,
+)
 from cvgp.optim.stopping import Result, Status
+from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
@@ -53,7 +61,7 @@ class FitReport(NamedTuple):
 
 
 def fit_from_start(
-    begin: Callable[[], CVGP],
+    begin: Callable[[str | None], CVGP],
     source: DataSource,
     settings: Settings,
     watch: Watch,
@@ -64,19 +72,34 @@ def fit_from_start(
 ) -> FitReport:
     """Begin and train a model; where a constant or a line does better, begin once more from elsewhere.
 
+    `begin` is told the folder of the checkpoint, in which its start may be stored.
+
     The better of the two is kept. If a simpler model is still ahead, a ``ConvergenceWarning`` says so. A user who has
     set `max_iter` has said what ends the fit, and gets that.
     """
     report = fit_model(
-        begin(), source, settings, watch, checkpoint_dir=checkpoint_dir, validation=validation, summary_rng=summary_rng
+        begin(checkpoint_dir),
+        source,
+        settings,
+        watch,
+        checkpoint_dir=checkpoint_dir,
+        validation=validation,
+        summary_rng=summary_rng,
     )
     if settings.max_iter is not None or report.result.status is Status.INTERRUPTED:
         return report
     verdict = compare(report.model, source)
-    if not verdict.is_good and watch.time_used() < 0.5:
-        folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
+    folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
+    is_stored = folder is not None and watch.group.first_bytes(b"1" if os.path.isdir(folder) else b"") == b"1"
+    if not verdict.is_good and (watch.time_used() < 0.5 or is_stored):
         again = fit_model(
-            begin(), source, settings, watch, checkpoint_dir=folder, validation=validation, summary_rng=summary_rng
+            begin(folder),
+            source,
+            settings,
+            watch,
+            checkpoint_dir=folder,
+            validation=validation,
+            summary_rng=summary_rng,
         )
         second = compare(again.model, source)
         if second.fit > verdict.fit:
@@ -110,7 +133,7 @@ def fit_model(
     watch.meet()
     to_read = None if watch.max_time is None else _plan_close(model, source, watch)
     is_exact = plan.solver == "lbfgs" and holds_the_data(model, source)
-    with open_checkpoint(checkpoint_dir, model, source, plan, settings, watch) as checkpoint:
+    with open_checkpoint(checkpoint_dir, model, source, settings, watch) as checkpoint:
         if is_exact:
             name = "lbfgs"
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
@@ -119,7 +142,8 @@ def fit_model(
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)
-    found, bound = _close(model, source, plan, settings, to_read, solve=solve)
+    with threads_for(chunk_work(len(model.X_c), source.num_rows)):
+        found, bound = _close(model, source, plan, settings, to_read, solve=solve)
     return FitReport(model, name, bound, result, found)
 
 
@@ -159,7 +183,8 @@ def _maximise(
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
     if plan.solve_at_end:
         keep_better()
-    if not plan.polish or result.status is Status.INTERRUPTED or watch.time_used() >= 1.0:
+    is_stored = checkpoint is not None and checkpoint.has_journal
+    if not plan.polish or result.status is Status.INTERRUPTED or (watch.time_used() >= 1.0 and not is_stored):
         return "adam", result
     # Without a limit it stops where most of the gain is made; with one, where nothing more is gained or time is up.
     evaluations = plan.polish if watch.max_time is None else LONGEST_POLISH

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from cvgp.objectives import Objective
-from cvgp.optim.lbfgs import minimise_lbfgs
-from cvgp.optim.stopping import Result
+from cvgp.optim.lbfgs import minimise_lbfgs, read_vector, write_vector
+from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.parallel.group import ALONE, Group, check_same
+from cvgp.training.journal import Beginning, stretch_length
 from cvgp.training.monitor import Watch
 
 if TYPE_CHECKING:
@@ -56,13 +57,32 @@ def maximise_by_lbfgs(
         return objective.value_and_backward(-1.0 / num_data)
 
     watch.begin(phase, max_evaluations)
-    journal = None if checkpoint is None else checkpoint.journal(sum(p.numel() for p in parameters))
-    return minimise_lbfgs(
-        parameters,
-        negative_bound_per_row,
-        max_evaluations=max_evaluations,
-        tol=tol,
-        # A search that processes make on their own does not keep step with the others.
-        monitor=watch.observe if group.world == 1 else watch.monitor,
-        memo=journal,
-    )
+    size = sum(p.numel() for p in parameters)
+    journal = None if checkpoint is None else checkpoint.journal(read_vector(parameters))
+    num_before = 0
+    if journal is not None and journal.beginning is not None:
+        num_before = journal.beginning.num_before
+        write_vector(parameters, journal.beginning.point)
+    # A search that processes make on their own does not keep step with the others.
+    observe = watch.observe if group.world == 1 else watch.monitor
+
+    def monitor(progress: Progress) -> Status | None:
+        status = observe(progress._replace(iteration=num_before + progress.iteration))
+        # What is stored was paid for by an earlier run: a limit stops only what is new.
+        is_free = journal is not None and journal.is_replaying
+        return None if is_free and status is Status.TIME_LIMIT else status
+
+    while True:
+        result = minimise_lbfgs(
+            parameters,
+            negative_bound_per_row,
+            max_evaluations=min(max_evaluations - num_before, stretch_length(size)),
+            tol=tol,
+            monitor=monitor,
+            memo=None if journal is None else journal.evaluate,
+        )
+        num_before += result.num_iter
+        if result.status is not Status.ITERATION_LIMIT or num_before >= max_evaluations:
+            return result._replace(num_iter=num_before)
+        if journal is not None:
+            journal.begin_again(Beginning(read_vector(parameters), num_before))

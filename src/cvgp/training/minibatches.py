@@ -1,6 +1,5 @@
 """Adam on minibatches: the bound maximised over all parameters, in float32 for as long as that is safe."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -66,14 +65,16 @@ def fit_adam(
 
     # Where validation rows or the paper's recipe end the run, a plateau of the bound does not.
     ending = None if keeper is not None or plan.schedule_is_constant else Ending(settings.tol)
+    began = watch.seconds
 
     def extra() -> Extra:
         tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump() | ({} if ending is None else ending.dump())
+        return tensors, numbers | data.dump() | {"began": began} | ({} if ending is None else ending.dump())
 
     stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
     if stored is not None:
         data.load(stored)
+        began = stored[1]["began"]
         if ending is not None:
             ending.load(stored[1])
         if keeper is not None:
@@ -136,7 +137,7 @@ def fit_adam(
             loss_and_backward,
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
-            time_used=_time_of_adam(plan, source, state, watch),
+            time_used=_time_of_adam(plan, source, state, watch, began),
             ending=ending,
             monitor=monitor,
         )
@@ -147,20 +148,20 @@ def fit_adam(
     return result._replace(status=_converged(result, watch, settings.tol))
 
 
-def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch) -> Callable[[], float]:
+def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch, begin: float) -> Callable[[], float]:
     """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
 
     That depends on the machine, so the first steps are timed.
     """
-    if not plan.polish or watch.max_time is None:
+    if not plan.polish or watch.max_time is None or watch.max_time <= begin:
         return watch.time_used
-    max_time, first_step, begin = watch.max_time, state.step, watch.seconds
+    max_time = watch.max_time
 
     def time_used() -> float:
-        steps = state.step - first_step
-        if steps < STEPS_TO_TIME:
+        if state.step < STEPS_TO_TIME:
             return watch.time_used()
-        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * (watch.seconds - begin) / steps
+        step = (watch.seconds - begin) / state.step
+        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * step
         is_shared = (max_time - begin) / 2.0 >= LEAST_POLISH * evaluation
         return (watch.seconds - begin) / (max_time - begin) * (2.0 if is_shared else 1.0)
 
@@ -168,13 +169,19 @@ def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, watch: Watch
 
 
 def _converged(result: Result, watch: Watch, tol: float) -> Status:
-    """A finished cycle has converged if its last tenth gained less than `tol` nats per row and ten steps."""
+    """A finished cycle has converged if its last tenth moved the bound by less than `tol` nats per row and ten steps.
+
+    A bound that still falls has not converged either. A row of the history may stand for several steps.
+    """
     if result.status is not Status.ITERATION_LIMIT:
         return result.status
-    values = [row["bound"] for row in watch.history if row["phase"] == "adam"]
-    window = max(len(values) // 10, 1)
-    gain = values[-1] - values[-window - 1] if len(values) > window else math.inf
-    return Status.CONVERGED if gain < tol * window / 10.0 else Status.ITERATION_LIMIT
+    bounds = {row["iteration"]: row["bound"] for row in watch.history if row["phase"] == "adam"}
+    before = [step for step in bounds if step <= result.num_iter - max(result.num_iter // 10, 1)]
+    if not before:
+        return result.status
+    first, last = max(before), max(bounds)
+    moved = abs(bounds[last] - bounds[first])
+    return Status.CONVERGED if moved < tol * (last - first) / 10.0 else result.status
 
 
 class Precision:

@@ -14,11 +14,14 @@ from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.optim.stopping import Progress, Status
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["Callback", "FitEvent", "Watch", "as_columns", "check_history", "print_line"]
+__all__ = ["Callback", "EventLines", "FitEvent", "Watch", "as_columns", "check_history", "print_line"]
 
 
 HISTORY_ROWS = 1000
 """A phase leaves about this many rows in the history, however long it is."""
+
+LEAST_PAUSE, SHARE_OF_PAUSE = 2.0, 0.1
+"""Between two lines about a phase there are at least this many seconds, and this share of the time so far."""
 
 
 class FitEvent(NamedTuple):
@@ -109,6 +112,10 @@ class Watch:
         self.history = history
         self._before = seconds
         self._start = self._clock()
+
+    def advance_to(self, seconds: float) -> None:
+        """Count the time that an interrupted run had used when it was here."""
+        self._before += max(seconds - self._own_seconds(), 0.0)
 
     @property
     def seconds(self) -> float:
@@ -213,12 +220,43 @@ def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
     }
 
 
+class EventLines:
+    """A callback that shows the last event of each phase, and in between one every two seconds or, in a long fit, less.
+
+    Parameters
+    ----------
+    show
+        Called with each event that is worth a line. An event that went wrong and was mended always is.
+    """
+
+    def __init__(self, show: Callable[[FitEvent], None]) -> None:
+        self._show = show
+        self._shown_at = 0.0
+        self._waiting: FitEvent | None = None
+
+    def __call__(self, event: FitEvent) -> None:
+        """Take the next event of the fit."""
+        waiting = self._waiting
+        if waiting is not None and (event.phase != waiting.phase or event.iteration < waiting.iteration):
+            self.finish()
+        self._waiting = event
+        pause = max(LEAST_PAUSE, SHARE_OF_PAUSE * event.seconds)
+        if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
+            self.finish()
+
+    def finish(self) -> None:
+        """Show the last event, unless it has been shown."""
+        if self._waiting is not None:
+            self._shown_at = self._waiting.seconds
+            self._show(self._waiting)
+        self._waiting = None
+
+
 def print_line(event: FitEvent) -> None:
-    """A callback that prints about twenty plain lines per phase."""
-    if event.event or event.iteration % max(event.max_iter // 20, 1) == 0:
-        validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
-        print(
-            f"{event.phase:>10}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
-            f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
-            flush=True,
-        )
+    """Print an event as a plain line."""
+    validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
+    print(
+        f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
+        f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
+        flush=True,
+    )

@@ -19,7 +19,7 @@ from cvgp.training.kernel_search import CORESET_POINTS, Start, raise_noise, sear
 from cvgp.training.monitor import Watch
 from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
 
-__all__ = ["DEFAULT_KERNEL", "begin_model", "starting_kernel", "starting_mean"]
+__all__ = ["DEFAULT_KERNEL", "begin_model", "blank_model", "starting_kernel", "starting_mean"]
 
 DEFAULT_KERNEL = "matern32"
 LADDER_ROWS = 1000
@@ -45,6 +45,14 @@ def starting_mean(mean: str | Mean) -> Mean:
     if mean not in ("zero", "constant"):
         raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {mean!r}.")
     return ConstantMean().double() if mean == "constant" else ZeroMean()
+
+
+def blank_model(
+    kernel: Kernel, mean: Mean, beta_transform: Literal["log", "softplus"], device: torch.device, coreset: Coreset
+) -> CVGP:
+    """A model of the given parts that has yet to learn anything."""
+    parts = deepcopy(kernel), deepcopy(mean), gaussian_likelihood(1.0)
+    return CVGP(coreset, parts[0], mean=parts[1], likelihood=parts[2], beta_transform=beta_transform).to(device)
 
 
 def begin_model(

@@ -14,7 +14,7 @@ import pytest
 
 from cvgp.data.schema import Column, Schema
 from cvgp.data.tables import by_schema
-from cvgp.data.tables.by_schema import encoder_of, load_rows, memory_left
+from cvgp.data.tables.by_schema import encoder_of, load_rows
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from tests.data.tables.tables import learn, write
 
@@ -219,7 +219,3 @@ def test_rows_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(by_schema, "memory_left", lambda: 500_000)
     with pytest.raises(InvalidInputError, match=r"bomb\.parquet holds at least 0.0 GB when it is unpacked"):
         load_rows(path, Schema("y", (Column("a", "numeric"),)))
-
-
-def test_some_memory_is_left() -> None:
-    assert 10_000_000 < memory_left() < 2**50

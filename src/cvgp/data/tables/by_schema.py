@@ -1,8 +1,6 @@
 """Reading a table by the schema of a model, which says what its columns are."""
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
@@ -14,8 +12,9 @@ from cvgp.data.tables.blocks import Encoder
 from cvgp.data.tables.location import Location, open_dataset
 from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read_parts
 from cvgp.errors import InvalidInputError
+from cvgp.host import memory_left
 
-__all__ = ["encoder_of", "load_rows", "memory_left"]
+__all__ = ["encoder_of", "load_rows"]
 
 ADVICE = "Correct it, or fit the model again with a rule for missing values (--impute)."
 
@@ -56,16 +55,6 @@ def load_rows(location: Location, schema: Schema) -> tuple[Array, Array]:
     if not len(rows.x):
         raise InvalidInputError(f"No row of the table can be used; {bad.summary() or 'it has none'}.")
     return rows.x, np.ascontiguousarray(rows.y[:, 0])
-
-
-def memory_left() -> int:
-    """Bytes that the system could give without taking them from others."""
-    facts = Path("/proc/meminfo")
-    if facts.exists():
-        for line in facts.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _check_fits(file: str, size: int) -> None:

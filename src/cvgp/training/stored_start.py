@@ -1,0 +1,129 @@
+"""The start of a fit in the folder of its checkpoint.
+
+A time limit has a say in the start: it caps the size of the coreset, and how many starts are tried. So a run that goes
+on with another limit, or on a busier machine, must take the start that it had.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.source import DataSource
+from cvgp.errors import FileFormatError
+from cvgp.files.tensors import read_tensors, write_tensors
+from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.model import CVGP
+from cvgp.parallel.group import Group
+from cvgp.training.checkpoint import START_FILE, fingerprint, make_folder, mirrored, refuse_other_fit
+from cvgp.training.plan import Settings
+
+__all__ = ["begin_or_recall", "start_identity"]
+
+FLOATS_AND_FLAGS = ("float32", "float64", "bool", "int64")
+
+
+def begin_or_recall(
+    begin: Callable[[], CVGP],
+    blank: Callable[[Coreset], CVGP],
+    rng: np.random.Generator,
+    folder: str | None,
+    *,
+    identity: Callable[[], str],
+    group: Group,
+) -> CVGP:
+    """The start that the folder holds; a new one, which is stored there, if it holds none.
+
+    Parameters
+    ----------
+    begin
+        Makes a start, and draws from `rng`, which is left in the same state where the start is recalled.
+    blank
+        Makes a model of the same parts from a coreset.
+    folder, identity
+        Where to store the start, or None; and the name of the fit that it belongs to.
+    group
+        The processes that begin together.
+    """
+    if folder is None:
+        return begin()
+    with mirrored(folder, group) as own:
+        path = Path(own) / START_FILE
+        if path.exists():
+            return _recall(path, identity(), blank, rng)
+    model = begin()
+    if group.rank == 0:
+        make_folder(Path(folder))
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in _tensors(model).items()}
+        write_tensors(Path(folder) / START_FILE, arrays, {"identity": identity(), "rng": _state(rng)})
+    return model
+
+
+def start_identity(
+    kernel: Kernel, mean: Mean, source: DataSource, settings: Settings, options: Mapping[str, object]
+) -> str:
+    """A name for all that decides where a fit starts, but for the time that it is given."""
+    init = options["init"]
+    points = [torch.as_tensor(a) for a in (init.X, init.y, init.beta)] if isinstance(init, Coreset) else []
+    facts = {name: value for name, value in options.items() if name != "init" or not points}
+    tensors = [*kernel.parameters(), *mean.parameters(), *points]
+    return fingerprint(
+        tensors, source.identity(), replace(settings, max_time=None), repr(kernel), repr(mean), sorted(facts.items())
+    )
+
+
+def _recall(path: Path, identity: str, blank: Callable[[Coreset], CVGP], rng: np.random.Generator) -> CVGP:
+    tensors, metadata = read_tensors(path)
+    try:
+        arrays, members = Arrays(tensors), Members(metadata, "start")
+        refuse_other_fit(path.parent, members.text("identity") != identity)
+        numbers = members.members("rng")
+        state = {name: numbers.text(name) for name in numbers.names()}
+        members.close()
+        x, y = tensors.get("X_c"), tensors.get("y_c")
+        if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
+            raise FileFormatError("There are no pseudo-points.")
+        model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model.jittered_covariance()  # some kernels make a part of themselves when they are first used
+            for name, tensor in _tensors(model).items():
+                value = arrays.take(name, tuple(tensor.shape), dtypes=FLOATS_AND_FLAGS, finite=False)
+                tensor.copy_(torch.as_tensor(value))
+        arrays.close()
+        _set_state(rng, state)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path} is damaged: {error} Remove it to start afresh.") from error
+    return model
+
+
+def _tensors(model: CVGP) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _state(rng: np.random.Generator) -> dict[str, str]:
+    """The state of NumPy's default generator in words, since its numbers are longer than JSON's."""
+    state = rng.bit_generator.state
+    facts = {**state["state"], "has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
+    return {name: str(value) for name, value in facts.items()}
+
+
+def _set_state(rng: np.random.Generator, stored: dict[str, str]) -> None:
+    now = rng.bit_generator.state
+    if stored.keys() != _state(rng).keys() or not all(text.isdecimal() for text in stored.values()):
+        raise FileFormatError("The state of the random numbers is none.")
+    number = {name: int(text) for name, text in stored.items()}
+    try:
+        rng.bit_generator.state = {
+            "bit_generator": now["bit_generator"],
+            "state": {name: number[name] for name in now["state"]},
+            "has_uint32": number["has_uint32"],
+            "uinteger": number["uinteger"],
+        }
+    except (OverflowError, ValueError) as error:
+        raise FileFormatError("The state of the random numbers is none.") from error
