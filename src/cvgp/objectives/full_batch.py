@@ -19,6 +19,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
+from cvgp.objectives.prior import PriorObjective
 from cvgp.parallel.group import ALONE, Group, sum_of
 
 __all__ = [
@@ -88,7 +89,7 @@ class _ChunkGraph:
 
 
 class TitsiasObjective:
-    """Value and gradient of Titsias' bound of a model over chunks of data.
+    """Value and gradient of Titsias' bound of a model over chunks of data, plus the log density of its priors.
 
     The sites are at their optimum over y_c and a full covariance. What is left to search over is the kernel, the mean,
     the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
@@ -125,10 +126,11 @@ class TitsiasObjective:
         self.tight = tight
         self.group = group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
+        self._prior = PriorObjective(model)
         self.keep = 4 * num_rows * len(model.X_c) * 8 <= KEEP_BYTES
 
     def value_and_backward(self, scale: float = 1.0) -> float:
-        """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
         before = [p.grad for p in self.parameters]
         for p in self.parameters:
             p.grad = None
@@ -162,6 +164,8 @@ class TitsiasObjective:
             if self.tight:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
             backward_from([K_cc], [d_K_cc])
+            if self.group.rank == 0:
+                value = value + self._prior.value_and_backward()
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
 
         value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])
@@ -193,7 +197,7 @@ def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
 
 @torch.no_grad()
 def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
-    """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
+    """The bound that :class:`TitsiasObjective` maximises, without priors and gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     return bounds.solve_titsias(statistics(model, chunks), L_inv).value.item()
 

@@ -21,12 +21,13 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
+from cvgp.objectives.prior import PriorObjective
 
 __all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
 
 
 class MinibatchObjective:
-    """The bound on all data, estimated from the rows of one step.
+    """The bound on all data, estimated from the rows of one step, plus the log density of the model's priors.
 
     Parameters
     ----------
@@ -46,16 +47,17 @@ class MinibatchObjective:
     def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
+        self._prior = PriorObjective(model)
         self._direct = None if tight or known_noise else direct_elbo(model)
         self._bound = model.tight_elbo if tight else model.elbo
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
-        rows = self.rows
+        rows, prior = self.rows, self._prior.value_and_backward(scale)
         if self._direct is None:
             bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
             bound.backward()
-            return bound.item()
+            return bound.item() + prior
         value, gradients = self._direct.value_and_gradients(rows, self.num_data)
         with torch.no_grad():
             for parameter, gradient in gradients:
@@ -63,7 +65,7 @@ class MinibatchObjective:
                     if parameter.grad is None:
                         parameter.grad = torch.zeros_like(parameter)
                     parameter.grad.add_(gradient, alpha=scale)
-        return scale * value
+        return scale * value + prior
 
 
 class DirectElbo(NamedTuple):

@@ -165,7 +165,7 @@ def open_checkpoint(
     if folder is None:
         yield None
         return
-    identity = fingerprint(model.parameters(), source.identity(), plan, settings)
+    identity = fingerprint([*model.parameters(), *model.buffers()], source.identity(), plan, settings)
     with mirrored(folder, source.group) as own:
         yield Checkpoint(own, identity, watch)
 

@@ -173,7 +173,7 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
 
     def bound_at(noise: float) -> float:
         model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
-        return titsias_value(model, [rows])
+        return titsias_value(model, [rows]) + model.log_prior().item()
 
     start = model.noise.item()
     best = max([start, *(share * variance for share in NOISE_LADDER if share * variance > start)], key=bound_at)

@@ -1,0 +1,57 @@
+"""What the estimator makes of `kernel`: priors, constraints, sums and products of names, and the automatic choice."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import NormalPrior
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.errors import CVGPWarning
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, size=(80, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=80)
+
+
+def fit(**options: Any) -> CVGPRegressor:
+    return CVGPRegressor(**{"max_iter": 40, "random_state": 0, **options}).fit(X, Y)
+
+
+def with_prior(sd: float) -> ScaleKernel:
+    return ScaleKernel(RBFKernel(lengthscale_prior=NormalPrior(0.2, sd)))
+
+
+SOLVERS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "full batch": {"n_coreset": 20},
+    "minibatches": {"n_coreset": 20, "solver": "adam", "max_iter": 300},
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_strong_prior_pulls_the_lengthscale_to_its_mode(solver: str) -> None:
+    free, pulled = (fit(kernel=with_prior(sd), **SOLVERS[solver]).model_ for sd in (100.0, 1e-4))
+    assert free.kernel.base_kernel.lengthscale.item() > 0.5
+    assert pulled.kernel.base_kernel.lengthscale.item() == pytest.approx(0.2, abs=0.01)
+
+
+def test_reported_bound_is_without_the_prior() -> None:
+    kernel = ScaleKernel(MaternKernel(1.5))
+    plain = fit(kernel=kernel)
+    kernel.base_kernel.register_prior("lengthscale_prior", NormalPrior(1.0, 1e6), "lengthscale")
+    flat = fit(kernel=kernel)  # its density is a constant: the same fit, another maximum
+    assert flat.elbo_ == pytest.approx(plain.elbo_, abs=1e-3)
+    last = [model.history_["bound"][-1] * len(Y) for model in (plain, flat)]
+    assert last[1] - last[0] == pytest.approx(flat.model_.log_prior().item(), abs=1e-3)
+
+
+def test_model_with_a_prior_is_saved_with_a_warning_that_says_what_is_missing(tmp_path: Path) -> None:
+    model = fit(kernel=with_prior(0.1), n_coreset=10)
+    with pytest.warns(CVGPWarning, match="priors of kernel are not stored"):
+        model.save(tmp_path / "model.cvgp")
+    loaded = cvgp.load(tmp_path / "model.cvgp")
+    assert np.array_equal(loaded.predict(X), model.predict(X))
