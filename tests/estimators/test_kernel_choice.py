@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import NormalPrior
 
@@ -13,12 +14,12 @@ from cvgp import CVGPRegressor
 from cvgp.errors import CVGPWarning
 
 RNG = np.random.default_rng(0)
-X = RNG.uniform(-2.0, 2.0, size=(80, 2))
-Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=80)
+X = RNG.uniform(-2.0, 2.0, size=(40, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=40)
 
 
 def fit(**options: Any) -> CVGPRegressor:
-    return CVGPRegressor(**{"max_iter": 40, "random_state": 0, **options}).fit(X, Y)
+    return CVGPRegressor(**{"max_iter": 20, "random_state": 0, **options}).fit(X, Y)
 
 
 def with_prior(sd: float) -> ScaleKernel:
@@ -27,16 +28,16 @@ def with_prior(sd: float) -> ScaleKernel:
 
 SOLVERS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "full batch": {"n_coreset": 20},
-    "minibatches": {"n_coreset": 20, "solver": "adam", "max_iter": 300},
+    "full batch": {"n_coreset": 10},
+    "minibatches": {"n_coreset": 10, "solver": "adam", "max_iter": 100},
 }
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_strong_prior_pulls_the_lengthscale_to_its_mode(solver: str) -> None:
-    free, pulled = (fit(kernel=with_prior(sd), **SOLVERS[solver]).model_ for sd in (100.0, 1e-4))
+    free, pulled = (fit(kernel=with_prior(sd), **SOLVERS[solver]).model_ for sd in (100.0, 0.005))
     assert free.kernel.base_kernel.lengthscale.item() > 0.5
-    assert pulled.kernel.base_kernel.lengthscale.item() == pytest.approx(0.2, abs=0.01)
+    assert pulled.kernel.base_kernel.lengthscale.item() == pytest.approx(0.2, abs=0.05)
 
 
 def test_reported_bound_is_without_the_prior() -> None:
@@ -55,3 +56,18 @@ def test_model_with_a_prior_is_saved_with_a_warning_that_says_what_is_missing(tm
         model.save(tmp_path / "model.cvgp")
     loaded = cvgp.load(tmp_path / "model.cvgp")
     assert np.array_equal(loaded.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_interval_constraints_are_kept_by_the_search_for_a_start(solver: str) -> None:
+    base = RBFKernel(ard_num_dims=2, lengthscale_constraint=Interval(0.4, 0.9))
+    model = fit(kernel=ScaleKernel(base, outputscale_constraint=Interval(0.1, 2.0)), **SOLVERS[solver]).model_
+    lengthscale = model.kernel.base_kernel.lengthscale
+    assert bool(((lengthscale > 0.4) & (lengthscale < 0.9)).all())
+
+
+def test_models_with_interval_constraints_are_merged() -> None:
+    kernel = ScaleKernel(RBFKernel(lengthscale_constraint=Interval(0.4, 0.9)))
+    models = [CVGPRegressor(10, kernel=kernel, max_iter=5, random_state=0).fit(scale * X, Y) for scale in (1.0, 100.0)]
+    merged = cvgp.merge(models)
+    assert 0.4 < merged.model_.kernel.base_kernel.lengthscale.item() < 0.9

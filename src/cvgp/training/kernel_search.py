@@ -25,6 +25,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError
 from cvgp.gp.kernels import gaussian_likelihood
+from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings
 from cvgp.objectives.exact import ExactObjective
@@ -37,7 +38,6 @@ from cvgp.training.small_data import distinct_rows, take_observations
 __all__ = [
     "START_FACTORS",
     "Start",
-    "_multiply_lengthscales",
     "constant_density",
     "mean_density",
     "raise_noise",
@@ -241,8 +241,7 @@ def _lengthscales(kernel: Kernel) -> list[Kernel]:
     return [part for part in parts if part.raw_lengthscale.requires_grad]
 
 
-@torch.no_grad()
 def _multiply_lengthscales(kernel: Kernel, factor: float) -> None:
-    """Make all lengthscales that are learned longer or shorter by one factor."""
+    """Make all lengthscales that are learned longer or shorter by one factor, as far as their constraints allow."""
     for part in _lengthscales(kernel):
-        part.lengthscale = part.lengthscale * factor
+        multiply_inside(part, "lengthscale", factor)
