@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import NormalPrior
+from sklearn.base import clone
 
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPWarning
+from cvgp.gp.kernels import evaluate
+from cvgp.training.start import starting_kernel
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(40, 2))
@@ -71,3 +75,43 @@ def test_models_with_interval_constraints_are_merged() -> None:
     models = [CVGPRegressor(10, kernel=kernel, max_iter=5, random_state=0).fit(scale * X, Y) for scale in (1.0, 100.0)]
     merged = cvgp.merge(models)
     assert 0.4 < merged.model_.kernel.base_kernel.lengthscale.item() < 0.9
+
+
+@pytest.fixture(scope="module")
+def of_a_sum() -> CVGPRegressor:
+    return fit(kernel="rbf+matern32*periodic+linear", n_coreset=10)
+
+
+def test_a_sum_of_names_is_fitted_and_reported(of_a_sum: CVGPRegressor) -> None:
+    assert of_a_sum.kernel_ == "rbf+matern32*periodic+linear"
+    assert of_a_sum.score(X, Y) > 0.5
+
+
+def test_a_sum_of_names_is_saved_and_loaded(of_a_sum: CVGPRegressor, tmp_path: Path) -> None:
+    of_a_sum.save(tmp_path / "model.cvgp")
+    loaded = cvgp.load(tmp_path / "model.cvgp")
+    assert loaded.kernel_ == of_a_sum.kernel_
+    assert clone(loaded).kernel == of_a_sum.kernel
+    assert np.array_equal(loaded.predict(X), of_a_sum.predict(X))
+
+
+def test_importances_of_a_sum_add_up_to_one(of_a_sum: CVGPRegressor) -> None:
+    importances = of_a_sum.feature_importances_
+    assert importances is not None
+    assert importances.sum() == pytest.approx(1.0)
+    assert of_a_sum.lengthscales_ is None
+
+
+def test_terms_of_a_sum_start_with_equal_shares_of_the_variance() -> None:
+    kernel = starting_kernel("rbf+linear*linear+matern32*periodic", 4, ard=True)
+    corners = torch.ones(1, 4, dtype=torch.float64)
+    assert [evaluate(term, corners, diag=True).item() for term in kernel.kernels] == pytest.approx([1 / 3] * 3)
+
+
+def test_linear_part_carries_a_trend_beyond_the_data() -> None:
+    x = np.linspace(0.0, 1.0, 60)[:, None]
+    y = 3.0 * x[:, 0] + np.sin(12.0 * x[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=60)
+    with_trend, without = (
+        CVGPRegressor(kernel=kernel, random_state=0).fit(x, y).predict([[6.0]])[0] for kernel in ("rbf+linear", "rbf")
+    )
+    assert abs(with_trend - 18.0) < 3.0 < abs(without - 18.0)

@@ -33,6 +33,7 @@ from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.training.fit import FitReport, fit_from_start
@@ -59,8 +60,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         against the noise, as far as `max_time` (or the default budget) allows. Up to 2000 rows it learns kernel and
         noise as an exact GP. Then it keeps all rows as points if more than half of them are needed.
     kernel : str, gpytorch kernel or None
-        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
-        which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
+        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
+        by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
+        on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
+        single name by measurement.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -113,10 +116,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Lower bound on log p(y) in nats, for y in its own units.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
+    kernel_ : str
+        The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
         In the units of X; None for a kernel that has no single set of them.
     feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, which sum to one; None for a kernel that has no single set of them.
+        Inverse lengthscales on standardised inputs, which sum to one. For a sum or product of kernels by name they are
+        typical slopes: each term counts with its scale over its lengthscales, in squares. None for other kernels.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -377,6 +383,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def model_(self) -> CVGP:
         """The fitted torch module, in standardised units."""
         return self.gp_.model
+
+    @property
+    def kernel_(self) -> str:
+        """The name of the kernel that was fitted."""
+        return name_of_kernel(self.model_.kernel)
 
     @property
     def coreset_(self) -> Coreset:

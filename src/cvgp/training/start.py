@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
@@ -35,7 +35,21 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) ->
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
             part.lengthscale = typical_lengthscale(num_dims)
+        elif isinstance(part, AdditiveKernel):
+            _share_variance(part, num_dims)
     return made
+
+
+def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
+    """Give each term of a sum an equal share of a variance of one, at standardised inputs."""
+    share = 1.0 / len(kernel.kernels)
+    for term in kernel.kernels:
+        if isinstance(term, ScaleKernel):
+            term.outputscale = share
+        else:
+            linear = [part for part in term.modules() if isinstance(part, LinearKernel)]
+            for part in linear:
+                part.variance = share ** (1.0 / len(linear)) / num_dims
 
 
 def starting_mean(mean: str | Mean) -> Mean:
