@@ -15,7 +15,7 @@ import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPWarning
 from cvgp.gp.kernels import evaluate
-from cvgp.training.start import starting_kernel
+from cvgp.training.start import AUTO_KERNELS, starting_kernel
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(40, 2))
@@ -115,3 +115,13 @@ def test_linear_part_carries_a_trend_beyond_the_data() -> None:
         CVGPRegressor(kernel=kernel, random_state=0).fit(x, y).predict([[6.0]])[0] for kernel in ("rbf+linear", "rbf")
     )
     assert abs(with_trend - 18.0) < 3.0 < abs(without - 18.0)
+
+
+@pytest.mark.parametrize("n_coreset", ["auto", 10])
+def test_automatic_kernel_is_reported_saved_and_cloned(n_coreset: Any, tmp_path: Path) -> None:
+    model = fit(kernel="auto", n_coreset=n_coreset)
+    assert model.kernel_ in ("matern32", *AUTO_KERNELS)
+    assert [event for event in model.history_["event"] if event.startswith(f"kernel {model.kernel_}")]
+    model.save(tmp_path / "model.cvgp")
+    loaded = cvgp.load(tmp_path / "model.cvgp")
+    assert (loaded.kernel_, clone(loaded).kernel) == (model.kernel_, "auto")

@@ -49,7 +49,7 @@ def positive(value: float | None) -> float | None:
 
 def known_kernel(name: str | None) -> str | None:
     """Refuse a kernel that has no name, before the table is read."""
-    if name is not None:
+    if name not in (None, "auto"):
         try:
             parse_kernel_name(name)
         except InvalidInputError as error:
@@ -71,7 +71,9 @@ def fit(
     kernel: Annotated[
         str | None,
         of_model(
-            metavar="NAME", help=f"{', '.join(KERNEL_NAMES)}, or several joined by + and *.", callback=known_kernel
+            metavar="NAME",
+            help=f"{', '.join(KERNEL_NAMES)}, several joined by + and *, or auto.",
+            callback=known_kernel,
         ),
     ] = None,
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,

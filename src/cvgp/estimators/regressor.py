@@ -41,7 +41,7 @@ from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
-from cvgp.training.start import begin_model, starting_kernel, starting_mean
+from cvgp.training.start import alternative_kernels, begin_model, starting_kernel, starting_mean
 
 __all__ = ["CVGPRegressor"]
 
@@ -63,7 +63,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
         by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
         on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
-        single name by measurement.
+        single name by measurement. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
+        ``+linear``, by the density of unseen rows; `kernel_` says what it chose.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -286,6 +287,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
             exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
+            alternatives=alternative_kernels(self.kernel, len(scaling.x_mean), ard=self.ard),
         )
         report = fit_from_start(
             begin,

@@ -1,5 +1,6 @@
 """Where a fit starts: the kernel, the noise, and the places of the pseudo-points."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Literal
 
@@ -19,9 +20,12 @@ from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_star
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import choose_size, may_be_exact
 
-__all__ = ["DEFAULT_KERNEL", "begin_model", "starting_kernel", "starting_mean"]
+__all__ = ["DEFAULT_KERNEL", "alternative_kernels", "begin_model", "starting_kernel", "starting_mean"]
 
 DEFAULT_KERNEL = "matern32"
+AUTO = "auto"
+AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
+"""What ``auto`` tries beside the default."""
 LADDER_ROWS = 1000
 
 
@@ -31,13 +35,20 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) ->
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
-    made = make_kernel(kernel or DEFAULT_KERNEL, num_dims, ard=ard)
+    made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
             part.lengthscale = typical_lengthscale(num_dims)
         elif isinstance(part, AdditiveKernel):
             _share_variance(part, num_dims)
     return made
+
+
+def alternative_kernels(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> list[Kernel]:
+    """What may take the place of :func:`starting_kernel`; nothing, unless the name is ``auto``."""
+    if not (isinstance(kernel, str) and kernel == AUTO):
+        return []
+    return [starting_kernel(name, num_dims, ard=ard) for name in AUTO_KERNELS]
 
 
 def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
@@ -72,17 +83,20 @@ def begin_model(
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
     exact_if_few: bool = False,
+    alternatives: Sequence[Kernel] = (),
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
     A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
-    that of the data where they are few enough. In a group every process makes the same start, and takes the first one's
-    numbers in the end, should theirs differ in the last digits.
+    that of the data where they are few enough. One of the alternatives may take the place of the kernel. In a group
+    every process makes the same start, and takes the first one's numbers in the end, should theirs differ in the last
+    digits.
     """
     is_open = size is None and not isinstance(init, Coreset)
     is_exact = is_open and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time)
     points = len(init) if isinstance(init, Coreset) else size
-    start = search_start(kernel, mean, source, rng, watch, size=None if is_exact else points or CORESET_POINTS)
+    points = None if is_exact else points or CORESET_POINTS
+    start = search_start(kernel, mean, source, rng, watch, size=points, alternatives=alternatives)
     if isinstance(init, Coreset):
         coreset = init
     else:
