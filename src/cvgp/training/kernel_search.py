@@ -32,6 +32,7 @@ from cvgp.training.initialise import initial_coreset
 from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
+from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
 from cvgp.training.small_data import distinct_rows, take_observations
 
 __all__ = [
@@ -48,6 +49,8 @@ LEAST_START_NOISE = 1e-6
 """A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
 EVALUATIONS, KERNEL_EVALUATIONS = 40, 20
+PERIODS = 3
+"""Likely periods that are tried beside a kernel's own."""
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
 NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 """Shares of the variance of y; all of it, which is to explain nothing, is not among them."""
@@ -87,10 +90,18 @@ def search_start(
     first = Start(kernel, mean, noise, -math.inf)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
 
-    def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        return _learn_exactly(start, learning, judging, watch, phase, evaluations)
+    shortest = (
+        shortest_periods(torch.cat([learning.x, judging.x])) if periodic_parts(kernel) else learning.x.new_zeros(1)
+    )
 
-    by_rows = best_of((partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors), watch)
+    def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
+        found = _learn_exactly(start, learning, judging, watch, phase, evaluations)
+        return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
+
+    tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
+    for i, start in enumerate(_with_periods(first, learning, shortest), 1):
+        tries.append(partial(learn_exactly, start, f"start period {i}"))
+    by_rows = best_of(tries, watch)
     if by_rows is not None and alternatives:
         learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
@@ -179,6 +190,17 @@ def _scaled(start: Start, factor: float) -> Start:
     kernel = deepcopy(start.kernel)
     _multiply_lengthscales(kernel, factor)
     return start._replace(kernel=kernel, mean=deepcopy(start.mean))
+
+
+def _with_periods(start: Start, learning: Rows[Tensor], shortest: Tensor) -> list[Start]:
+    """Copies with likely periods, where the kernel has periods to learn."""
+    if not periodic_parts(start.kernel):
+        return []
+    rows, starts = learning.take(slice(EXACT_ROWS)), []
+    for periods in candidate_periods(rows.x, rows.y, shortest, PERIODS):
+        starts.append(_scaled(start, 1.0))
+        set_periods(starts[-1].kernel, periods)
+    return starts
 
 
 def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
