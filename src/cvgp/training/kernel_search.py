@@ -89,10 +89,8 @@ def search_start(
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE)
     first = Start(kernel, mean, noise, -math.inf)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
-
-    shortest = (
-        shortest_periods(torch.cat([learning.x, judging.x])) if periodic_parts(kernel) else learning.x.new_zeros(1)
-    )
+    seen = torch.cat([learning.x, judging.x])
+    shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
     def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
         found = _learn_exactly(start, learning, judging, watch, phase, evaluations)
