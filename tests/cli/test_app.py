@@ -7,9 +7,8 @@ import pytest
 
 import cvgp
 from cvgp.cli import options
-from cvgp.cli.fit import Bound, Init, Kernel, Solver
+from cvgp.cli.fit import Bound, Init, Solver
 from cvgp.data.schema import Impute
-from cvgp.gp.kernels import KERNEL_NAMES
 from cvgp.training.initialise import InitName
 from cvgp.training.plan import BoundName, SolverName
 from tests.cli.conftest import Run
@@ -52,7 +51,6 @@ def test_python_m_cvgp_is_the_command() -> None:
 @pytest.mark.parametrize(
     ("offered", "known"),
     [
-        (Kernel, KERNEL_NAMES),
         (Init, get_args(InitName)),
         (Solver, get_args(SolverName)),
         (Bound, get_args(BoundName)),

@@ -171,3 +171,10 @@ def test_a_warning_is_one_line(run: Run, model: Path, tmp_path: Path, recwarn: p
         result = run("predict", model, tmp_path / "unknown.csv", "--out", tmp_path / "out.csv")
     assert result.stderr.startswith("Warning: Cells with a category that the training table did not have: 'colour' 1")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_sum_of_kernels_is_fitted_and_described(run: Run, table: Path, tmp_path: Path) -> None:
+    flags = ("--target", "price", "--out", tmp_path / "m", "--kernel", "rbf+linear", *QUICK)
+    assert run("fit", table, *flags).exit_code == 0
+    facts = json.loads(run("info", tmp_path / "m", "--json").stdout)
+    assert (facts["kernel"], facts["ard"]) == ("rbf+linear", True)

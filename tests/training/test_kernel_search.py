@@ -12,7 +12,9 @@ from cvgp.data.rows import Rows
 from cvgp.gp.kernels import make_kernel
 from cvgp.objectives.full_batch import titsias_value
 from cvgp.training import kernel_search as search_module
-from cvgp.training.kernel_search import START_FACTORS, Start, constant_density, mean_density, raise_noise, search_start
+from cvgp.training.candidates import Start
+from cvgp.training.densities import constant_density, mean_density
+from cvgp.training.kernel_search import START_FACTORS, raise_noise, search_start
 from cvgp.training.monitor import Watch
 from cvgp.training.start import typical_lengthscale
 from tests.training.problems import make_model, make_source

@@ -19,6 +19,7 @@ from cvgp.cli.model_files import check_can_write
 from cvgp.cli.options import AsJson, Impute, OnBadRows, Quiet, Ray, Workers
 from cvgp.cli.progress import show_progress
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
+from cvgp.gp.kernel_names import KERNEL_NAMES, parse_kernel_name
 from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 # The value of each choice is its name in lower case.
-Kernel = StrEnum("Kernel", ["RBF", "MATERN12", "MATERN32", "MATERN52", "RQ", "LINEAR", "PERIODIC"])
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
 Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
@@ -61,6 +61,16 @@ def not_zero(value: int | None) -> int | None:
     return value
 
 
+def known_kernel(name: str | None) -> str | None:
+    """Refuse a kernel that has no name, before the table is read."""
+    if name not in (None, "auto"):
+        try:
+            parse_kernel_name(name)
+        except InvalidInputError as error:
+            raise typer.BadParameter(str(error)) from error
+    return name
+
+
 def fit(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather; a file, a glob or a folder.")
@@ -72,7 +82,14 @@ def fit(
         OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
     ] = OnBadRows.ERROR,
     coreset: Annotated[str, of_model(metavar="N|auto", help="Number of pseudo-points.")] = "auto",
-    kernel: Annotated[Kernel | None, of_model(help="Covariance function; chosen by default.")] = None,
+    kernel: Annotated[
+        str | None,
+        of_model(
+            metavar="NAME",
+            help=f"{', '.join(KERNEL_NAMES)}, several joined by + and *, or auto.",
+            callback=known_kernel,
+        ),
+    ] = None,
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
@@ -119,7 +136,7 @@ def fit(
     _check_device(device)
     parameters: dict[str, Any] = {
         "n_coreset": size,
-        "kernel": None if kernel is None else kernel.value,
+        "kernel": kernel,
         "ard": ard,
         "init": init.value,
         "solver": solver.value,

@@ -53,8 +53,8 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "features": names,
         "coreset_size": len(coreset),
         "coreset_effective_size": coreset.effective_size,
-        "kernel": _kernel_name(model.model_.kernel),
-        "ard": _base(model.model_.kernel).ard_num_dims is not None,
+        "kernel": model.kernel_,
+        "ard": any(getattr(part, "ard_num_dims", None) is not None for part in model.model_.kernel.modules()),
         "solver": model.solver_,
         "iterations": int(model.n_iter_),
         "converged": bool(model.converged_),
@@ -92,14 +92,3 @@ def _describe(column: Column) -> str:
     values = f": {', '.join(column.categories)}" if column.categories else ""
     fill = "" if column.fill is None else f", missing is {column.fill}"
     return f"{column.name} ({kind}{values}{fill})"
-
-
-def _base(kernel: Any) -> Any:
-    return getattr(kernel, "base_kernel", kernel)
-
-
-def _kernel_name(kernel: Any) -> str:
-    """The name under which the library makes such a kernel, or GPyTorch's name in lower case."""
-    base = _base(kernel)
-    name = type(base).__name__.removesuffix("Kernel").lower()
-    return f"{name}{2 * base.nu:.0f}2" if name == "matern" else name

@@ -15,6 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cvgp.data.scaling import Scaling
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.gp.limits import multiply_inside
 from cvgp.training.merge import Noise
 
 __all__ = ["as_array", "mean_noise", "mean_prior", "same_prior"]
@@ -83,13 +84,12 @@ def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
     kernel = deepcopy(model.model_.kernel).cpu()
     x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
     y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
-    with torch.no_grad():
-        for part in kernel.modules():
-            if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
-                part.lengthscale = part.lengthscale * ratio
-            elif isinstance(part, ScaleKernel):
-                part.outputscale = part.outputscale * y_ratio**2
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+            ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
+            multiply_inside(part, "lengthscale", ratio)
+        elif isinstance(part, ScaleKernel):
+            multiply_inside(part, "outputscale", y_ratio**2)
     return kernel
 
 

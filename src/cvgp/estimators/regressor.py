@@ -34,6 +34,7 @@ from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
@@ -43,7 +44,7 @@ from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
-from cvgp.training.start import begin_model, blank_model, starting_kernel, starting_mean
+from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
 
 __all__ = ["CVGPRegressor"]
@@ -64,8 +65,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         would be needed, it learns kernel and noise as an exact GP, if that does not take much longer. Then it keeps
         all rows as points if more than half of them, or far more than 400, are needed.
     kernel : str, gpytorch kernel or None
-        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or any GPyTorch kernel,
-        which acts on standardised inputs. None is ``matern32``, the best of them by measurement.
+        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
+        by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
+        on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
+        single name by measurement. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
+        ``+linear``, by the density of unseen rows; `kernel_` says what it chose.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -125,10 +129,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         power EP, which may lie above it.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
+    kernel_ : str
+        The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
         In the units of X; None for a kernel that has no single set of them.
     feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, which sum to one; None for a kernel that has no single set of them.
+        Inverse lengthscales on standardised inputs, which sum to one. For a sum or product of kernels by name they are
+        typical slopes: each term counts with its scale over its lengthscales, in squares. None for other kernels.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -286,7 +293,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         else:
             source, held_out, scaling = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
-        kernel, mean = starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard), starting_mean(self.mean)
+        dims, mean = len(scaling.x_mean), starting_mean(self.mean)
+        kernels = [
+            starting_kernel(self.kernel, dims, ard=self.ard),
+            *alternative_kernels(self.kernel, dims, ard=self.ard),
+        ]
         options = {
             "size": None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
             "init": self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
@@ -295,10 +306,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         }
         begin = partial(
             begin_or_recall,
-            partial(begin_model, source, kernel, mean, rng, watch, **options),
-            partial(blank_model, kernel, mean, options["beta_transform"], source.device),
+            partial(begin_model, source, kernels[0], mean, rng, watch, alternatives=kernels[1:], **options),
+            partial(blank_model, kernels, mean, options["beta_transform"], source.device),
             rng,
-            identity=partial(start_identity, kernel, mean, source, settings, options),
+            identity=partial(start_identity, kernels, mean, source, settings, options),
             group=group,
         )
         with limited_threads(n_jobs):
@@ -473,6 +484,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def model_(self) -> CVGP:
         """The fitted torch module, in standardised units."""
         return self.gp_.model
+
+    @property
+    def kernel_(self) -> str:
+        """The name of the kernel that was fitted."""
+        return name_of_kernel(self.model_.kernel)
 
     @property
     def coreset_(self) -> Coreset:

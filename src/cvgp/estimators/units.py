@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from gpytorch.kernels import LinearKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
+from cvgp.gp.slopes import typical_slopes
 
 __all__ = ["ScaledGP"]
 
@@ -94,12 +94,11 @@ class ScaledGP:
 
     @property
     def feature_importances(self) -> Array | None:
-        """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one."""
+        """Inverse lengthscales (of other kernels by name, typical slopes) on standardised inputs, summing to one."""
         importances = self._inverse_lengthscales()
-        kernel = self.model.kernel
-        if importances is None and isinstance(kernel, LinearKernel):
-            variance = kernel.variance.detach().to(torch.float64).cpu().numpy().reshape(-1)
-            importances = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
+        if importances is None:
+            slopes = typical_slopes(self.model.kernel, self.model.X_c.shape[1])
+            importances = None if slopes is None else slopes.cpu().numpy()
         return None if importances is None else importances / importances.sum()
 
     def _inverse_lengthscales(self) -> Array | None:

@@ -1,7 +1,7 @@
 """A CVGP as arrays and a JSON description.
 
 Names of arrays are those of torch's `state_dict`. Parameters come back to the bit, with their constraints and whether
-they are frozen. Priors are left out: neither the bound nor a prediction uses them.
+they are frozen. Priors are left out: a prediction does not need them, only another fit would.
 """
 
 import warnings
@@ -52,7 +52,12 @@ def pack_model(model: CVGP) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     }
     for name, part in (("kernel", model.kernel), ("mean", model.mean), (NOISE, model.likelihood.noise_covar)):
         if any(True for _ in part.named_priors()):
-            warnings.warn(f"The priors of {name} are not stored; cvgp does not use them.", CVGPWarning, stacklevel=2)
+            warnings.warn(
+                f"The priors of {name} are not stored. Predictions do not need them. To fit the loaded model again, "
+                "give it the kernel with its priors by set_params.",
+                CVGPWarning,
+                stacklevel=2,
+            )
         part_arrays, spec[name] = pack_part(part, name)
         arrays |= part_arrays
     return arrays, spec

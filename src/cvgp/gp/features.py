@@ -18,14 +18,14 @@ from torch import Tensor
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.extras import optional_packages
-from cvgp.gp.kernels import evaluate
+from cvgp.gp.kernels import evaluate, stationary_form
 from cvgp.gp.posterior import factorise
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FeatureMap", "WeightPosterior", "feature_map", "random_features", "weight_posterior"]
+__all__ = ["FeatureMap", "WeightPosterior", "feature_map", "prior_features", "random_features", "weight_posterior"]
 
 
 class FeatureMap(NamedTuple):
@@ -111,6 +111,16 @@ def _features(kernel: Kernel, names: tuple[str, ...]) -> FeatureMap:
         f"{type(kernel).__name__} has no finite feature map. Weight space is for LinearKernel, PolynomialKernel and "
         "RFFKernel, scaled or summed; for a stationary kernel use random_features to approximate it."
     )
+
+
+def prior_features(kernel: Kernel, num_dims: int, num_features: int, generator: torch.Generator) -> FeatureMap:
+    """Features to draw functions of the prior with: random ones for each stationary term, exact ones for the others."""
+    form = stationary_form(kernel, num_dims)
+    if form is not None:
+        return random_features(form, num_features, generator)
+    if type(kernel) is AdditiveKernel and kernel.active_dims is None:
+        return _concatenate([prior_features(term, num_dims, num_features, generator) for term in kernel.kernels])
+    return feature_map(kernel, num_dims)
 
 
 def random_features(kernel: StationaryKernel, num_features: int, generator: torch.Generator) -> FeatureMap:

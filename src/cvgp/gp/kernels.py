@@ -30,6 +30,7 @@ from torch.func import functional_call
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp import stationary
+from cvgp.gp.kernel_names import KERNEL_NAMES, parse_kernel_name
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
 __all__ = [
@@ -52,9 +53,6 @@ __all__ = [
     "stationary_form",
 ]
 
-KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
-"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`."""
-
 NOISE_FLOOR = 1e-8
 """Smallest learned noise variance; GPyTorch's own floor of 1e-4 is above what near-noiseless data need."""
 
@@ -67,12 +65,13 @@ def log_positive() -> Positive:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, in float64.
+    """Build a kernel by name, or a sum and product of several, in float64.
 
     Parameters
     ----------
     name : str
-        One of `KERNEL_NAMES`.
+        One of :data:`~cvgp.gp.kernels.KERNEL_NAMES`, or several joined by ``+`` and ``*``. Each term of a sum
+        has a scale of its own: an outputscale, or the variances of its linear factors.
     num_dims : int
         The number of input dimensions D.
     ard : bool
@@ -94,24 +93,28 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     >>> make_kernel("matern32", 2).base_kernel.lengthscale.shape
     torch.Size([1, 2])
     """
-    if name not in KERNEL_NAMES:
-        raise InvalidInputError(
-            f"Unknown kernel {name!r}. Choose one of {', '.join(KERNEL_NAMES)}, or pass a GPyTorch kernel."
-        )
-    shared = {"ard_num_dims": num_dims} if ard else {}  # GPyTorch's periodic kernel takes no None
+    terms = [_make_term(factors, {"ard_num_dims": num_dims} if ard else {}) for factors in parse_kernel_name(name)]
+    return (terms[0] if len(terms) == 1 else AdditiveKernel(*terms)).double()
+
+
+def _make_term(names: list[str], shared: dict[str, int]) -> Kernel:
+    """A product of kernels, with an outputscale unless a linear factor has variances of its own."""
+    factors = [_make_factor(name, shared) for name in names]
+    product = factors[0] if len(factors) == 1 else ProductKernel(*factors)
+    return product if "linear" in names else scale_kernel(product, outputscale_constraint=log_positive())
+
+
+def _make_factor(name: str, shared: dict[str, int]) -> Kernel:
     if name == "linear":
-        return LinearKernel(variance_constraint=log_positive(), **shared).double()
-    base: Kernel
+        return LinearKernel(variance_constraint=log_positive(), **shared)
     if name == "rbf":
-        base = RBFKernel(lengthscale_constraint=log_positive(), **shared)
-    elif name == "rq":
-        base = RQKernel(lengthscale_constraint=log_positive(), alpha_constraint=log_positive(), **shared)
-    elif name == "periodic":
-        base = PeriodicKernel(lengthscale_constraint=log_positive(), period_length_constraint=log_positive(), **shared)
-    else:
-        smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]
-        base = MaternKernel(nu=smoothness, lengthscale_constraint=log_positive(), **shared)
-    return scale_kernel(base, outputscale_constraint=log_positive()).double()
+        return RBFKernel(lengthscale_constraint=log_positive(), **shared)
+    if name == "rq":
+        return RQKernel(lengthscale_constraint=log_positive(), alpha_constraint=log_positive(), **shared)
+    if name == "periodic":
+        return PeriodicKernel(lengthscale_constraint=log_positive(), period_length_constraint=log_positive(), **shared)
+    smoothness = {family: nu for nu, family in _MATERN_FAMILY.items()}[name]
+    return MaternKernel(nu=smoothness, lengthscale_constraint=log_positive(), **shared)
 
 
 class _NoKernel(nn.Module):
@@ -189,6 +192,8 @@ def square_matrix(kernel: Kernel, X_c: Tensor) -> Tensor:
     form = stationary_form(kernel, X_c.shape[-1])
     if form is not None:
         return stationary.square_matrix(form, X_c)
+    if type(kernel) is AdditiveKernel:  # whose terms may have fused forms
+        return reduce(torch.add, (square_matrix(term, X_c) for term in kernel.kernels))
     points = X_c.to(torch.float64)
     return evaluate(kernel, points, points)
 
@@ -198,6 +203,8 @@ def cross_matrix(kernel: Kernel, X_c: Tensor, x: Tensor) -> Tensor:
     form = stationary_form(kernel, X_c.shape[-1])
     if form is not None:
         return stationary.cross_matrix(form, X_c, x)
+    if type(kernel) is AdditiveKernel:
+        return reduce(torch.add, (cross_matrix(term, X_c, x) for term in kernel.kernels))
     return evaluate(kernel, X_c.to(x.dtype).expand(*x.shape[:-2], *X_c.shape), x)
 
 

@@ -36,7 +36,7 @@ class CVGP(Parameters):
     coreset : Coreset
         Where learning starts: pseudo-inputs, pseudo-outputs and weights.
     kernel : str or gpytorch.kernels.Kernel
-        One of :data:`cvgp.gp.kernels.KERNEL_NAMES`, or any GPyTorch kernel.
+        One of :data:`cvgp.gp.kernels.KERNEL_NAMES`, several joined by ``+`` and ``*``, or any GPyTorch kernel.
     mean : gpytorch.means.Mean or None
         The prior mean; zero by default.
     likelihood : gpytorch.likelihoods.GaussianLikelihood or None

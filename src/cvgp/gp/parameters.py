@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
+from cvgp.gp.priors import log_density, registered_priors
 
 __all__ = ["Parameters"]
 
@@ -148,6 +149,34 @@ class Parameters(nn.Module):
         if bool((noise_variance < 0).any()):
             raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
         return self.noise + noise_variance
+
+    def log_prior(self) -> Tensor:
+        """The log density of kernel, mean and noise under the GPyTorch priors that are registered on them.
+
+        A fit maximises the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
+
+        Returns
+        -------
+        Tensor of shape []
+            Nats, differentiable in the parameters; zero without priors.
+
+        Raises
+        ------
+        DivergenceError
+            If a value is outside the support of its prior.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.priors import NormalPrior
+        >>> kernel = RBFKernel(lengthscale_prior=NormalPrior(1.0, 0.1)).double()
+        >>> kernel.lengthscale = 1.0
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]), kernel)
+        >>> round(model.log_prior().item(), 3)  # -log(0.1 sqrt(2 pi))
+        1.384
+        """
+        return log_density(registered_priors(self.kernel, self.mean, self.likelihood), self.X_c)
 
     @torch.no_grad()
     def set_sites(self, y_c: Tensor, w: Tensor, *, jitter: float = 0.0) -> None:

@@ -227,7 +227,7 @@ class CoresetProcess:
 
         Matheron's rule turns draws from the prior into draws from the posterior. Prior draws come from the kernel's
         own features where it has finitely many, and from `num_features` random Fourier pairs for a stationary
-        kernel, whose error falls as one over the square root of their number.
+        kernel, whose error falls as one over the square root of their number. In a sum, each term has its own.
 
         Parameters
         ----------
@@ -256,13 +256,9 @@ class CoresetProcess:
         >>> draw(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]).shape
         torch.Size([3, 5])
         """
-        from cvgp.gp.features import feature_map, random_features  # only for samples, so no fit or prediction loads it
+        from cvgp.gp.features import prior_features  # only for samples, so no fit or prediction loads it
 
-        num_dims = self.X_c.shape[-1]
-        form = stationary_form(self.kernel, num_dims)
-        features = (
-            feature_map(self.kernel, num_dims) if form is None else random_features(form, num_features, generator)
-        )
+        features = prior_features(self.kernel, self.X_c.shape[-1], num_features, generator)
         phi_c = features(self.X_c).detach().to(torch.float64)  # [M, F]
         weights = normal((num_samples, phi_c.shape[-1]), generator, self.X_c)  # [S, F]
         site_noise = normal((num_samples, len(self.X_c)), generator, self.X_c)

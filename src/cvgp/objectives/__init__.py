@@ -1,4 +1,4 @@
-"""What an optimiser evaluates: a bound on log p(y) with its gradient, over a minibatch or over all rows."""
+"""What an optimiser evaluates: a bound on log p(y) plus the model's priors, with the gradient of the sum."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ __all__ = ["Objective"]
 
 
 class Objective(Protocol):
-    """A bound in nats, as a function of some parameters."""
+    """A bound on all data in nats, plus the log density of priors, as a function of some parameters."""
 
     @property
     def parameters(self) -> Sequence[Tensor]:
@@ -17,5 +17,5 @@ class Objective(Protocol):
         ...
 
     def value_and_backward(self, scale: float = 1.0) -> float:
-        """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
         ...

@@ -20,6 +20,7 @@ from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
 from cvgp.host import memory_left
+from cvgp.objectives.prior import PriorObjective
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.threads import threads_for
 
@@ -131,7 +132,7 @@ def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) 
 
 
 class TitsiasObjective:
-    """Value and gradient of Titsias' bound of a model over chunks of data, or of one of its relatives.
+    """Value and gradient of Titsias' bound of a model (or of a relative of it) plus the log density of its priors.
 
     The sites are at their optimum over y_c and a full covariance. What is left to search over is the kernel, the mean,
     the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
@@ -173,10 +174,11 @@ class TitsiasObjective:
         self.group = group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
         self._work = chunk_work(len(model.X_c), num_rows)
+        self._prior = PriorObjective(model)
         self.keep = 4 * num_rows * len(model.X_c) * 8 <= min(KEEP_BYTES, KEEP_SHARE * memory_left())
 
     def value_and_backward(self, scale: float = 1.0) -> float:
-        """`scale` times the bound; `scale` times its gradient is added to `grad` of the parameters."""
+        """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
         with threads_for(self._work):
             return self._value_and_backward(scale)
 
@@ -214,6 +216,8 @@ class TitsiasObjective:
             if self.tight or self.power is not None:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
             backward_from([K_cc], [d_K_cc])
+            if self.group.rank == 0:
+                value = value + self._prior.value_and_backward()
             return [value, *(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)]
 
         value, *gradients = sum_of(self.group, backward, [solution.value, *self.parameters])
@@ -271,7 +275,7 @@ def statistics_and_gain(
 
 @torch.no_grad()
 def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]], *, power: float | None = None) -> float:
-    """The value of :class:`TitsiasObjective` without its gradient, from one pass."""
+    """What :class:`TitsiasObjective` maximises, without priors and gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     return bounds.solve_titsias(statistics(model, chunks, power=power), L_inv).value.item()
 

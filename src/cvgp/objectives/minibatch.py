@@ -23,13 +23,14 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
+from cvgp.objectives.prior import PriorObjective
 from cvgp.threads import threads_for
 
 __all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
 
 
 class MinibatchObjective:
-    """The bound on all data, estimated from the rows of one step.
+    """The bound on all data, estimated from the rows of one step, plus the log density of the model's priors.
 
     Parameters
     ----------
@@ -60,6 +61,7 @@ class MinibatchObjective:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
         self._size = len(model.X_c)
+        self._prior = PriorObjective(model)
         self._direct = None if tight or power is not None or known_noise else direct_elbo(model)
         self._bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
         if power is not None:
@@ -71,10 +73,11 @@ class MinibatchObjective:
             return self._value_and_backward(self.rows, scale)
 
     def _value_and_backward(self, rows: Rows[Tensor], scale: float) -> float:
+        prior = self._prior.value_and_backward(scale)
         if self._direct is None:
             bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
             bound.backward()
-            return bound.item()
+            return bound.item() + prior
         value, gradients = self._direct.value_and_gradients(rows, self.num_data)
         with torch.no_grad():
             for parameter, gradient in gradients:
@@ -82,7 +85,7 @@ class MinibatchObjective:
                     if parameter.grad is None:
                         parameter.grad = torch.zeros_like(parameter)
                     parameter.grad.add_(gradient, alpha=scale)
-        return scale * value
+        return scale * value + prior
 
 
 class DirectElbo(NamedTuple):

@@ -181,7 +181,8 @@ def open_checkpoint(
     if folder is None:
         yield None
         return
-    identity = fingerprint(model.parameters(), source.identity(), replace(settings, max_time=None))
+    tensors = [*model.parameters(), *model.buffers()]
+    identity = fingerprint(tensors, source.identity(), replace(settings, max_time=None))
     with mirrored(folder, source.group) as own:
         yield Checkpoint(own, identity, watch)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import cross_matrix, diagonal, stationary_form
+from cvgp.gp.slopes import typical_slopes
 from cvgp.host import single_threaded_blas
 
 __all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
@@ -128,10 +129,11 @@ def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> NDA
 
 
 def _inverse_lengthscale(kernel: Kernel, num_dims: int) -> Array:
-    """Factors that bring inputs to units of the lengthscales, in which columns that do not matter divide no rows."""
+    """Factors to units of lengthscales, or of typical slopes, in which columns that do not matter divide no rows."""
     with torch.no_grad():
         form = stationary_form(kernel, num_dims)
-        return np.ones(num_dims) if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy()
+        factors = typical_slopes(kernel, num_dims) if form is None else form.inverse_lengthscale.to(torch.float64)
+        return np.ones(num_dims) if factors is None else factors.cpu().numpy()
 
 
 def _cluster_means(x: Array, labels: NDArray[np.intp], weight: Array) -> Array:

@@ -8,11 +8,9 @@ a short fit of a small coreset learned. The density of unseen rows decides (docs
 """
 
 import math
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,23 +21,22 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.errors import FactorisationError
 from cvgp.gp.kernels import gaussian_likelihood
+from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
-from cvgp.host import kept_warnings
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
+from cvgp.training.candidates import Start, best_of
+from cvgp.training.densities import row_densities, variance_of_y, weighted_mean
 from cvgp.training.initialise import initial_coreset
+from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
+from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
 from cvgp.training.small_data import distinct_rows, take_observations
 
 __all__ = [
     "START_FACTORS",
-    "Start",
-    "_multiply_lengthscales",
-    "constant_density",
-    "mean_density",
     "raise_noise",
     "search_start",
 ]
@@ -51,24 +48,12 @@ START_NOISE = 0.1
 LEAST_START_NOISE = 1e-6
 """A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
-EVALUATIONS = 40
+EVALUATIONS, KERNEL_EVALUATIONS = 40, 20
+PERIODS = 3
+"""Likely periods that are tried beside a kernel's own."""
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
 NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 """Shares of the variance of y; all of it, which is to explain nothing, is not among them."""
-SHARE_OF_TIME = 0.2
-"""Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
-
-
-class Start(NamedTuple):
-    """Kernel, mean and noise to begin with."""
-
-    kernel: Kernel
-    mean: Mean
-    noise: float
-    density: float
-    """Mean log density of rows that the start has not seen, in nats per row."""
-    for_all_rows: bool = False
-    """Whether every row is to be a point."""
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
@@ -81,6 +66,7 @@ def search_start(
     *,
     size: int = CORESET_POINTS,
     is_exact: Callable[[Start], bool] = lambda by_rows: False,
+    alternatives: Sequence[Kernel] = (),
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -98,14 +84,29 @@ def search_start(
         How many pseudo-points the start is for.
     is_exact
         Says of what the exact likelihood learned whether every row is to be a point instead.
+    alternatives
+        Kernels to try in place of the first, which is then ``s k(x, x')`` with a stationary k. They are such kernels
+        too, or sums that begin with one.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
-    noise = max(START_NOISE * _variance(learning), LEAST_START_NOISE)
+    noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE)
     first = Start(kernel, mean, noise, -math.inf)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
-    by_rows = _best_of(
-        (partial(_learn_exactly, _scaled(first, factor), learning, judging, watch, factor) for factor in factors), watch
-    )
+    seen = torch.cat([learning.x, judging.x])
+    shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
+
+    def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
+        found = _learn_exactly(start, learning, judging, watch, phase, evaluations)
+        return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
+
+    tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
+    for i, start in enumerate(_with_periods(first, learning, shortest), 1):
+        tries.append(partial(learn_exactly, start, f"start period {i}"))
+    by_rows = best_of(tries, watch)
+    if by_rows is not None and alternatives:
+        learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
+        by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
+        first = first._replace(kernel=kernel if chosen is None else chosen)
     if by_rows is None:
         return _scaled(first, 1.0)
     if is_exact(by_rows):
@@ -119,30 +120,19 @@ def search_start(
 
     attempts = [lambda: _judge(place(by_rows), learning, judging), lambda: learn(by_rows, "start coreset")]
     attempts += [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
-    return _best_of(attempts, watch) or by_rows
+    return best_of(attempts, watch) or by_rows
 
 
-def _best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | None:
-    """The start with the best density; after the first, none is tried for which there is no time."""
-    found: list[Start] = []
-    for attempt in attempts:
-        if found and (watch.stopped or watch.time_used() >= SHARE_OF_TIME):
-            break
-        # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
-        with kept_warnings(), watch.until(SHARE_OF_TIME), suppress(FactorisationError, FloatingPointError):
-            found.append(attempt())
-    return max(found, key=lambda start: start.density, default=None)
-
-
-def _learn_exactly(start: Start, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, factor: float) -> Start:
+def _learn_exactly(
+    start: Start, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
+) -> Start:
     """What the exact likelihood of some rows learns, and its density of others."""
     rows = learning.take(slice(EXACT_ROWS))
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
-    phase = f"start x{factor:g}"
-    maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=EVALUATIONS, tol=0.0, phase=phase)
+    maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, mean_density(trial, judging))
+    return _start_of(trial, judging)
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str) -> Start:
@@ -155,7 +145,7 @@ def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tenso
 def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor]) -> Start:
     """The density of unseen rows under the best coreset at the trial's pseudo-inputs."""
     solve_coreset(trial, [learning])
-    return _start_of(trial, mean_density(trial, judging))
+    return _start_of(trial, judging)
 
 
 def _with_coreset(start: Start, learning: Rows[Tensor], size: int, rng: np.random.Generator) -> CVGP:
@@ -176,11 +166,11 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
     A coreset that has yet to move explains less than an exact GP does. Under a noise far below what is left
     unexplained, a solver's cheapest way up is to give up the function and predict a constant.
     """
-    variance = _variance(rows)
+    variance = variance_of_y(rows)
 
     def bound_at(noise: float) -> float:
         model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
-        return titsias_value(model, [rows])
+        return titsias_value(model, [rows]) + model.log_prior().item()
 
     start = model.noise.item()
     best = max([start, *(share * variance for share in NOISE_LADDER if share * variance > start)], key=bound_at)
@@ -192,8 +182,10 @@ def _model(coreset: Coreset, start: Start) -> CVGP:
     return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=likelihood)
 
 
-def _start_of(model: CVGP, density: float) -> Start:
-    return Start(model.kernel, model.mean, max(model.noise.item(), LEAST_START_NOISE), density)
+def _start_of(model: CVGP, judging: Rows[Tensor]) -> Start:
+    densities = row_densities(model, judging)
+    noise = max(model.noise.item(), LEAST_START_NOISE)
+    return Start(model.kernel, model.mean, noise, weighted_mean(densities, judging), densities)
 
 
 def _scaled(start: Start, factor: float) -> Start:
@@ -201,6 +193,17 @@ def _scaled(start: Start, factor: float) -> Start:
     kernel = deepcopy(start.kernel)
     _multiply_lengthscales(kernel, factor)
     return start._replace(kernel=kernel, mean=deepcopy(start.mean))
+
+
+def _with_periods(start: Start, learning: Rows[Tensor], shortest: Tensor) -> list[Start]:
+    """Copies with likely periods, where the kernel has periods to learn."""
+    if not periodic_parts(start.kernel):
+        return []
+    rows, starts = learning.take(slice(EXACT_ROWS)), []
+    for periods in candidate_periods(rows.x, rows.y, shortest, PERIODS):
+        starts.append(_scaled(start, 1.0))
+        set_periods(starts[-1].kernel, periods)
+    return starts
 
 
 def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
@@ -211,45 +214,13 @@ def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tenso
     return rows.take(order[:half]), rows.take(order[half:] if count > 1 else order)
 
 
-@torch.no_grad()
-def mean_density(model: CVGP, rows: Rows[Tensor]) -> float:
-    """Mean over rows and outputs of log p(y | x), in nats; rows count by their weights."""
-    prediction = model.process()(rows.x)
-    noise = model.total_noise(rows.noise_variance)
-    variance = prediction.variance + noise  # [n], shared by all outputs
-    error = (rows.y - prediction.mean).reshape(len(rows.y), -1)
-    return _weighted_mean(_log_normal(error, variance[:, None]), rows)
-
-
-def constant_density(rows: Rows[Tensor]) -> float:
-    """What :func:`mean_density` would be of the best constant with the best constant noise."""
-    return -0.5 * math.log(2.0 * math.pi * math.e * max(_variance(rows), 1e-300))
-
-
-def _log_normal(error: Tensor, variance: Tensor) -> Tensor:
-    return -0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
-
-
-def _variance(rows: Rows[Tensor]) -> float:
-    centre = _weighted_mean(rows.y, rows)
-    return _weighted_mean((rows.y - centre).square(), rows)
-
-
-def _weighted_mean(values: Tensor, rows: Rows[Tensor]) -> float:
-    per_row = values.reshape(len(values), -1).mean(1)
-    if rows.sample_weight is None:
-        return per_row.mean().item()
-    return ((rows.sample_weight * per_row).sum() / rows.sample_weight.sum()).item()
-
-
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
     """The kernels whose lengthscale is to be learned; one that is frozen is not to be tried at other values."""
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     return [part for part in parts if part.raw_lengthscale.requires_grad]
 
 
-@torch.no_grad()
 def _multiply_lengthscales(kernel: Kernel, factor: float) -> None:
-    """Make all lengthscales that are learned longer or shorter by one factor."""
+    """Make all lengthscales that are learned longer or shorter by one factor, as far as their constraints allow."""
     for part in _lengthscales(kernel):
-        part.lengthscale = part.lengthscale * factor
+        multiply_inside(part, "lengthscale", factor)

@@ -56,7 +56,7 @@ class FitEvent(NamedTuple):
     validation_rmse: float | None
     """The error on the rows that early stopping holds out, where there are any."""
     event: str
-    """What went wrong and was mended, or nothing."""
+    """What went wrong and was mended, which kernel a start has chosen, or nothing."""
 
 
 Callback = Callable[[FitEvent], Any]

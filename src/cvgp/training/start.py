@@ -1,27 +1,33 @@
 """Where a fit starts: the kernel, the noise, and the places of the pseudo-points."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Literal
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 
 from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
+from cvgp.training.candidates import Start
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
-from cvgp.training.kernel_search import CORESET_POINTS, Start, raise_noise, search_start
+from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
 from cvgp.training.monitor import Watch
 from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
 
-__all__ = ["DEFAULT_KERNEL", "begin_model", "blank_model", "starting_kernel", "starting_mean"]
+__all__ = ["DEFAULT_KERNEL", "alternative_kernels", "begin_model", "blank_model", "starting_kernel", "starting_mean"]
 
 DEFAULT_KERNEL = "matern32"
+AUTO = "auto"
+AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
+"""What ``auto`` tries beside the default."""
 LADDER_ROWS = 1000
 
 
@@ -31,11 +37,32 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) ->
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
-    made = make_kernel(kernel or DEFAULT_KERNEL, num_dims, ard=ard)
+    made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
             part.lengthscale = typical_lengthscale(num_dims)
+        elif isinstance(part, AdditiveKernel):
+            _share_variance(part, num_dims)
     return made
+
+
+def alternative_kernels(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> list[Kernel]:
+    """What may take the place of :func:`starting_kernel`; nothing, unless the name is ``auto``."""
+    if not (isinstance(kernel, str) and kernel == AUTO):
+        return []
+    return [starting_kernel(name, num_dims, ard=ard) for name in AUTO_KERNELS]
+
+
+def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
+    """Give each term of a sum an equal share of a variance of one, at standardised inputs."""
+    share = 1.0 / len(kernel.kernels)
+    for term in kernel.kernels:
+        if isinstance(term, ScaleKernel):
+            term.outputscale = share
+        else:
+            linear = [part for part in term.modules() if isinstance(part, LinearKernel)]
+            for part in linear:
+                part.variance = share ** (1.0 / len(linear)) / num_dims
 
 
 def starting_mean(mean: str | Mean) -> Mean:
@@ -48,10 +75,18 @@ def starting_mean(mean: str | Mean) -> Mean:
 
 
 def blank_model(
-    kernel: Kernel, mean: Mean, beta_transform: Literal["log", "softplus"], device: torch.device, coreset: Coreset
+    kernels: Sequence[Kernel],
+    mean: Mean,
+    beta_transform: Literal["log", "softplus"],
+    device: torch.device,
+    coreset: Coreset,
+    name: str,
 ) -> CVGP:
-    """A model of the given parts that has yet to learn anything."""
-    parts = deepcopy(kernel), deepcopy(mean), gaussian_likelihood(1.0)
+    """A model that has yet to learn anything, with the one of the kernels that has the name."""
+    named = [kernel for kernel in kernels if name_of_kernel(kernel) == name]
+    if not named:
+        raise FileFormatError(f"No kernel of this fit is called {name!r}.")
+    parts = deepcopy(named[0]), deepcopy(mean), gaussian_likelihood(1.0)
     return CVGP(coreset, parts[0], mean=parts[1], likelihood=parts[2], beta_transform=beta_transform).to(device)
 
 
@@ -66,12 +101,14 @@ def begin_model(
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
     exact_if_few: bool = False,
+    alternatives: Sequence[Kernel] = (),
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
     A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
-    that of the data where the exact GP is worth its time (:func:`wants_all_rows`). In a group every process makes the
-    same start, and takes the first one's numbers in the end, should theirs differ in the last digits.
+    that of the data where the exact GP is worth its time (:func:`wants_all_rows`). One of the alternatives may take the
+    place of the kernel. In a group every process makes the same start, and takes the first one's numbers in the end,
+    should theirs differ in the last digits.
     """
     may_be_exact = size is None and exact_if_few and init == "kmeans"
     points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
@@ -79,7 +116,7 @@ def begin_model(
     def is_exact(by_rows: Start) -> bool:
         return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time)
 
-    start = search_start(kernel, mean, source, rng, watch, size=points, is_exact=is_exact)
+    start = search_start(kernel, mean, source, rng, watch, size=points, is_exact=is_exact, alternatives=alternatives)
     if isinstance(init, Coreset):
         coreset = init
     else:

@@ -4,7 +4,7 @@ A time limit has a say in the start: it caps the size of the coreset, and how ma
 on with another limit, or on a busier machine, must take the start that it had.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.checkpoint import START_FILE, fingerprint, make_folder, mirrored, refuse_other_fit
@@ -31,7 +32,7 @@ FLOATS_AND_FLAGS = ("float32", "float64", "bool", "int64")
 
 def begin_or_recall(
     begin: Callable[[], CVGP],
-    blank: Callable[[Coreset], CVGP],
+    blank: Callable[[Coreset, str], CVGP],
     rng: np.random.Generator,
     folder: str | None,
     *,
@@ -45,7 +46,7 @@ def begin_or_recall(
     begin
         Makes a start, and draws from `rng`, which is left in the same state where the start is recalled.
     blank
-        Makes a model of the same parts from a coreset.
+        Makes a model of the same parts from a coreset and the name of its kernel.
     folder, identity
         Where to store the start, or None; and the name of the fit that it belongs to.
     group
@@ -61,35 +62,40 @@ def begin_or_recall(
     if group.rank == 0:
         make_folder(Path(folder))
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in _tensors(model).items()}
-        write_tensors(Path(folder) / START_FILE, arrays, {"identity": identity(), "rng": _state(rng)})
+        write_tensors(
+            Path(folder) / START_FILE,
+            arrays,
+            {"identity": identity(), "kernel": name_of_kernel(model.kernel), "rng": _state(rng)},
+        )
     return model
 
 
 def start_identity(
-    kernel: Kernel, mean: Mean, source: DataSource, settings: Settings, options: Mapping[str, object]
+    kernels: Sequence[Kernel], mean: Mean, source: DataSource, settings: Settings, options: Mapping[str, object]
 ) -> str:
     """A name for all that decides where a fit starts, but for the time that it is given."""
     init = options["init"]
     points = [torch.as_tensor(a) for a in (init.X, init.y, init.beta)] if isinstance(init, Coreset) else []
     facts = {name: value for name, value in options.items() if name != "init" or not points}
-    tensors = [*kernel.parameters(), *mean.parameters(), *points]
+    tensors = [*(p for kernel in kernels for p in kernel.parameters()), *mean.parameters(), *points]
     return fingerprint(
-        tensors, source.identity(), replace(settings, max_time=None), repr(kernel), repr(mean), sorted(facts.items())
+        tensors, source.identity(), replace(settings, max_time=None), repr(kernels), repr(mean), sorted(facts.items())
     )
 
 
-def _recall(path: Path, identity: str, blank: Callable[[Coreset], CVGP], rng: np.random.Generator) -> CVGP:
+def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rng: np.random.Generator) -> CVGP:
     tensors, metadata = read_tensors(path)
     try:
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
+        kernel = members.text("kernel")
         numbers = members.members("rng")
         state = {name: numbers.text(name) for name in numbers.names()}
         members.close()
         x, y = tensors.get("X_c"), tensors.get("y_c")
         if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
             raise FileFormatError("There are no pseudo-points.")
-        model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))))
+        model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():

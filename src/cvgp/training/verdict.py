@@ -10,7 +10,7 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp.model import CVGP
-from cvgp.training.kernel_search import constant_density, mean_density
+from cvgp.training.densities import constant_density, mean_density
 
 __all__ = ["Verdict", "compare"]
 

@@ -1,0 +1,49 @@
+"""Candidates for a start, and the race among them."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Tensor
+
+from cvgp.errors import FactorisationError
+from cvgp.host import kept_warnings
+from cvgp.training.monitor import Watch
+
+__all__ = ["Start", "best_of", "has_time"]
+
+SHARE_OF_TIME = 0.2
+"""Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
+
+
+class Start(NamedTuple):
+    """Kernel, mean and noise to begin with."""
+
+    kernel: Kernel
+    mean: Mean
+    noise: float
+    density: float
+    """Mean log density of rows that the start has not seen, in nats per row."""
+    densities: Tensor | None = None
+    """Of each of these rows."""
+    for_all_rows: bool = False
+    """Whether every row is to be a point."""
+
+
+def best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | None:
+    """The start with the best density; after the first, none is tried for which there is no time."""
+    found: list[Start] = []
+    for attempt in attempts:
+        if found and not has_time(watch):
+            break
+        # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
+        with kept_warnings(), watch.until(SHARE_OF_TIME), suppress(FactorisationError, FloatingPointError):
+            found.append(attempt())
+    return max(found, key=lambda start: start.density, default=None)
+
+
+def has_time(watch: Watch) -> bool:
+    """Whether another start may be tried."""
+    return not watch.stopped and watch.time_used() < SHARE_OF_TIME
