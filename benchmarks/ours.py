@@ -89,7 +89,7 @@ def begin(
     rng = np.random.default_rng(check_random_state(seed).randint(2**31))
     chosen = Settings(seed=int(rng.integers(2**31)), **settings)
     rows = Rows(x, y[:, None], None, None)
-    sources = array_sources(rows, chosen, rng, standardize=True, device="auto", group=ALONE)
+    sources = array_sources(rows, chosen, rng, units=lambda learned: learned, device="auto", group=ALONE)
     prior = starting_kernel(kernel, x.shape[1], ard=True)
     model = begin_model(sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta)
     return Beginning(model, sources, chosen)

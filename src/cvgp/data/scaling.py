@@ -13,7 +13,16 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 
-__all__ = ["Moments", "Scaling", "learn_scaling", "moments_of", "no_moments", "no_scaling", "pool_scalings"]
+__all__ = [
+    "Moments",
+    "Scaling",
+    "Spread",
+    "learn_scaling",
+    "moments_of",
+    "no_moments",
+    "no_scaling",
+    "pool_scalings",
+]
 
 Array = NDArray[np.float64]
 
@@ -60,6 +69,28 @@ class Scaling(NamedTuple):
         known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
         arrays = (self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
         return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
+
+
+class Spread(NamedTuple):
+    """How large scaled data are, where that is not one: what a start has to be in proportion to."""
+
+    x: Array  # [D], standard deviations of the inputs
+    y: float
+    """Standard deviation of the outputs, as a root mean square over them."""
+    y_level: float
+    """Mean of the outputs."""
+
+    @property
+    def y_square(self) -> float:
+        """The mean square of the outputs about zero."""
+        return self.y**2 + self.y_level**2
+
+    @classmethod
+    def left_by(cls, scaling: Scaling, learned: Scaling) -> Spread:
+        """That of data after a scaling, from the means and standard deviations that were learned of them."""
+        y = learned.y_scale / scaling.y_scale
+        level = (learned.y_mean - scaling.y_mean) / scaling.y_scale
+        return cls(learned.x_scale / scaling.x_scale, float(np.sqrt((y**2).mean())), float(level.mean()))
 
 
 class Moments(NamedTuple):

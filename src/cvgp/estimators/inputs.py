@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Number
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_random_state, column_or_
 
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.scaling import Scaling, Spread, learn_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
@@ -51,6 +51,17 @@ class Sources(NamedTuple):
     held_out: DataSource | None
     """The rows of early stopping."""
     scaling: Scaling
+    spread: Spread | None
+    """Of the scaled rows; None where they are standardised."""
+
+    @classmethod
+    def of(cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling) -> "Sources":
+        """With the spread that a scaling leaves of the means and standard deviations of the data."""
+        return cls(train, held_out, scaling, None if scaling is learned else Spread.left_by(scaling, learned))
+
+
+Units = Callable[[Scaling], Scaling]
+"""From the means and standard deviations of the data to what they are scaled by."""
 
 
 def is_in_files(x: Any) -> bool:
@@ -130,7 +141,7 @@ def array_sources(
     settings: Settings,
     rng: np.random.Generator,
     *,
-    standardize: bool,
+    units: Units,
     device: str,
     group: Group,
 ) -> Sources:
@@ -141,8 +152,8 @@ def array_sources(
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train = _canonical(data)
-    dims, outputs = train.x.shape[1], train.y.shape[1]
-    scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
+    learned = learn_scaling(train.x, train.y, train.sample_weight)
+    scaling = units(learned)
     check_variance(scaling.y_scale)
     place = known_device(device)
 
@@ -150,7 +161,7 @@ def array_sources(
         whole = MemorySource(*scaling.tensors(rows, device=place))
         return whole if group.world == 1 else split(whole, group)
 
-    return Sources(source(train), None if held_out is None else source(held_out), scaling)
+    return Sources.of(source(train), None if held_out is None else source(held_out), scaling, learned)
 
 
 def known_device(name: str) -> str:

@@ -29,6 +29,7 @@ from cvgp.estimators.inputs import (
     first_seed,
     is_in_files,
 )
+from cvgp.estimators.model_units import model_units
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
@@ -90,6 +91,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         How many epochs `early_stopping` waits for a better model.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
+        Without it the prior is that of the data as they are: a mean of zero is the zero of y, a lengthscale for all
+        columns is in their common unit, and a kernel or mean that is an object sees the data unchanged. Kernels and
+        means by name are fitted in units of the solver's own all the same, so their result does not depend on units.
     dtype : {"auto", "float32", "float64"}
         Precision of the products with data; ``auto`` starts Adam in float32 while that is safe. M x M algebra and
         predictions are float64, unless ``float32`` asks for faster ones.
@@ -126,7 +130,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     n_iter_, converged_, solver_ : int, bool, str
         How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
     model_ : CVGP
-        The fitted torch module, in standardised units.
+        The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -262,23 +266,25 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
             (X, y, sample_weight, noise_variance), table = load_arrays(table), None
-        options: dict[str, Any] = {"standardize": self.standardize, "device": self.device, "group": group}
+        units = partial(model_units, standardize=self.standardize, kernel=self.kernel, mean=self.mean, ard=self.ard)
+        options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            source, held_out, scaling = array_sources(data, settings, rng, **options)
+            source, held_out, scaling, spread = array_sources(data, settings, rng, **options)
         else:
-            source, held_out, scaling = table_sources(table, settings, rng, **options)
+            source, held_out, scaling, spread = table_sources(table, settings, rng, **options)
         is_auto = self.n_coreset == "auto"
         begin = partial(
             begin_model,
             source,
-            starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard),
-            starting_mean(self.mean),
+            starting_kernel(self.kernel, len(scaling.x_mean), ard=self.ard, spread=spread),
+            starting_mean(self.mean, spread),
             rng,
             watch,
             size=None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
             init=self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             beta_transform="softplus" if self.solver == "paper" else "log",
+            spread=spread,
             exact_if_few=choose_solver(settings, source.num_rows) == "lbfgs",
         )
         report = fit_from_start(
@@ -375,7 +381,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
 
     @property
     def model_(self) -> CVGP:
-        """The fitted torch module, in standardised units."""
+        """The fitted torch module, in the units of ``gp_.scaling``."""
         return self.gp_.model
 
     @property

@@ -24,7 +24,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import FactorisationError
-from cvgp.gp.kernels import gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings
 from cvgp.objectives.exact import ExactObjective
@@ -48,8 +48,8 @@ START_FACTORS = (1.0, 0.25, 4.0)
 """Multiples of the typical lengthscale that are tried."""
 START_NOISE = 0.1
 """Of the variance of y."""
-LEAST_START_NOISE = 1e-6
-"""A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
+LEAST_START_NOISE = 100.0
+"""In units of the noise floor. At the floor no larger noise can be learned: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
 EVALUATIONS = 40
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
@@ -67,6 +67,7 @@ class Start(NamedTuple):
     noise: float
     density: float
     """Mean log density of rows that the start has not seen, in nats per row."""
+    noise_floor: float = NOISE_FLOOR
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
@@ -78,6 +79,7 @@ def search_start(
     watch: Watch,
     *,
     size: int | None = CORESET_POINTS,
+    noise_floor: float = NOISE_FLOOR,
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -93,10 +95,12 @@ def search_start(
         Records the searches.
     size
         How many pseudo-points the start is for; None if every row is to be one.
+    noise_floor
+        Smallest noise variance, in the units of the source.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
-    noise = max(START_NOISE * _variance(learning), LEAST_START_NOISE)
-    first = Start(kernel, mean, noise, -math.inf)
+    noise = max(START_NOISE * _variance(learning), LEAST_START_NOISE * noise_floor)
+    first = Start(kernel, mean, noise, -math.inf, noise_floor)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     by_rows = _best_of(
         (partial(_learn_exactly, _scaled(first, factor), learning, judging, watch, factor) for factor in factors), watch
@@ -107,10 +111,13 @@ def search_start(
     def place(start: Start) -> CVGP:
         return _with_coreset(start, learning, min(size, CORESET_POINTS), rng)
 
-    def learn(start: Start, phase: str) -> Start:
-        return _learn_with_coreset(place(start), learning, judging, watch, phase)
+    def judge(trial: CVGP) -> Start:
+        return _judge(trial, learning, judging, noise_floor)
 
-    attempts = [lambda: _judge(place(by_rows), learning, judging), lambda: learn(by_rows, "start coreset")]
+    def learn(start: Start, phase: str) -> Start:
+        return judge(_learn_with_coreset(place(start), learning, watch, phase))
+
+    attempts = [lambda: judge(place(by_rows)), lambda: learn(by_rows, "start coreset")]
     attempts += [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
     return _best_of(attempts, watch) or by_rows
 
@@ -135,20 +142,20 @@ def _learn_exactly(start: Start, learning: Rows[Tensor], judging: Rows[Tensor], 
     phase = f"start x{factor:g}"
     maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=EVALUATIONS, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, mean_density(trial, judging))
+    return _start_of(trial, mean_density(trial, judging), start.noise_floor)
 
 
-def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str) -> Start:
-    """What a short fit of a small coreset learns, and the density of unseen rows under it."""
+def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
+    """The trial after a short fit."""
     objective = TitsiasObjective(trial, lambda: [learning], len(learning.x))
     maximise_by_lbfgs(objective, len(learning.x), watch, max_evaluations=CORESET_EVALUATIONS, tol=0.0, phase=phase)
-    return _judge(trial, learning, judging)
+    return trial
 
 
-def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor]) -> Start:
+def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], noise_floor: float) -> Start:
     """The density of unseen rows under the best coreset at the trial's pseudo-inputs."""
     solve_coreset(trial, [learning])
-    return _start_of(trial, mean_density(trial, judging))
+    return _start_of(trial, mean_density(trial, judging), noise_floor)
 
 
 def _with_coreset(start: Start, learning: Rows[Tensor], size: int, rng: np.random.Generator) -> CVGP:
@@ -181,12 +188,13 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
 
 
 def _model(coreset: Coreset, start: Start) -> CVGP:
-    likelihood = gaussian_likelihood(start.noise)
+    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
     return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=likelihood)
 
 
-def _start_of(model: CVGP, density: float) -> Start:
-    return Start(model.kernel, model.mean, max(model.noise.item(), LEAST_START_NOISE), density)
+def _start_of(model: CVGP, density: float, noise_floor: float) -> Start:
+    noise = max(model.noise.item(), LEAST_START_NOISE * noise_floor)
+    return Start(model.kernel, model.mean, noise, density, noise_floor)
 
 
 def _scaled(start: Start, factor: float) -> Start:

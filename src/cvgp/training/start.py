@@ -5,13 +5,16 @@ from typing import Literal
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
+from torch import Tensor
 
 from cvgp.coreset import Coreset
+from cvgp.data.rows import Rows
+from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
@@ -25,8 +28,11 @@ DEFAULT_KERNEL = "matern32"
 LADDER_ROWS = 1000
 
 
-def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Kernel:
-    """A kernel by name at a typical lengthscale, or a copy of the given one; float64."""
+def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
+    """A kernel by name at a typical lengthscale, or a copy of the given one; float64.
+
+    `spread` is that of data that are not standardised.
+    """
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
@@ -35,16 +41,21 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) ->
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
             part.lengthscale = typical_lengthscale(num_dims)
+    if spread is not None:
+        _set_units(made, spread, ard=ard)
     return made
 
 
-def starting_mean(mean: str | Mean) -> Mean:
-    """A mean by name, or a copy of the given one; float64."""
+def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
+    """A mean by name, or a copy of the given one; float64. A constant begins at the level of the outputs."""
     if isinstance(mean, Mean):
         return deepcopy(mean).double()
     if mean not in ("zero", "constant"):
         raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {mean!r}.")
-    return ConstantMean().double() if mean == "constant" else ZeroMean()
+    if mean == "zero":
+        return ZeroMean()
+    level = 0.0 if spread is None else spread.y_level
+    return ConstantMean().double().initialize(constant=torch.tensor(level, dtype=torch.float64))
 
 
 def begin_model(
@@ -57,6 +68,7 @@ def begin_model(
     size: int | None,
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
+    spread: Spread | None = None,
     exact_if_few: bool = False,
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
@@ -68,7 +80,9 @@ def begin_model(
     is_open = size is None and not isinstance(init, Coreset)
     is_exact = is_open and exact_if_few and init == "kmeans" and may_be_exact(source.num_rows, watch.max_time)
     points = len(init) if isinstance(init, Coreset) else size
-    start = search_start(kernel, mean, source, rng, watch, size=None if is_exact else points or CORESET_POINTS)
+    floor = NOISE_FLOOR if spread is None else NOISE_FLOOR * spread.y**2
+    points = None if is_exact else points or CORESET_POINTS
+    start = search_start(kernel, mean, source, rng, watch, size=points, noise_floor=floor)
     if isinstance(init, Coreset):
         coreset = init
     else:
@@ -76,8 +90,11 @@ def begin_model(
             size = source.num_rows
         elif size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
-        coreset = _first_coreset(source.group, _place_coreset(init, source, size, start.kernel, rng))
-    likelihood = gaussian_likelihood(start.noise)
+        placed = _place_coreset(init, source, size, start.kernel, rng)
+        if init == "random" and spread is not None:
+            placed = _spread_out(placed, source.sample(LADDER_ROWS, rng))
+        coreset = _first_coreset(source.group, placed)
+    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
     model.to(source.device)
     raise_noise(model, source.sample(LADDER_ROWS, rng))
@@ -87,6 +104,23 @@ def begin_model(
         model.set_sites(model.y_c - prior_mean(model.mean, model.X_c, model.y_c), w)
     _adopt_first(source.group, model)
     return model
+
+
+@torch.no_grad()
+def _set_units(kernel: Kernel, spread: Spread, *, ard: bool) -> None:
+    """Bring a kernel that suits standardised data to the units of others."""
+    width = torch.as_tensor(spread.x)  # [D]
+    if not ard:
+        width = width.square().mean().sqrt().reshape(1)
+    for part in kernel.modules():
+        if isinstance(part, PeriodicKernel):  # whose lengthscale is one of angles
+            part.period_length = part.period_length * width
+        elif isinstance(part, LinearKernel):
+            part.variance = part.variance * spread.y_square / width.square()
+        elif isinstance(part, ScaleKernel):
+            part.outputscale = part.outputscale * spread.y_square
+        elif isinstance(part, Kernel) and part.has_lengthscale:
+            part.lengthscale = part.lengthscale * width
 
 
 def typical_lengthscale(num_dims: int) -> float:
@@ -107,6 +141,13 @@ def _first_coreset(group: Group, coreset: Coreset) -> Coreset:
     arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
     x, y, beta = group.first([torch.as_tensor(a) for a in arrays])
     return Coreset(x, y, beta)
+
+
+def _spread_out(noise: Coreset, rows: Rows[Tensor]) -> Coreset:
+    """White noise, with the means and standard deviations of some rows."""
+    x, y = (values.reshape(len(values), -1).cpu().numpy() for values in (rows.x, rows.y))
+    outputs = noise.y.reshape(len(noise), -1) * y.std(0) + y.mean(0)
+    return Coreset(noise.X * x.std(0) + x.mean(0), outputs.reshape(noise.y.shape), noise.beta)
 
 
 def _place_coreset(
