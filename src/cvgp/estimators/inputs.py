@@ -52,12 +52,13 @@ class Sources(NamedTuple):
     """The rows of early stopping."""
     scaling: Scaling
     spread: Spread | None
-    """Of the scaled rows; None where they are standardised."""
+    """Of the scaled rows; None where every column has variance one."""
 
     @classmethod
     def of(cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling) -> "Sources":
         """With the spread that a scaling leaves of the means and standard deviations of the data."""
-        return cls(train, held_out, scaling, None if scaling is learned else Spread.left_by(scaling, learned))
+        is_standard = scaling is learned and scaling.varies.all()
+        return cls(train, held_out, scaling, None if is_standard else Spread.left_by(scaling, learned))
 
 
 Units = Callable[[Scaling], Scaling]

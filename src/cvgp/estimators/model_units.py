@@ -22,12 +22,15 @@ def model_units(
 
     Without standardising, a kernel or mean that is an object sees the data as they are. For one by name, lengthscales
     per column allow units per column, and one for all allows a common one. Outputs share a covariance, hence a unit.
+    A constant column stays one.
     """
     if standardize:
         return learned
+    varies = learned.varies
     if isinstance(kernel, Kernel) or isinstance(mean, Mean):
-        return no_scaling(len(learned.x_mean), len(learned.y_mean))
-    x_mean = np.zeros_like(learned.x_mean) if kernel == "linear" else learned.x_mean
-    x_scale = learned.x_scale if ard else np.full_like(learned.x_scale, learned.x_scale.max())
+        plain = no_scaling(len(learned.x_mean), len(learned.y_mean))
+        return plain._replace(x_mean=np.where(varies, 0.0, learned.x_mean), x_scale=np.where(varies, 1.0, 0.0))
+    x_mean = np.where(varies, 0.0, learned.x_mean) if kernel == "linear" else learned.x_mean
+    x_scale = learned.x_scale if ard else np.where(varies, learned.x_scale.max(), 0.0)
     y_mean = learned.y_mean if mean == "constant" else np.zeros_like(learned.y_mean)
     return Scaling(x_mean, x_scale, y_mean, np.full_like(learned.y_scale, learned.y_scale.max()))

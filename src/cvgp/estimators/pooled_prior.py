@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import Module
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cvgp.data.scaling import Scaling
+from cvgp.data.scaling import TINY, Scaling
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.training.merge import Noise
@@ -54,7 +54,27 @@ def mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -
     The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms.
     """
     kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
+    _fill_unlearned(kernels, np.stack([model.gp_.scaling.varies for model in models]), rows)
     return _average(kernels, rows), _average(means, rows)
+
+
+@torch.no_grad()
+def _fill_unlearned(kernels: Sequence[Kernel], varies: NDArray[np.bool_], rows: Array) -> None:
+    """Where a column is constant in a shard, its lengthscale is not learned there: give it the mean of the others'."""
+    if varies.all():
+        return
+    largest = kernels[int(rows.argmax())]
+    alike = [i for i, kernel in enumerate(kernels) if _kind(kernel) == _kind(largest)]
+    learned = torch.as_tensor(varies[alike])  # [K, D]
+    share = learned * torch.as_tensor(rows[alike])[:, None]
+    share = share / share.sum(0).clamp_min(TINY)
+    for parts in zip(*(kernels[i].modules() for i in alike), strict=True):
+        if not (isinstance(parts[0], Kernel) and parts[0].has_lengthscale and parts[0].ard_num_dims == varies.shape[1]):
+            continue
+        logs = torch.stack([part.lengthscale.log().reshape(-1) for part in parts])  # [K, D]
+        filled = torch.where(learned | ~learned.any(0), logs, (share * logs).sum(0))
+        for part, values in zip(parts, filled, strict=True):
+            part.lengthscale = values.exp().reshape(part.lengthscale.shape)
 
 
 def _average(parts: Sequence[Module], rows: Array) -> Module:
@@ -81,12 +101,14 @@ def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
     """A copy of a model's kernel whose lengthscales and scale are in other units."""
     own = model.gp_.scaling
     kernel = deepcopy(model.model_.kernel).cpu()
-    x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
+    known = own.varies & scaling.varies
+    x_ratio = torch.as_tensor(np.divide(own.x_scale, scaling.x_scale, out=np.ones_like(own.x_scale), where=known))
+    common = x_ratio[torch.as_tensor(known)].log().sum().div(max(int(known.sum()), 1)).exp()
     y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
     with torch.no_grad():
         for part in kernel.modules():
             if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
+                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else common
                 part.lengthscale = part.lengthscale * ratio
             elif isinstance(part, ScaleKernel):
                 part.outputscale = part.outputscale * y_ratio**2

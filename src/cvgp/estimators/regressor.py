@@ -30,6 +30,7 @@ from cvgp.estimators.inputs import (
     is_in_files,
 )
 from cvgp.estimators.model_units import model_units
+from cvgp.estimators.notices import notice_constants
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
@@ -118,9 +119,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
     lengthscales_ : ndarray of shape (n_features,) or None
-        In the units of X; None for a kernel that has no single set of them.
+        In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
+        of them.
     feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, which sum to one; None for a kernel that has no single set of them.
+        Inverse lengthscales on standardised inputs, which sum to one, and zero for a column that was constant in the
+        fit; None for a kernel that has no single set of them.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -247,6 +250,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         MissingFileError, FileAccessError, FileFormatError
             If a table in files does not exist, cannot be read or is damaged.
 
+        Warns
+        -----
+        CVGPWarning
+            If a column of X has one value in all rows. The model leaves it out, and predictions do not depend on it.
+        ConvergenceWarning
+            If a constant or a linear model describes the rows better than the fit.
+
         Examples
         --------
         >>> import numpy as np
@@ -273,6 +283,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             source, held_out, scaling, spread = array_sources(data, settings, rng, **options)
         else:
             source, held_out, scaling, spread = table_sources(table, settings, rng, **options)
+        if group.rank == 0:
+            names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
+            notice_constants(scaling, names, source.num_rows)
         is_auto = self.n_coreset == "auto"
         begin = partial(
             begin_model,

@@ -182,8 +182,8 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
     scaling = Scaling(**{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()})
-    if not ((scaling.x_scale > 0).all() and (scaling.y_scale > 0).all()):
-        raise FileFormatError("The scales of inputs and outputs must be positive.")
+    if not ((scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
+        raise FileFormatError("The scales of outputs must be positive, and those of inputs must not be negative.")
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.coreset import Coreset
-from cvgp.data.scaling import Scaling
+from cvgp.data.scaling import TINY, Scaling
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
@@ -88,24 +88,31 @@ class ScaledGP:
 
     @property
     def lengthscales(self) -> Array | None:
-        """Lengthscales [D] in the user's units, for a stationary kernel."""
+        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column."""
         inverse = self._inverse_lengthscales()
-        return None if inverse is None else self.scaling.x_scale / inverse
+        if inverse is None:
+            return None
+        return np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
 
     @property
     def feature_importances(self) -> Array | None:
-        """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one."""
+        """Inverse lengthscales (for a linear kernel, prior slopes) on standardised inputs, summing to one.
+
+        A constant column has none; where all are constant, all are zero.
+        """
         importances = self._inverse_lengthscales()
         kernel = self.model.kernel
         if importances is None and isinstance(kernel, LinearKernel):
             variance = kernel.variance.detach().to(torch.float64).cpu().numpy().reshape(-1)
-            importances = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],)))
-        return None if importances is None else importances / importances.sum()
+            importances = np.sqrt(np.broadcast_to(variance, (self.model.X_c.shape[1],))) * self.scaling.varies
+        return None if importances is None else importances / max(importances.sum(), TINY)
 
     def _inverse_lengthscales(self) -> Array | None:
         with torch.no_grad():
             form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
-            return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
+            if form is None:
+                return None
+            return form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies
 
     def _checked(self, values: Array) -> Array:
         if not np.isfinite(values).all():

@@ -31,16 +31,17 @@ LADDER_ROWS = 1000
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
     """A kernel by name at a typical lengthscale, or a copy of the given one; float64.
 
-    `spread` is that of data that are not standardised.
+    `spread` is that of data in which not every column has variance one. A column that is constant does not count.
     """
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
     made = make_kernel(kernel or DEFAULT_KERNEL, num_dims, ard=ard)
+    varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = typical_lengthscale(num_dims)
+            part.lengthscale = typical_lengthscale(varying)
     if spread is not None:
         _set_units(made, spread, ard=ard)
     return made
@@ -111,7 +112,8 @@ def _set_units(kernel: Kernel, spread: Spread, *, ard: bool) -> None:
     """Bring a kernel that suits standardised data to the units of others."""
     width = torch.as_tensor(spread.x)  # [D]
     if not ard:
-        width = width.square().mean().sqrt().reshape(1)
+        width = width.square().sum(0, keepdim=True).div(max(int(width.count_nonzero()), 1)).sqrt()
+    width = torch.where(width > 0.0, width, 1.0)
     for part in kernel.modules():
         if isinstance(part, PeriodicKernel):  # whose lengthscale is one of angles
             part.period_length = part.period_length * width

@@ -102,9 +102,7 @@ class TrainingTable:
     @property
     def scaling(self) -> Scaling:
         """The weighted means and standard deviations of all columns."""
-        D, moments = len(self.feature_names), self.survey.moments
-        means, scales = moments.means, moments.scales
-        return Scaling(means[:D], scales[:D], means[D:], scales[D:])
+        return self.survey.moments.scaling(len(self.feature_names))
 
     @property
     def schema(self) -> Schema | None:
