@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from matplotlib.figure import Figure
+from sklearn.exceptions import ConvergenceWarning
 
 import cvgp
 from cvgp import CVGPRegressor, plots
@@ -150,3 +151,34 @@ def test_where_all_columns_are_constant_the_mean_is_predicted() -> None:
     assert "the model predicts one value" in messages[0]
     assert model.predict([[0.0, 1.0]]) == pytest.approx(Y.mean(), abs=0.05)
     assert (model.feature_importances_ == 0.0).all()
+
+
+# Weights
+
+
+@pytest.mark.parametrize("total", [1.0, 1e-3])
+def test_weights_that_leave_nothing_to_learn_are_explained(total: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        _, messages = said(regressor().fit, X, Y, sample_weight=np.full(40, total / 40))
+    assert len(messages) == 1
+    assert f"add up to {total:g}. A row of weight w counts as w rows" in messages[0]
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.8, 100.0])
+def test_weights_that_leave_enough_to_learn_are_no_concern(weight: float) -> None:
+    assert said(regressor().fit, X, Y, sample_weight=np.full(40, weight))[1] == []
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_a_total_weight_below_one_can_be_fitted_with_a_constant_mean(solver: str) -> None:
+    model, _ = said(regressor(mean="constant", solver=solver, n_coreset=5).fit, X, Y, sample_weight=np.full(40, 0.01))
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("size", ["auto", 10])
+def test_a_weight_of_100_is_100_copies(size: object) -> None:
+    weighted = regressor(n_coreset=size).fit(X, Y, sample_weight=np.full(40, 100.0))
+    repeated = regressor(n_coreset=size).fit(X.repeat(100, axis=0), Y.repeat(100))
+    for found, expected in zip(*(m.predict(X, return_std=True) for m in (weighted, repeated)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)

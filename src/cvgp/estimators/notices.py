@@ -6,10 +6,25 @@ from collections.abc import Sequence
 from cvgp.data.scaling import Scaling
 from cvgp.errors import CVGPWarning
 
-__all__ = ["notice_constants"]
+__all__ = ["notice_constants", "notice_weights"]
 
 MOST_NAMES = 10
 """Columns that a warning names."""
+FEW_ROWS = 30
+"""Weights that add up to more than this leave something to learn, however small they are."""
+
+
+def notice_weights(total_weight: float, num_rows: int) -> None:
+    """Warn of weights that make a handful of rows of many: mostly weights that were meant to compare rows."""
+    if total_weight > min(num_rows / 2, FEW_ROWS):
+        return
+    warnings.warn(
+        f"The sample weights of {num_rows} rows add up to {total_weight:.3g}. A row of weight w counts as w rows, so "
+        f"there is as little to learn as from {total_weight:.3g} rows. Weights that are to compare rows should have a "
+        "mean of one: divide them by their mean.",
+        CVGPWarning,
+        stacklevel=3,
+    )
 
 
 def notice_constants(scaling: Scaling, names: Sequence[str], num_rows: int) -> None:

@@ -30,7 +30,7 @@ from cvgp.estimators.inputs import (
     is_in_files,
 )
 from cvgp.estimators.model_units import model_units
-from cvgp.estimators.notices import notice_constants
+from cvgp.estimators.notices import notice_constants, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
@@ -225,7 +225,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             Outputs share one covariance. With a table in files, the column (or a list of columns) to predict; all
             others are features.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            A weight of two counts the row twice; rows of weight zero do not count at all.
+            How many rows a row counts as: a weight of 100 is 100 copies of it, and rows of weight zero do not count at
+            all. So equal weights other than one do change the result. Copies are evidence that their y is exact, and
+            weights that add up to a few rows leave as little to learn as these. Weights that are to compare rows should
+            have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         impute : {"mean", "median", "drop"}, optional
@@ -253,7 +256,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Warns
         -----
         CVGPWarning
-            If a column of X has one value in all rows. The model leaves it out, and predictions do not depend on it.
+            If a column of X has one value in all rows: the model leaves it out, and predictions do not depend on it. If
+            the sample weights add up to so few rows that there is little to learn.
         ConvergenceWarning
             If a constant or a linear model describes the rows better than the fit.
 
@@ -286,6 +290,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         if group.rank == 0:
             names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
             notice_constants(scaling, names, source.num_rows)
+            notice_weights(source.total_weight, source.num_rows)
         is_auto = self.n_coreset == "auto"
         begin = partial(
             begin_model,
