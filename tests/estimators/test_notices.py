@@ -182,3 +182,24 @@ def test_a_weight_of_100_is_100_copies(size: object) -> None:
     repeated = regressor(n_coreset=size).fit(X.repeat(100, axis=0), Y.repeat(100))
     for found, expected in zip(*(m.predict(X, return_std=True) for m in (weighted, repeated)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+# Outputs without spread
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, -1e6])
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_the_spread_of_one_value_is_its_size_over_the_rows(unit: float, rows: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model, messages = said(CVGPRegressor(random_state=0).fit, X[:rows], np.full(rows, 5.0 * unit))
+    mean, sd = model.predict(X + 3.0, return_std=True)
+    np.testing.assert_allclose(mean, 5.0 * unit, rtol=1e-6)
+    np.testing.assert_allclose(sd, 5.0 * abs(unit) / rows, rtol=1e-3)
+    assert len(messages) == 1
+    assert "says nothing of its spread" in messages[0]
+
+
+def test_the_spread_of_one_output_among_others_has_its_unit() -> None:
+    _, sd = fitted(X, np.column_stack([Y, np.full(40, 8e6)])).predict(X, return_std=True)
+    assert sd[:, 1].max() < 8e6 / 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.rows import Rows
+from cvgp.gp.kernels import NOISE_FLOOR
 
 __all__ = [
     "Moments",
     "Scaling",
     "Spread",
+    "constant_output_sd",
     "learn_scaling",
     "moments_of",
     "no_moments",
@@ -144,7 +147,19 @@ class Moments(NamedTuple):
     def scaling(self, num_dims: int) -> Scaling:
         """That of rows whose first columns are the inputs, and whose others are the outputs."""
         x, y = (Moments(*(values[part] for values in self)) for part in (slice(num_dims), slice(num_dims, None)))
-        return Scaling(x.means, x.scales, y.means, np.where(y.scales > 0.0, y.scales, 1.0))
+        constant = y.scales == 0.0
+        # The noise of outputs that are all constant is learned to be the smallest there is.
+        sd = constant_output_sd(y.means, y.weight) / (math.sqrt(NOISE_FLOOR) if constant.all() else 1.0)
+        return Scaling(x.means, x.scales, y.means, np.where(constant, sd, y.scales))
+
+
+def constant_output_sd(value: Array, weight: Array) -> Array:
+    """The standard deviation of an output that had one value in all rows, which say nothing of its spread: |y| / N.
+
+    It has the unit of y, is as large as y itself for one row, and falls as rows agree. An output of zero has no unit,
+    and gets 1 / N.
+    """
+    return np.where(value == 0.0, 1.0, np.abs(value)) / np.maximum(weight, 1.0)
 
 
 def no_moments(num_columns: int) -> Moments:

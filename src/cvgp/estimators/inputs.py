@@ -53,12 +53,17 @@ class Sources(NamedTuple):
     scaling: Scaling
     spread: Spread | None
     """Of the scaled rows; None where every column has variance one."""
+    only_y: Array | None
+    """The outputs [Q] of all rows, where these have the same."""
 
     @classmethod
-    def of(cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling) -> "Sources":
+    def of(
+        cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling, *, y_varies: bool
+    ) -> "Sources":
         """With the spread that a scaling leaves of the means and standard deviations of the data."""
         is_standard = scaling is learned and scaling.varies.all()
-        return cls(train, held_out, scaling, None if is_standard else Spread.left_by(scaling, learned))
+        spread = None if is_standard else Spread.left_by(scaling, learned)
+        return cls(train, held_out, scaling, spread, None if y_varies else learned.y_mean)
 
 
 Units = Callable[[Scaling], Scaling]
@@ -162,7 +167,10 @@ def array_sources(
         whole = MemorySource(*scaling.tensors(rows, device=place))
         return whole if group.world == 1 else split(whole, group)
 
-    return Sources.of(source(train), None if held_out is None else source(held_out), scaling, learned)
+    y_varies = bool((np.ptp(train.y, axis=0) > 0.0).any())
+    return Sources.of(
+        source(train), None if held_out is None else source(held_out), scaling, learned, y_varies=y_varies
+    )
 
 
 def known_device(name: str) -> str:

@@ -3,15 +3,35 @@
 import warnings
 from collections.abc import Sequence
 
-from cvgp.data.scaling import Scaling
+import numpy as np
+
+from cvgp.data.rows import Array
+from cvgp.data.scaling import Scaling, constant_output_sd
 from cvgp.errors import CVGPWarning
 
-__all__ = ["notice_constants", "notice_weights"]
+__all__ = ["notice_constants", "notice_one_output", "notice_weights"]
 
 MOST_NAMES = 10
 """Columns that a warning names."""
 FEW_ROWS = 30
 """Weights that add up to more than this leave something to learn, however small they are."""
+
+
+def notice_one_output(only_y: Array | None, total_weight: float) -> None:
+    """Warn of outputs with one value in all rows, whose spread is a convention."""
+    if only_y is None:
+        return
+    sd = constant_output_sd(only_y, np.full_like(only_y, total_weight))
+    warnings.warn(
+        f"y is {_listed(only_y)} in every row, which says nothing of its spread. "
+        f"The standard deviation of predictions is set to |y| divided by the number of rows, {_listed(sd)}.",
+        CVGPWarning,
+        stacklevel=3,
+    )
+
+
+def _listed(values: Array) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
 
 
 def notice_weights(total_weight: float, num_rows: int) -> None:

@@ -30,7 +30,7 @@ from cvgp.estimators.inputs import (
     is_in_files,
 )
 from cvgp.estimators.model_units import model_units
-from cvgp.estimators.notices import notice_constants, notice_weights
+from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
@@ -257,7 +257,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         -----
         CVGPWarning
             If a column of X has one value in all rows: the model leaves it out, and predictions do not depend on it. If
-            the sample weights add up to so few rows that there is little to learn.
+            the sample weights add up to so few rows that there is little to learn. If y is the same in all rows, or
+            there is one row: this says nothing of the spread of y, and the standard deviation of predictions is |y|
+            divided by the number of rows (1 divided by it, where y is 0).
         ConvergenceWarning
             If a constant or a linear model describes the rows better than the fit.
 
@@ -284,13 +286,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            source, held_out, scaling, spread = array_sources(data, settings, rng, **options)
+            source, held_out, scaling, spread, only_y = array_sources(data, settings, rng, **options)
         else:
-            source, held_out, scaling, spread = table_sources(table, settings, rng, **options)
+            source, held_out, scaling, spread, only_y = table_sources(table, settings, rng, **options)
         if group.rank == 0:
             names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
             notice_constants(scaling, names, source.num_rows)
             notice_weights(source.total_weight, source.num_rows)
+            notice_one_output(only_y, source.total_weight)
         is_auto = self.n_coreset == "auto"
         begin = partial(
             begin_model,

@@ -48,5 +48,6 @@ def table_sources(
         held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
         source, held_out = source.hold_out(held, rng)
     if group.world == 1:
-        return Sources.of(source, held_out, scaling, learned)
-    return Sources.of(SharedSource(source, group), held_out and SharedSource(held_out, group), scaling, learned)
+        return Sources.of(source, held_out, scaling, learned, y_varies=table.y_varies)
+    shared = SharedSource(source, group), held_out and SharedSource(held_out, group)
+    return Sources.of(*shared, scaling, learned, y_varies=table.y_varies)

@@ -55,6 +55,7 @@ EVALUATIONS = 40
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
 NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 """Shares of the variance of y; all of it, which is to explain nothing, is not among them."""
+NO_VARIANCE = 1e-20
 SHARE_OF_TIME = 0.2
 """Of a time limit, what the search may take: a start whose turn would come later is not tried."""
 
@@ -224,7 +225,9 @@ def mean_density(model: CVGP, rows: Rows[Tensor]) -> float:
 
 def constant_density(rows: Rows[Tensor]) -> float:
     """What :func:`mean_density` would be of the best constant with the best constant noise."""
-    return -0.5 * math.log(2.0 * math.pi * math.e * max(_variance(rows), 1e-300))
+    variance = _variance(rows)
+    # Of outputs that are constant no model is asked to learn less noise than there may be.
+    return -0.5 * math.log(2.0 * math.pi * math.e * (variance if variance > NO_VARIANCE else NOISE_FLOOR))
 
 
 def _log_normal(error: Tensor, variance: Tensor) -> Tensor:

@@ -105,6 +105,11 @@ class TrainingTable:
         return self.survey.moments.scaling(len(self.feature_names))
 
     @property
+    def y_varies(self) -> bool:
+        """Whether the rows have different outputs."""
+        return bool(self.survey.moments.scales[len(self.feature_names) :].any())
+
+    @property
     def schema(self) -> Schema | None:
         """What turns another table into features, as the command line keeps it; None for several targets."""
         encoder = self.survey.encoder
