@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 
 from cvgp import CVGP, CVGPRegressor
 from cvgp.data.rows import Rows
-from cvgp.estimators.inputs import Sources, array_sources
+from cvgp.estimators.inputs import array_sources
+from cvgp.estimators.model_units import Sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.metrics import mean_log_density
 from cvgp.paper.baselines import Prediction

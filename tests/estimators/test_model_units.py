@@ -71,7 +71,8 @@ def test_random_points_of_an_own_kernel_are_spread_as_the_data_are() -> None:
 
 
 def test_standardising_takes_what_was_learned() -> None:
-    assert model_units(LEARNED, **BY_NAME | {"standardize": True}) is LEARNED
+    found = model_units(LEARNED, **BY_NAME | {"standardize": True})
+    assert all(own is learned for own, learned in zip(found[:4], LEARNED[:4], strict=True))
 
 
 @pytest.mark.parametrize("objects", [{"kernel": RBFKernel()}, {"mean": LinearMean(2)}], ids=["kernel", "mean"])
@@ -89,3 +90,22 @@ def test_outputs_share_a_unit_as_they_share_a_covariance() -> None:
 
 def test_a_linear_kernel_keeps_the_origin_of_the_inputs() -> None:
     assert (model_units(LEARNED, **BY_NAME | {"kernel": "linear"}).x_mean == 0.0).all()
+
+
+# Outliers in X
+
+
+@pytest.mark.parametrize("far", [1e6, 1e12])
+@pytest.mark.parametrize("size", ["auto", 20])
+def test_one_value_far_away_does_not_spoil_a_column(far: float, size: object) -> None:
+    x = X.copy()
+    x[5, 0] = far
+    model = fitted(x, Y, n_coreset=size, max_iter=40)
+    others = np.arange(len(x)) != 5
+    assert np.sqrt(np.mean((model.predict(x) - F + F.mean())[others] ** 2)) < 0.2  # a constant has 1.1
+    assert model.feature_importances_[0] > 0.2
+
+
+def test_a_linear_kernel_has_no_farthest_input() -> None:
+    assert model_units(LEARNED, **BY_NAME | {"kernel": "linear", "standardize": True}).x_limit == np.inf
+    assert np.isfinite(model_units(LEARNED, **BY_NAME).x_limit)

@@ -13,6 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cvgp
 from cvgp import CVGPRegressor, plots
+from cvgp.data.outliers import bulk_of
+from cvgp.data.scaling import learn_scaling
 from cvgp.data.tables import training_table as table_module
 from cvgp.errors import CVGPWarning, InvalidInputError
 
@@ -203,3 +205,19 @@ def test_the_spread_of_one_value_is_its_size_over_the_rows(unit: float, rows: in
 def test_the_spread_of_one_output_among_others_has_its_unit() -> None:
     _, sd = fitted(X, np.column_stack([Y, np.full(40, 8e6)])).predict(X, return_std=True)
     assert sd[:, 1].max() < 8e6 / 40
+
+
+# Outliers in tables
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_a_table_in_parts_with_outliers_is_scaled_as_in_memory(weight: str | None, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(w=1.0 + np.arange(40) % 3, y=Y)
+    frame.loc[7, "a"] = 1e9
+    frame.drop(columns=[] if weight else ["w"]).to_parquet(tmp_path / "t.parquet")
+    table = table_module.TrainingTable(tmp_path / "t.parquet", "y", sample_weight=weight)
+    weights = None if weight is None else frame["w"].to_numpy()
+    x = frame[["a", "b"]].to_numpy()
+    expected = learn_scaling(x, Y[:, None], weights, bulk_of(x, weights))
+    for found, value in zip(table.scaling, expected, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-9)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cvgp.data.outliers import Bulk
 from cvgp.data.rows import Rows
 from cvgp.gp.kernels import NOISE_FLOOR
 
@@ -46,6 +47,8 @@ class Scaling(NamedTuple):
     x_scale: Array  # [D]
     y_mean: Array  # [T]
     y_scale: Array  # [T]
+    x_limit: float = math.inf
+    """Scaled inputs farther from zero count as this far."""
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -57,7 +60,7 @@ class Scaling(NamedTuple):
         scaled = x - self.x_mean
         scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
         scaled[:, ~self.varies] = 0.0
-        return scaled
+        return np.clip(scaled, -self.x_limit, self.x_limit, out=scaled)
 
     def unscale_x(self, x: Array) -> Array:
         """Inputs in the user's units."""
@@ -180,11 +183,18 @@ def moments_of(values: Array, weight: Array | None = None) -> Moments:
     return Moments(total, magnitude, mean, (each * (unit - mean) ** 2).sum(axis=0))
 
 
-def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Scaling:
-    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T]."""
+def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None, bulk: Bulk | None = None) -> Scaling:
+    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T].
+
+    With `bulk`, inputs beyond it are moved to its limits.
+    """
     parts = [slice(begin, begin + PART_ROWS) for begin in range(0, len(x), PART_ROWS)]
     weights = [None if sample_weight is None else sample_weight[part] for part in parts]
-    of_parts = (moments_of(np.hstack([x[part], y[part]]), w) for part, w in zip(parts, weights, strict=True))
+
+    def inputs(part: slice) -> Array:
+        return x[part] if bulk is None else bulk.moved_into(x[part])
+
+    of_parts = (moments_of(np.hstack([inputs(part), y[part]]), w) for part, w in zip(parts, weights, strict=True))
     return reduce(Moments.merge, of_parts).scaling(x.shape[1])
 
 
@@ -204,5 +214,5 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
         scale = largest * np.sqrt(share @ (spread / largest) ** 2)
         return mean, np.where(scale <= ROUNDING * np.abs(mean), 0.0, scale)
 
-    x_mean, x_scale, y_mean, y_scale = zip(*scalings, strict=True)
-    return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale))
+    x_mean, x_scale, y_mean, y_scale, x_limit = zip(*scalings, strict=True)
+    return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale), max(x_limit))

@@ -3,10 +3,10 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +14,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, Spread, learn_scaling
+from cvgp.data.scaling import learn_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
 __all__ = [
-    "Sources",
     "array_sources",
     "check_callbacks",
     "check_folder",
@@ -42,32 +43,6 @@ __all__ = [
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
-
-
-class Sources(NamedTuple):
-    """Scaled rows, and what they were scaled by."""
-
-    train: DataSource
-    held_out: DataSource | None
-    """The rows of early stopping."""
-    scaling: Scaling
-    spread: Spread | None
-    """Of the scaled rows; None where every column has variance one."""
-    only_y: Array | None
-    """The outputs [Q] of all rows, where these have the same."""
-
-    @classmethod
-    def of(
-        cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling, *, y_varies: bool
-    ) -> "Sources":
-        """With the spread that a scaling leaves of the means and standard deviations of the data."""
-        is_standard = scaling is learned and scaling.varies.all()
-        spread = None if is_standard else Spread.left_by(scaling, learned)
-        return cls(train, held_out, scaling, spread, None if y_varies else learned.y_mean)
-
-
-Units = Callable[[Scaling], Scaling]
-"""From the means and standard deviations of the data to what they are scaled by."""
 
 
 def is_in_files(x: Any) -> bool:
@@ -158,7 +133,7 @@ def array_sources(
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train = _canonical(data)
-    learned = learn_scaling(train.x, train.y, train.sample_weight)
+    learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
     scaling = units(learned)
     check_variance(scaling.y_scale)
     place = known_device(device)

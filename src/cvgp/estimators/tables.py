@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cvgp.data.split import SharedSource
-from cvgp.estimators.inputs import Sources, Units, check_variance, held_out_rows, known_device
+from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
+from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
