@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
+import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import LinearMean
 
 from cvgp import CVGPRegressor
 from cvgp.data.scaling import learn_scaling
 from cvgp.estimators.model_units import model_units
+from cvgp.gp.kernels import square_matrix
 
 rng = np.random.default_rng(8)
 X = rng.normal(size=(60, 2)) * [1.0, 3.0] + [0.0, 5.0]
@@ -109,3 +111,16 @@ def test_one_value_far_away_does_not_spoil_a_column(far: float, size: object) ->
 def test_a_linear_kernel_has_no_farthest_input() -> None:
     assert model_units(LEARNED, **BY_NAME | {"kernel": "linear", "standardize": True}).x_limit == np.inf
     assert np.isfinite(model_units(LEARNED, **BY_NAME).x_limit)
+
+
+@pytest.mark.parametrize("name", ["matern32", "rq", "linear", "periodic"])
+@pytest.mark.parametrize("options", [{}, {"standardize": False}], ids=str)
+def test_the_kernel_in_the_units_of_the_data_has_the_values_of_the_model(name: str, options: dict[str, object]) -> None:
+    model = fitted(50.0 * X, 1e3 * Y, kernel=name, max_iter=3, **options)
+    scaling = model.gp_.scaling
+    inner = torch.as_tensor(scaling.scale_x(50.0 * X))
+    # A linear kernel of centred inputs is no linear kernel of others.
+    outer = torch.as_tensor(50.0 * X - (scaling.x_mean if name == "linear" else 0.0))
+    with torch.no_grad():
+        expected = scaling.y_scale[0] ** 2 * square_matrix(model.model_.kernel, inner)
+        torch.testing.assert_close(square_matrix(model.kernel_, outer), expected)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from numpy.typing import NDArray
 from torch.nn import Module
@@ -14,6 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cvgp.data.scaling import TINY, Scaling
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.units import kernel_in_units
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.training.merge import Noise
 
@@ -53,7 +54,10 @@ def mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -
 
     The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms.
     """
-    kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
+    kernels, means = (
+        [kernel_in_units(model.model_.kernel, model.gp_.scaling, scaling) for model in models],
+        [deepcopy(model.model_.mean) for model in models],
+    )
     _fill_unlearned(kernels, np.stack([model.gp_.scaling.varies for model in models]), rows)
     return _average(kernels, rows), _average(means, rows)
 
@@ -95,24 +99,6 @@ def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
     shapes = [(name, tuple(parameter.shape)) for name, parameter in part.named_parameters()]
     bounds = [(name, bound.tolist()) for name, bound in part.named_buffers() if name.endswith("_bound")]
     return classes, shapes, bounds
-
-
-def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
-    """A copy of a model's kernel whose lengthscales and scale are in other units."""
-    own = model.gp_.scaling
-    kernel = deepcopy(model.model_.kernel).cpu()
-    known = own.varies & scaling.varies
-    x_ratio = torch.as_tensor(np.divide(own.x_scale, scaling.x_scale, out=np.ones_like(own.x_scale), where=known))
-    common = x_ratio[torch.as_tensor(known)].log().sum().div(max(int(known.sum()), 1)).exp()
-    y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
-    with torch.no_grad():
-        for part in kernel.modules():
-            if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-                ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else common
-                part.lengthscale = part.lengthscale * ratio
-            elif isinstance(part, ScaleKernel):
-                part.outputscale = part.outputscale * y_ratio**2
-    return kernel
 
 
 def mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:

@@ -134,6 +134,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
     model_ : CVGP
         The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
+    kernel_ : gpytorch kernel
+        A copy of the fitted kernel, in the units of the data.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -404,6 +406,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def model_(self) -> CVGP:
         """The fitted torch module, in the units of ``gp_.scaling``."""
         return self.gp_.model
+
+    @property
+    def kernel_(self) -> Kernel:
+        """A copy of the fitted kernel, in the units of the data."""
+        return self.gp_.kernel
 
     @property
     def coreset_(self) -> Coreset:

@@ -1,22 +1,23 @@
 """A fitted model with the scaling that its data had: everything in and out is in the user's units."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cached_property
 
 import numpy as np
 import torch
-from gpytorch.kernels import LinearKernel
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.coreset import Coreset
-from cvgp.data.scaling import TINY, Scaling
+from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 
-__all__ = ["ScaledGP"]
+__all__ = ["ScaledGP", "kernel_in_units"]
 
 Array = NDArray[np.float64]
 
@@ -87,6 +88,12 @@ class ScaledGP:
         return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
 
     @property
+    def kernel(self) -> Kernel:
+        """A copy of the kernel in the user's units."""
+        own = self.scaling
+        return kernel_in_units(self.model.kernel, own, no_scaling(len(own.x_mean), len(own.y_mean)))
+
+    @property
     def lengthscales(self) -> Array | None:
         """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column."""
         inverse = self._inverse_lengthscales()
@@ -128,6 +135,27 @@ class ScaledGP:
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
         return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+
+
+@torch.no_grad()
+def kernel_in_units(kernel: Kernel, own: Scaling, other: Scaling) -> Kernel:
+    """A copy of a kernel with lengthscales and scale in other units; those of a constant column stay as they are."""
+    kernel = deepcopy(kernel).cpu()
+    known = own.varies & other.varies
+    ratio = torch.as_tensor(np.divide(own.x_scale, other.x_scale, out=np.ones_like(own.x_scale), where=known))  # [D]
+    common = ratio[torch.as_tensor(known)].log().sum().div(max(int(known.sum()), 1)).exp()
+    y_ratio = float(np.exp(np.log(own.y_scale / other.y_scale).mean()))
+    for part in kernel.modules():
+        if isinstance(part, ScaleKernel):
+            part.outputscale = part.outputscale * y_ratio**2
+        elif isinstance(part, PeriodicKernel) and part.active_dims is None:  # its lengthscale is one of angles
+            part.period_length = part.period_length * (ratio if part.period_length.shape[-1] == len(ratio) else common)
+        elif isinstance(part, LinearKernel) and part.active_dims is None:
+            width = ratio if part.variance.shape[-1] == len(ratio) else common
+            part.variance = part.variance * y_ratio**2 / width**2
+        elif isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+            part.lengthscale = part.lengthscale * (ratio if part.lengthscale.shape[-1] == len(ratio) else common)
+    return kernel
 
 
 def _columns(values: Tensor) -> Array:
