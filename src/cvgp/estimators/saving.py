@@ -186,9 +186,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()}, x_limit=x_limit
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
-        raise FileFormatError(
-            "Scales must be positive, except for inputs that are constant, and so must the limit of inputs."
-        )
+        raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
