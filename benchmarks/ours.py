@@ -6,6 +6,7 @@ of a fit by itself. A test keeps both fits equal.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +16,8 @@ from sklearn.utils import check_random_state
 
 from cvgp import CVGP, CVGPRegressor
 from cvgp.data.rows import Rows
-from cvgp.estimators.inputs import Sources, array_sources
+from cvgp.estimators.inputs import array_sources
+from cvgp.estimators.model_units import Sources, model_units
 from cvgp.estimators.units import ScaledGP
 from cvgp.metrics import mean_log_density
 from cvgp.paper.baselines import Prediction
@@ -89,9 +91,13 @@ def begin(
     rng = np.random.default_rng(check_random_state(seed).randint(2**31))
     chosen = Settings(seed=int(rng.integers(2**31)), **settings)
     rows = Rows(x, y[:, None], None, None)
-    sources = array_sources(rows, chosen, rng, standardize=True, device="auto", group=ALONE)
-    prior = starting_kernel(kernel, x.shape[1], ard=True)
-    model = begin_model(sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta)
+    units = partial(model_units, standardize=True, kernel=kernel, mean="zero", ard=True)
+    sources = array_sources(rows, chosen, rng, units=units, device="auto", group=ALONE)
+    spread = sources.spread
+    prior = starting_kernel(kernel, x.shape[1], ard=True, spread=spread)
+    model = begin_model(
+        sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta, spread=spread
+    )
     return Beginning(model, sources, chosen)
 
 

@@ -75,6 +75,7 @@ def test_a_table_that_cannot_be_used_is_a_failure_that_says_why(run: Run, tmp_pa
     ],
     ids=["one row", "constant target", "constant column", "equal columns", "equal rows", "extreme units", "unit of y"],
 )
+@pytest.mark.filterwarnings("ignore:Columns with one value", "ignore:y is .* in every row")
 def test_an_unusual_table_can_be_fitted_and_predicted(run: Run, tmp_path: Path, frame: pd.DataFrame) -> None:
     if len(frame) == 1:  # a category in every row is refused as the name of the row
         frame = frame.drop(columns="colour")

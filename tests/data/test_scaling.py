@@ -58,15 +58,23 @@ def test_constant_column_becomes_zero(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0, -1e12, 1e-12, 1e200])
-def test_constant_column_keeps_its_unit(value: float) -> None:
+def test_constant_column_has_no_scale_and_comes_back(value: float) -> None:
     x = np.full((5, 1), value)
-    assert learn_scaling(x, x).x_scale == pytest.approx(1.0)
+    scaling = learn_scaling(x, x)
+    assert scaling.x_scale == 0.0
+    np.testing.assert_array_equal(scaling.unscale_x(scaling.scale_x(x + 1.0)), x)
 
 
 def test_column_that_differs_by_rounding_is_constant() -> None:
     x = np.full((5, 1), 0.1)
     x[::2] += 1e-16
-    assert learn_scaling(x, x).x_scale == pytest.approx(1.0)
+    assert learn_scaling(x, x).x_scale == 0.0
+
+
+def test_a_column_that_is_constant_in_parts_varies_in_the_whole() -> None:
+    parts = [learn_scaling(np.full((3, 1), value), np.zeros((3, 1))) for value in (3.0, 5.0)]
+    assert pool_scalings(parts, np.array([3.0, 3.0])).x_scale == pytest.approx(1.0)
+    assert pool_scalings(parts[:1] * 2, np.array([3.0, 3.0])).x_scale == 0.0
 
 
 def test_spread_far_below_the_mean_is_still_seen() -> None:

@@ -83,14 +83,14 @@ def of_a_sum() -> CVGPRegressor:
 
 
 def test_a_sum_of_names_is_fitted_and_reported(of_a_sum: CVGPRegressor) -> None:
-    assert of_a_sum.kernel_ == "rbf+matern32*periodic+linear"
+    assert of_a_sum.kernel_name_ == "rbf+matern32*periodic+linear"
     assert of_a_sum.score(X, Y) > 0.5
 
 
 def test_a_sum_of_names_is_saved_and_loaded(of_a_sum: CVGPRegressor, tmp_path: Path) -> None:
     of_a_sum.save(tmp_path / "model.cvgp")
     loaded = cvgp.load(tmp_path / "model.cvgp")
-    assert loaded.kernel_ == of_a_sum.kernel_
+    assert loaded.kernel_name_ == of_a_sum.kernel_name_
     assert clone(loaded).kernel == of_a_sum.kernel
     assert np.array_equal(loaded.predict(X), of_a_sum.predict(X))
 
@@ -120,8 +120,8 @@ def test_linear_part_carries_a_trend_beyond_the_data() -> None:
 @pytest.mark.parametrize("n_coreset", ["auto", 10])
 def test_automatic_kernel_is_reported_saved_and_cloned(n_coreset: Any, tmp_path: Path) -> None:
     model = fit(kernel="auto", n_coreset=n_coreset)
-    assert model.kernel_ in ("matern32", *AUTO_KERNELS)
-    assert [event for event in model.history_["event"] if event.startswith(f"kernel {model.kernel_}")]
+    assert model.kernel_name_ in ("matern32", *AUTO_KERNELS)
+    assert [event for event in model.history_["event"] if event.startswith(f"kernel {model.kernel_name_}")]
     model.save(tmp_path / "model.cvgp")
     loaded = cvgp.load(tmp_path / "model.cvgp")
-    assert (loaded.kernel_, clone(loaded).kernel) == (model.kernel_, "auto")
+    assert (loaded.kernel_name_, clone(loaded).kernel) == (model.kernel_name_, "auto")

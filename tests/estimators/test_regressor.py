@@ -249,8 +249,8 @@ def test_coreset_lies_among_the_data() -> None:
     assert ((coreset.X > 940.0) & (coreset.X < 1060.0)).all()
 
 
-def test_without_standardising_the_model_sees_the_data_as_they_are() -> None:
-    scaling = quick(standardize=False).fit(X, Y).gp_.scaling
+def test_without_standardising_a_kernel_of_the_user_sees_the_data_as_they_are() -> None:
+    scaling = quick(kernel=RBFKernel(), standardize=False).fit(X, Y).gp_.scaling
     np.testing.assert_array_equal(scaling.scale_x(X), X)
 
 

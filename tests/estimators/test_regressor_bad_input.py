@@ -139,6 +139,7 @@ def test_density_of_outputs_of_another_length_is_refused(fitted: CVGPRegressor) 
 # Few or degenerate data
 
 
+@pytest.mark.filterwarnings("ignore:y is .* in every row")
 def test_one_row_is_fitted() -> None:
     model = regressor().fit(X[:1], Y[:1])
     assert_sensible(model, X)
@@ -151,18 +152,21 @@ def test_two_rows_are_fitted() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -3e12, 2e-12])
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+@pytest.mark.filterwarnings("ignore:y is .* in every row")
 def test_constant_target_is_predicted(solver: str, value: float) -> None:
     mean, sd = regressor(solver=solver).fit(X, np.full(N, value)).predict(X, return_std=True)
     np.testing.assert_allclose(mean, value, rtol=1e-9, atol=1e-3)
     assert ((sd > 0.0) & (sd < 0.01)).all()
 
 
+@pytest.mark.filterwarnings("ignore:Columns with one value")
 def test_constant_column_changes_nothing() -> None:
     with_column = np.column_stack([X, np.full(N, 7.0)])
     model = regressor(max_iter=30).fit(with_column, Y)
     assert model.score(with_column, Y) > 0.8
 
 
+@pytest.mark.filterwarnings("ignore:Columns with one value")
 def test_inputs_that_are_all_constant_give_the_mean() -> None:
     model = regressor().fit(np.ones((N, 2)), Y)
     mean, sd = model.predict(np.ones((3, 2)), return_std=True)
@@ -251,6 +255,7 @@ def test_wrong_weights_are_refused(weight: np.ndarray, message: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e12])
+@pytest.mark.filterwarnings("ignore:The sample weights of")
 def test_weights_of_any_size_are_fitted(size: float) -> None:
     assert_sensible(regressor().fit(X, Y, sample_weight=np.full(N, size)), X)
 

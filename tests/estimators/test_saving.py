@@ -466,7 +466,8 @@ def test_forged_metadata_are_reported(model: Estimator, path: Path, where: str, 
 @pytest.mark.parametrize(
     ("name", "array"),
     [
-        ("scaling.x_scale", np.array([1.0, 0.0])),
+        ("scaling.x_scale", np.array([1.0, -1.0])),
+        ("scaling.x_limit", np.array(np.nan)),
         ("scaling.y_scale", np.array([-1.0])),
         ("scaling.x_mean", np.zeros(3)),
         ("scaling.y_mean", np.zeros(1, dtype=np.float32)),

@@ -467,7 +467,7 @@ def test_data_that_are_no_tensors_are_refused(x: object, y: object, name: str) -
 
 @pytest.mark.parametrize("num_data", [0, -5])
 def test_an_empty_data_set_is_refused(num_data: int) -> None:
-    with pytest.raises(InvalidInputError, match=f"at least 1; got {num_data}"):
+    with pytest.raises(InvalidInputError, match=f"must be positive; got {num_data}"):
         make_model().elbo(X, Y, num_data)
 
 

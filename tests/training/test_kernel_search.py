@@ -9,7 +9,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 from cvgp import CVGP
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
-from cvgp.gp.kernels import make_kernel
+from cvgp.gp.kernels import NOISE_FLOOR, make_kernel
 from cvgp.objectives.full_batch import titsias_value
 from cvgp.training import kernel_search as search_module
 from cvgp.training.candidates import Start
@@ -165,7 +165,7 @@ def test_few_rows_are_enough(rows: int) -> None:
 
 def test_start_of_noiseless_data_can_still_learn_noise() -> None:
     x = torch.linspace(-2.0, 2.0, 40, dtype=torch.float64)[:, None]
-    assert search(MemorySource(x, 0.0 * x[:, 0])).noise >= search_module.LEAST_START_NOISE
+    assert search(MemorySource(x, 0.0 * x[:, 0])).noise >= search_module.LEAST_START_NOISE * NOISE_FLOOR
 
 
 def test_noise_is_raised_to_what_the_coreset_leaves_unexplained() -> None:

@@ -48,12 +48,14 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     importance = model.feature_importances_
     lengthscales = model.lengthscales_
     names = feature_names(model)
+    # JSON has no infinity, which is the lengthscale of a constant column.
+    finite = [] if lengthscales is None else [v if np.isfinite(v) else None for v in lengthscales.tolist()]
     return {
         "rows": int(model.n_rows_),
         "features": names,
         "coreset_size": len(coreset),
         "coreset_effective_size": coreset.effective_size,
-        "kernel": model.kernel_,
+        "kernel": model.kernel_name_,
         "ard": any(getattr(part, "ard_num_dims", None) is not None for part in model.model_.kernel.modules()),
         "solver": model.solver_,
         "iterations": int(model.n_iter_),
@@ -61,7 +63,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
-        "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
+        "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
         "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
     }
 

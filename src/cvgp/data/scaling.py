@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -11,30 +12,55 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cvgp.data.outliers import Bulk
 from cvgp.data.rows import Rows
+from cvgp.gp.kernels import NOISE_FLOOR
 
-__all__ = ["Moments", "Scaling", "learn_scaling", "moments_of", "no_moments", "no_scaling", "pool_scalings"]
+__all__ = [
+    "Moments",
+    "Scaling",
+    "Spread",
+    "constant_output_sd",
+    "learn_scaling",
+    "moments_of",
+    "no_moments",
+    "no_scaling",
+    "pool_scalings",
+]
 
 Array = NDArray[np.float64]
 
 PART_ROWS = 1 << 17
 """Rows that are looked at together: what is computed of large data takes no memory of their size."""
 TINY = float(np.finfo(np.float64).tiny)
+ROUNDING = 1e-12
+"""Values that differ by less than this share of their size are equal."""
 
 
 class Scaling(NamedTuple):
-    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale."""
+    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale.
+
+    A column of x whose scale is zero was constant, with the mean as its value. The model sees zero there.
+    """
 
     x_mean: Array  # [D]
     x_scale: Array  # [D]
     y_mean: Array  # [T]
     y_scale: Array  # [T]
+    x_limit: float = math.inf
+    """Scaled inputs farther from zero count as this far."""
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """Which columns of x are not constant [D]."""
+        return self.x_scale > 0.0
 
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
         scaled = x - self.x_mean
-        scaled /= self.x_scale  # in place: x may be most of the memory that there is
-        return scaled
+        scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
+        scaled[:, ~self.varies] = 0.0
+        return np.clip(scaled, -self.x_limit, self.x_limit, out=scaled)
 
     def unscale_x(self, x: Array) -> Array:
         """Inputs in the user's units."""
@@ -60,6 +86,29 @@ class Scaling(NamedTuple):
         known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
         arrays = (self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
         return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
+
+
+class Spread(NamedTuple):
+    """How large scaled data are, where that is not one: what a start has to be in proportion to."""
+
+    x: Array  # [D], standard deviations of the inputs; zero for a column that is constant
+    y: float
+    """Standard deviation of the outputs, as a root mean square over them."""
+    y_level: float
+    """Mean of the outputs."""
+
+    @property
+    def y_square(self) -> float:
+        """The mean square of the outputs about zero."""
+        return self.y**2 + self.y_level**2
+
+    @classmethod
+    def left_by(cls, scaling: Scaling, learned: Scaling) -> Spread:
+        """That of data after a scaling, from the means and standard deviations that were learned of them."""
+        y = learned.y_scale / scaling.y_scale
+        level = (learned.y_mean - scaling.y_mean) / scaling.y_scale
+        x = learned.x_scale / np.where(scaling.varies, scaling.x_scale, 1.0)
+        return cls(x, float(np.sqrt((y**2).mean())), float(level.mean()))
 
 
 class Moments(NamedTuple):
@@ -94,10 +143,26 @@ class Moments(NamedTuple):
 
     @property
     def scales(self) -> Array:
-        """Standard deviations; one for a column whose spread is rounding noise of its size, which is constant."""
+        """Standard deviations; zero for a column whose spread is rounding noise of its size, which is constant."""
         deviation = np.sqrt(self.squares / self.weight)
-        constant = (deviation <= 1e-12 * np.abs(self.mean)) | (deviation == 0.0)
-        return np.where(constant, 1.0, deviation * self.magnitude)
+        return np.where(deviation <= ROUNDING * np.abs(self.mean), 0.0, deviation * self.magnitude)
+
+    def scaling(self, num_dims: int) -> Scaling:
+        """That of rows whose first columns are the inputs, and whose others are the outputs."""
+        x, y = (Moments(*(values[part] for values in self)) for part in (slice(num_dims), slice(num_dims, None)))
+        constant = y.scales == 0.0
+        # The noise of outputs that are all constant is learned to be the smallest there is.
+        sd = constant_output_sd(y.means, y.weight) / (math.sqrt(NOISE_FLOOR) if constant.all() else 1.0)
+        return Scaling(x.means, x.scales, y.means, np.where(constant, sd, y.scales))
+
+
+def constant_output_sd(value: Array, weight: Array) -> Array:
+    """The standard deviation of an output that had one value in all rows, which say nothing of its spread: |y| / N.
+
+    It has the unit of y, is as large as y itself for one row, and falls as rows agree. An output of zero has no unit,
+    and gets 1 / N.
+    """
+    return np.where(value == 0.0, 1.0, np.abs(value)) / np.maximum(weight, 1.0)
 
 
 def no_moments(num_columns: int) -> Moments:
@@ -118,15 +183,19 @@ def moments_of(values: Array, weight: Array | None = None) -> Moments:
     return Moments(total, magnitude, mean, (each * (unit - mean) ** 2).sum(axis=0))
 
 
-def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None) -> Scaling:
-    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T]."""
+def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None, bulk: Bulk | None = None) -> Scaling:
+    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T].
+
+    With `bulk`, inputs beyond it are moved to its limits.
+    """
     parts = [slice(begin, begin + PART_ROWS) for begin in range(0, len(x), PART_ROWS)]
     weights = [None if sample_weight is None else sample_weight[part] for part in parts]
-    of_x, of_y = (
-        reduce(Moments.merge, (moments_of(values[part], w) for part, w in zip(parts, weights, strict=True)))
-        for values in (x, y)
-    )
-    return Scaling(of_x.means, of_x.scales, of_y.means, of_y.scales)
+
+    def inputs(part: slice) -> Array:
+        return x[part] if bulk is None else bulk.moved_into(x[part])
+
+    of_parts = (moments_of(np.hstack([inputs(part), y[part]]), w) for part, w in zip(parts, weights, strict=True))
+    return reduce(Moments.merge, of_parts).scaling(x.shape[1])
 
 
 def no_scaling(num_dims: int, num_outputs: int) -> Scaling:
@@ -141,8 +210,9 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
     def pooled(means: Sequence[Array], scales: Sequence[Array]) -> tuple[Array, Array]:
         mean = share @ np.stack(means)
         spread = np.hypot(np.stack(scales), np.stack(means) - mean)  # [K, n]
-        largest = spread.max(axis=0)  # squares of 1e200 would overflow
-        return mean, largest * np.sqrt(share @ (spread / largest) ** 2)
+        largest = np.maximum(spread.max(axis=0), TINY)  # squares of 1e200 would overflow
+        scale = largest * np.sqrt(share @ (spread / largest) ** 2)
+        return mean, np.where(scale <= ROUNDING * np.abs(mean), 0.0, scale)
 
-    x_mean, x_scale, y_mean, y_scale = zip(*scalings, strict=True)
-    return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale))
+    x_mean, x_scale, y_mean, y_scale, x_limit = zip(*scalings, strict=True)
+    return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale), max(x_limit))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling
+from cvgp.data.scaling import Scaling, learn_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
 __all__ = [
-    "Sources",
     "array_source",
     "array_sources",
     "canonical",
@@ -45,15 +46,6 @@ __all__ = [
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
-
-
-class Sources(NamedTuple):
-    """Scaled rows, and what they were scaled by."""
-
-    train: DataSource
-    held_out: DataSource | None
-    """The rows of early stopping."""
-    scaling: Scaling
 
 
 def is_in_files(x: Any) -> bool:
@@ -139,7 +131,7 @@ def array_sources(
     settings: Settings,
     rng: np.random.Generator,
     *,
-    standardize: bool,
+    units: Units,
     device: str,
     group: Group,
 ) -> Sources:
@@ -150,11 +142,14 @@ def array_sources(
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train = canonical(data)
-    dims, outputs = train.x.shape[1], train.y.shape[1]
-    scaling = learn_scaling(train.x, train.y, train.sample_weight) if standardize else no_scaling(dims, outputs)
+    learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
+    scaling = units(learned)
     check_variance(scaling.y_scale)
     source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
-    return Sources(source(train), None if held_out is None else source(held_out), scaling)
+    y_varies = bool((np.ptp(train.y, axis=0) > 0.0).any())
+    return Sources.of(
+        source(train), None if held_out is None else source(held_out), scaling, learned, y_varies=y_varies
+    )
 
 
 def array_source(rows: Rows[Array], scaling: Scaling, device: str | torch.device, group: Group) -> DataSource:

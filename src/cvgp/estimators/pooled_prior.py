@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from numpy.typing import NDArray
 from torch.nn import Module
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cvgp.data.scaling import Scaling
+from cvgp.data.scaling import TINY, Scaling
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.units import kernel_in_units
 from cvgp.gp.kernels import prior_mean, square_matrix
-from cvgp.gp.limits import multiply_inside
 from cvgp.training.merge import Noise
 
 __all__ = ["as_array", "mean_noise", "mean_prior", "same_prior"]
@@ -54,8 +54,31 @@ def mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -
 
     The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms.
     """
-    kernels, means = [_in_units(model, scaling) for model in models], [deepcopy(model.model_.mean) for model in models]
+    kernels, means = (
+        [kernel_in_units(model.model_.kernel, model.gp_.scaling, scaling) for model in models],
+        [deepcopy(model.model_.mean) for model in models],
+    )
+    _fill_unlearned(kernels, np.stack([model.gp_.scaling.varies for model in models]), rows)
     return _average(kernels, rows), _average(means, rows)
+
+
+@torch.no_grad()
+def _fill_unlearned(kernels: Sequence[Kernel], varies: NDArray[np.bool_], rows: Array) -> None:
+    """Where a column is constant in a shard, its lengthscale is not learned there: give it the mean of the others'."""
+    if varies.all():
+        return
+    largest = kernels[int(rows.argmax())]
+    alike = [i for i, kernel in enumerate(kernels) if _kind(kernel) == _kind(largest)]
+    learned = torch.as_tensor(varies[alike])  # [K, D]
+    share = learned * torch.as_tensor(rows[alike])[:, None]
+    share = share / share.sum(0).clamp_min(TINY)
+    for parts in zip(*(kernels[i].modules() for i in alike), strict=True):
+        if not (isinstance(parts[0], Kernel) and parts[0].has_lengthscale and parts[0].ard_num_dims == varies.shape[1]):
+            continue
+        logs = torch.stack([part.lengthscale.log().reshape(-1) for part in parts])  # [K, D]
+        filled = torch.where(learned | ~learned.any(0), logs, (share * logs).sum(0))
+        for part, values in zip(parts, filled, strict=True):
+            part.lengthscale = values.exp().reshape(part.lengthscale.shape)
 
 
 def _average(parts: Sequence[Module], rows: Array) -> Module:
@@ -76,21 +99,6 @@ def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
     shapes = [(name, tuple(parameter.shape)) for name, parameter in part.named_parameters()]
     bounds = [(name, bound.tolist()) for name, bound in part.named_buffers() if name.endswith("_bound")]
     return classes, shapes, bounds
-
-
-def _in_units(model: CVGPRegressor, scaling: Scaling) -> Kernel:
-    """A copy of a model's kernel whose lengthscales and scale are in other units."""
-    own = model.gp_.scaling
-    kernel = deepcopy(model.model_.kernel).cpu()
-    x_ratio = torch.as_tensor(own.x_scale / scaling.x_scale)
-    y_ratio = float(np.exp(np.log(own.y_scale / scaling.y_scale).mean()))
-    for part in kernel.modules():
-        if isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-            ratio = x_ratio if part.lengthscale.shape[-1] == len(x_ratio) else x_ratio.log().mean().exp()
-            multiply_inside(part, "lengthscale", ratio)
-        elif isinstance(part, ScaleKernel):
-            multiply_inside(part, "outputscale", y_ratio**2)
-    return kernel
 
 
 def mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:

@@ -30,6 +30,8 @@ from cvgp.estimators.inputs import (
     first_seed,
     is_in_files,
 )
+from cvgp.estimators.model_units import model_units
+from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
@@ -69,7 +71,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
         on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
         single name by measurement. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
-        ``+linear``, by the density of unseen rows; `kernel_` says what it chose.
+        ``+linear``, by the density of unseen rows; `kernel_name_` says what it chose.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -101,6 +103,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         How many epochs `early_stopping` waits for a better model.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
+        Without it the prior is that of the data as they are: a mean of zero is the zero of y, a lengthscale for all
+        columns is in their common unit, and a kernel or mean that is an object sees the data unchanged. Kernels and
+        means by name are fitted in units of the solver's own all the same, so their result does not depend on units.
     dtype : {"auto", "float32", "float64"}
         Precision of the products with data; ``auto`` starts Adam in float32 while that is safe. M x M algebra and
         predictions are float64, unless ``float32`` asks for faster ones.
@@ -129,13 +134,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         power EP, which may lie above it.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
-    kernel_ : str
+    kernel_name_ : str
         The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
-        In the units of X; None for a kernel that has no single set of them.
+        In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
+        of them.
     feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, which sum to one. For a sum or product of kernels by name they are
-        typical slopes: each term counts with its scale over its lengthscales, in squares. None for other kernels.
+        Inverse lengthscales on standardised inputs, which sum to one, and zero for a column that was constant in the
+        fit. For a sum or product of kernels by name they are typical slopes: each term counts with its scale over its
+        lengthscales, in squares. None for other kernels.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -145,7 +152,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     n_iter_, converged_, solver_ : int, bool, str
         How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
     model_ : CVGP
-        The fitted torch module, in standardised units.
+        The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
+    kernel_ : gpytorch kernel
+        A copy of the fitted kernel, in the units of the data.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -241,7 +250,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             Outputs share one covariance. With a table in files, the column (or a list of columns) to predict; all
             others are features.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            A weight of two counts the row twice; rows of weight zero do not count at all.
+            How many rows a row counts as: a weight of 100 is 100 copies of it, and rows of weight zero do not count at
+            all. So equal weights other than one do change the result. Copies are evidence that their y is exact, and
+            weights that add up to a few rows leave as little to learn as these. Weights that are to compare rows should
+            have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         impute : {"mean", "median", "drop"}, optional
@@ -266,6 +278,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         MissingFileError, FileAccessError, FileFormatError
             If a table in files does not exist, cannot be read or is damaged.
 
+        Warns
+        -----
+        CVGPWarning
+            If a column of X has one value in all rows: the model leaves it out, and predictions do not depend on it. If
+            the sample weights add up to so few rows that there is little to learn. If y is the same in all rows, or
+            there is one row: this says nothing of the spread of y, and the standard deviation of predictions is |y|
+            divided by the number of rows (1 divided by it, where y is 0).
+        ConvergenceWarning
+            If a constant or a linear model describes the rows better than the fit.
+
         Examples
         --------
         >>> import numpy as np
@@ -286,22 +308,27 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
             (X, y, sample_weight, noise_variance), table = load_arrays(table), None
-        options: dict[str, Any] = {"standardize": self.standardize, "device": self.device, "group": group}
+        units = partial(model_units, standardize=self.standardize, kernel=self.kernel, mean=self.mean, ard=self.ard)
+        options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            source, held_out, scaling = array_sources(data, settings, rng, **options)
+            source, held_out, scaling, spread, only_y = array_sources(data, settings, rng, **options)
         else:
-            source, held_out, scaling = table_sources(table, settings, rng, **options)
+            source, held_out, scaling, spread, only_y = table_sources(table, settings, rng, **options)
+        if group.rank == 0:
+            names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
+            notice_constants(scaling, names, source.num_rows)
+            notice_weights(source.total_weight, source.num_rows)
+            notice_one_output(only_y, source.total_weight)
         is_auto = self.n_coreset == "auto"
-        dims, mean = len(scaling.x_mean), starting_mean(self.mean)
-        kernels = [
-            starting_kernel(self.kernel, dims, ard=self.ard),
-            *alternative_kernels(self.kernel, dims, ard=self.ard),
-        ]
+        dims, mean = len(scaling.x_mean), starting_mean(self.mean, spread)
+        make_kernels: dict[str, Any] = {"num_dims": dims, "ard": self.ard, "spread": spread}
+        kernels = [starting_kernel(self.kernel, **make_kernels), *alternative_kernels(self.kernel, **make_kernels)]
         options = {
             "size": None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
             "init": self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
             "beta_transform": "softplus" if self.solver == "paper" else "log",
+            "spread": spread,
             "exact_if_few": choose_solver(settings, source.num_rows) == "lbfgs",
         }
         begin = partial(
@@ -482,13 +509,18 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
 
     @property
     def model_(self) -> CVGP:
-        """The fitted torch module, in standardised units."""
+        """The fitted torch module, in the units of ``gp_.scaling``."""
         return self.gp_.model
 
     @property
-    def kernel_(self) -> str:
+    def kernel_name_(self) -> str:
         """The name of the kernel that was fitted."""
         return name_of_kernel(self.model_.kernel)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """A copy of the fitted kernel, in the units of the data."""
+        return self.gp_.kernel
 
     @property
     def coreset_(self) -> Coreset:

@@ -156,7 +156,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         **{name: _json_object(f"{name}_", value) for name, value in attached.items() if value is not None},
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
-    arrays |= {f"scaling.{name}": array for name, array in gp.scaling._asdict().items()}
+    arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     return arrays | parameter_arrays | history_arrays, metadata
 
@@ -181,9 +181,12 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if estimator.n_features_in_ != D or (estimator._single_output and model.y_c.ndim > 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
-    scaling = Scaling(**{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()})
-    if not ((scaling.x_scale > 0).all() and (scaling.y_scale > 0).all()):
-        raise FileFormatError("The scales of inputs and outputs must be positive.")
+    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item()
+    scaling = Scaling(
+        **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()}, x_limit=x_limit
+    )
+    if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
+        raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cvgp.data.scaling import no_scaling
 from cvgp.data.split import SharedSource
-from cvgp.estimators.inputs import Sources, check_variance, held_out_rows, known_device
+from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
+from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
@@ -36,12 +36,11 @@ def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
 
 
 def table_sources(
-    table: TrainingTable, settings: Settings, rng: np.random.Generator, *, standardize: bool, device: str, group: Group
+    table: TrainingTable, settings: Settings, rng: np.random.Generator, *, units: Units, device: str, group: Group
 ) -> Sources:
     """Those of a table that is read in parts, each process of the group its own."""
-    scaling = table.scaling
-    if not standardize:
-        scaling = no_scaling(len(scaling.x_mean), len(scaling.y_mean))
+    learned = table.scaling
+    scaling = units(learned)
     check_variance(scaling.y_scale)
     source = table.source(scaling, known_device(device))
     held_out = None
@@ -50,5 +49,6 @@ def table_sources(
         held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
         source, held_out = source.hold_out(held, rng)
     if group.world == 1:
-        return Sources(source, held_out, scaling)
-    return Sources(SharedSource(source, group), held_out and SharedSource(held_out, group), scaling)
+        return Sources.of(source, held_out, scaling, learned, y_varies=table.y_varies)
+    shared = SharedSource(source, group), held_out and SharedSource(held_out, group)
+    return Sources.of(*shared, scaling, learned, y_varies=table.y_varies)

@@ -1,22 +1,24 @@
 """A fitted model with the scaling that its data had: everything in and out is in the user's units."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cached_property
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.coreset import Coreset
-from cvgp.data.scaling import Scaling
+from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
 
-__all__ = ["ScaledGP"]
+__all__ = ["ScaledGP", "kernel_in_units"]
 
 Array = NDArray[np.float64]
 
@@ -87,24 +89,37 @@ class ScaledGP:
         return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
 
     @property
+    def kernel(self) -> Kernel:
+        """A copy of the kernel in the user's units."""
+        own = self.scaling
+        return kernel_in_units(self.model.kernel, own, no_scaling(len(own.x_mean), len(own.y_mean)))
+
+    @property
     def lengthscales(self) -> Array | None:
-        """Lengthscales [D] in the user's units, for a stationary kernel."""
+        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column."""
         inverse = self._inverse_lengthscales()
-        return None if inverse is None else self.scaling.x_scale / inverse
+        if inverse is None:
+            return None
+        return np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
 
     @property
     def feature_importances(self) -> Array | None:
-        """Inverse lengthscales (of other kernels by name, typical slopes) on standardised inputs, summing to one."""
+        """Inverse lengthscales (of other kernels by name, typical slopes) on standardised inputs, summing to one.
+
+        A constant column has none; where all are constant, all are zero.
+        """
         importances = self._inverse_lengthscales()
         if importances is None:
             slopes = typical_slopes(self.model.kernel, self.model.X_c.shape[1])
-            importances = None if slopes is None else slopes.cpu().numpy()
-        return None if importances is None else importances / importances.sum()
+            importances = None if slopes is None else slopes.cpu().numpy() * self.scaling.varies
+        return None if importances is None else importances / max(importances.sum(), TINY)
 
     def _inverse_lengthscales(self) -> Array | None:
         with torch.no_grad():
             form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
-            return None if form is None else form.inverse_lengthscale.to(torch.float64).cpu().numpy().copy()
+            if form is None:
+                return None
+            return form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies
 
     def _checked(self, values: Array) -> Array:
         if not np.isfinite(values).all():
@@ -120,6 +135,27 @@ class ScaledGP:
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
         return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+
+
+@torch.no_grad()
+def kernel_in_units(kernel: Kernel, own: Scaling, other: Scaling) -> Kernel:
+    """A copy of a kernel with lengthscales and scale in other units; those of a constant column stay as they are."""
+    kernel = deepcopy(kernel).cpu()
+    known = own.varies & other.varies
+    ratio = torch.as_tensor(np.divide(own.x_scale, other.x_scale, out=np.ones_like(own.x_scale), where=known))  # [D]
+    common = ratio[torch.as_tensor(known)].log().sum().div(max(int(known.sum()), 1)).exp()
+    y_ratio = float(np.exp(np.log(own.y_scale / other.y_scale).mean()))
+    for part in kernel.modules():
+        if isinstance(part, ScaleKernel):
+            part.outputscale = part.outputscale * y_ratio**2
+        elif isinstance(part, PeriodicKernel) and part.active_dims is None:  # its lengthscale is one of angles
+            part.period_length = part.period_length * (ratio if part.period_length.shape[-1] == len(ratio) else common)
+        elif isinstance(part, LinearKernel) and part.active_dims is None:
+            width = ratio if part.variance.shape[-1] == len(ratio) else common
+            part.variance = part.variance * y_ratio**2 / width**2
+        elif isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+            part.lengthscale = part.lengthscale * (ratio if part.lengthscale.shape[-1] == len(ratio) else common)
+    return kernel
 
 
 def _columns(values: Tensor) -> Array:

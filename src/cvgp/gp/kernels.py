@@ -54,7 +54,8 @@ __all__ = [
 ]
 
 NOISE_FLOOR = 1e-8
-"""Smallest learned noise variance; GPyTorch's own floor of 1e-4 is above what near-noiseless data need."""
+"""Smallest learned noise variance of an output of variance one; GPyTorch's own 1e-4 is above what near-noiseless data
+need."""
 
 _MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -134,11 +135,11 @@ def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
     return kernel
 
 
-def gaussian_likelihood(noise: float = 0.1) -> GaussianLikelihood:
+def gaussian_likelihood(noise: float = 0.1, floor: float = NOISE_FLOOR) -> GaussianLikelihood:
     """GPyTorch's Gaussian likelihood in float64, with the logarithm of the noise variance as its parameter."""
-    if not NOISE_FLOOR < noise < math.inf:
-        raise InvalidInputError(f"noise is a variance, finite and above the floor of {NOISE_FLOOR}; got {noise}.")
-    constraint = GreaterThan(NOISE_FLOOR, transform=torch.exp, inv_transform=torch.log)
+    if not floor < noise < math.inf:
+        raise InvalidInputError(f"noise is a variance, finite and above the floor of {floor}; got {noise}.")
+    constraint = GreaterThan(floor, transform=torch.exp, inv_transform=torch.log)
     likelihood = GaussianLikelihood(noise_constraint=constraint).double()
     likelihood.noise = torch.tensor(noise, dtype=torch.float64)  # GPyTorch would round a float to float32
     return likelihood

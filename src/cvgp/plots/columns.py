@@ -62,7 +62,7 @@ def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
-    """Return the names of the columns, the most important first.
+    """Return the names of the columns, the most important first, without those that were constant in the fit.
 
     The importance of a text column is that of its most important category.
 
@@ -90,7 +90,8 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     >>> plots.columns_by_importance(model)
     ['x1', 'x0']
     """
-    columns = _table_columns(model)
+    varies = model.gp_.scaling.varies
+    columns = [column for column in _table_columns(model) if varies[column.features].any()]
     importance = model.feature_importances_
     if importance is None:
         return [column.name for column in columns]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cvgp.errors import InvalidInputError
 from cvgp.plots.columns import TableColumn, find_column, target_name
 from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
 
@@ -46,7 +47,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     Raises
     ------
     InvalidInputError
-        If the model has several outputs, or there is no such column.
+        If the model has several outputs, or there is no such column, or it was constant in the fit.
 
     Examples
     --------
@@ -62,6 +63,11 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     """
     ax = axes_or_current(ax)
     chosen = find_column(one_output(model), column)
+    if not model.gp_.scaling.varies[chosen.features].any():
+        raise InvalidInputError(
+            f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
+            "another."
+        )
     ax.set(xlabel=chosen.name, ylabel=target_name(model), title="Partial dependence")
     if chosen.categories:
         _draw_categories(ax, model, chosen)
@@ -85,9 +91,8 @@ def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> Non
 def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
     feature = column.features.start
     inputs, scaling = model.coreset_.X[:, feature], model.gp_.scaling
-    reach = 3.0 * scaling.x_scale[feature]
-    low = max(inputs.min(), scaling.x_mean[feature] - reach)
-    high = min(inputs.max(), scaling.x_mean[feature] + reach)
+    centre, reach = np.average(inputs, weights=model.coreset_.beta), 3.0 * scaling.x_scale[feature]
+    low, high = max(inputs.min(), centre - reach), min(inputs.max(), centre + reach)
     grid = np.linspace(low, high, GRID)
     mean, sd = _average(model, column, grid[:, None])
     draw_band(ax, grid, mean, sd, 0.3, "95 %", ORANGE)

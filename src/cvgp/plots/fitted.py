@@ -112,7 +112,7 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
     importance = model.feature_importances_
     if importance is None:
         raise InvalidInputError("The model's kernel has no single set of lengthscales, so features have no importance.")
-    order = np.argsort(importance)[::-1][:top][::-1]
+    order = np.argsort(importance)[::-1][: min(top, np.count_nonzero(model.gp_.scaling.varies))][::-1]
     names = feature_names(model)
     bars = ax.barh([names[d] for d in order], importance[order], color=BLUE)
     ax.bar_label(bars, [f"{importance[d]:.2f}" for d in order], padding=3)

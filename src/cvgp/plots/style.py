@@ -57,7 +57,7 @@ def draw_coreset(ax: Axes, model: CVGPRegressor, feature: int) -> None:
     A pseudo-point of little weight may lie far from all data, and would squeeze everything else into a line.
     """
     coreset, scaling = model.coreset_, model.gp_.scaling
-    centre, reach = scaling.y_mean[0], 3.5 * scaling.y_scale[0]
+    centre, reach = np.average(coreset.y.reshape(-1), weights=coreset.beta), 3.5 * scaling.y_scale[0]
     low, high = ax.get_ylim()
     order = np.argsort(coreset.beta)  # the heavy ones are drawn last, on top
     points = ax.scatter(

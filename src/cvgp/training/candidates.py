@@ -9,6 +9,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cvgp.errors import FactorisationError
+from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
 
@@ -30,6 +31,8 @@ class Start(NamedTuple):
     """Of each of these rows."""
     for_all_rows: bool = False
     """Whether every row is to be a point."""
+    noise_floor: float = NOISE_FLOOR
+    """The smallest noise variance that may be learned."""
 
 
 def best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | None:

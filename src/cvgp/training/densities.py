@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
+from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.model import CVGP
 
 __all__ = ["constant_density", "is_clearly_better", "mean_density", "row_densities", "variance_of_y", "weighted_mean"]
+
+NO_VARIANCE = 1e-20
 
 
 def mean_density(model: CVGP, rows: Rows[Tensor]) -> float:
@@ -37,7 +40,9 @@ def is_clearly_better(densities: Tensor, others: Tensor, rows: Rows[Tensor], *, 
 
 def constant_density(rows: Rows[Tensor]) -> float:
     """What :func:`mean_density` would be of the best constant with the best constant noise."""
-    return -0.5 * math.log(2.0 * math.pi * math.e * max(variance_of_y(rows), 1e-300))
+    variance = variance_of_y(rows)
+    # Of outputs that are constant no model is asked to learn less noise than there may be.
+    return -0.5 * math.log(2.0 * math.pi * math.e * (variance if variance > NO_VARIANCE else NOISE_FLOOR))
 
 
 def variance_of_y(rows: Rows[Tensor]) -> float:

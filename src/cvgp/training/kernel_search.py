@@ -21,7 +21,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.gp.kernels import gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
@@ -45,8 +45,8 @@ START_FACTORS = (1.0, 0.25, 4.0)
 """Multiples of the typical lengthscale that are tried."""
 START_NOISE = 0.1
 """Of the variance of y."""
-LEAST_START_NOISE = 1e-6
-"""A start at the noise floor itself could not learn a larger noise: its logarithm has no slope there."""
+LEAST_START_NOISE = 100.0
+"""In units of the noise floor. At the floor no larger noise can be learned: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
 EVALUATIONS, KERNEL_EVALUATIONS = 40, 20
 PERIODS = 3
@@ -67,6 +67,7 @@ def search_start(
     size: int = CORESET_POINTS,
     is_exact: Callable[[Start], bool] = lambda by_rows: False,
     alternatives: Sequence[Kernel] = (),
+    noise_floor: float = NOISE_FLOOR,
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -87,10 +88,12 @@ def search_start(
     alternatives
         Kernels to try in place of the first, which is then ``s k(x, x')`` with a stationary k. They are such kernels
         too, or sums that begin with one.
+    noise_floor
+        Smallest noise variance, in the units of the source.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
-    noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE)
-    first = Start(kernel, mean, noise, -math.inf)
+    noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
+    first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
@@ -115,10 +118,13 @@ def search_start(
     def place(start: Start) -> CVGP:
         return _with_coreset(start, learning, min(size, CORESET_POINTS), rng)
 
-    def learn(start: Start, phase: str) -> Start:
-        return _learn_with_coreset(place(start), learning, judging, watch, phase)
+    def judge(trial: CVGP) -> Start:
+        return _judge(trial, learning, judging, noise_floor)
 
-    attempts = [lambda: _judge(place(by_rows), learning, judging), lambda: learn(by_rows, "start coreset")]
+    def learn(start: Start, phase: str) -> Start:
+        return judge(_learn_with_coreset(place(start), learning, watch, phase))
+
+    attempts = [lambda: judge(place(by_rows)), lambda: learn(by_rows, "start coreset")]
     attempts += [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
     return best_of(attempts, watch) or by_rows
 
@@ -132,20 +138,20 @@ def _learn_exactly(
     objective = ExactObjective(trial, distinct_rows(rows))
     maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, judging)
+    return _start_of(trial, judging, start.noise_floor)
 
 
-def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str) -> Start:
-    """What a short fit of a small coreset learns, and the density of unseen rows under it."""
+def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
+    """The trial after a short fit."""
     objective = TitsiasObjective(trial, lambda: [learning], len(learning.x))
     maximise_by_lbfgs(objective, len(learning.x), watch, max_evaluations=CORESET_EVALUATIONS, tol=0.0, phase=phase)
-    return _judge(trial, learning, judging)
+    return trial
 
 
-def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor]) -> Start:
+def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], noise_floor: float) -> Start:
     """The density of unseen rows under the best coreset at the trial's pseudo-inputs."""
     solve_coreset(trial, [learning])
-    return _start_of(trial, judging)
+    return _start_of(trial, judging, noise_floor)
 
 
 def _with_coreset(start: Start, learning: Rows[Tensor], size: int, rng: np.random.Generator) -> CVGP:
@@ -178,14 +184,14 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
 
 
 def _model(coreset: Coreset, start: Start) -> CVGP:
-    likelihood = gaussian_likelihood(start.noise)
+    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
     return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=likelihood)
 
 
-def _start_of(model: CVGP, judging: Rows[Tensor]) -> Start:
+def _start_of(model: CVGP, judging: Rows[Tensor], noise_floor: float) -> Start:
     densities = row_densities(model, judging)
-    noise = max(model.noise.item(), LEAST_START_NOISE)
-    return Start(model.kernel, model.mean, noise, weighted_mean(densities, judging), densities)
+    noise = max(model.noise.item(), LEAST_START_NOISE * noise_floor)
+    return Start(model.kernel, model.mean, noise, weighted_mean(densities, judging), densities, noise_floor=noise_floor)
 
 
 def _scaled(start: Start, factor: float) -> Start:

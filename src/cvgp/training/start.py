@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
+from torch import Tensor
 
 from cvgp.coreset import Coreset
+from cvgp.data.rows import Rows
+from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.candidates import Start
@@ -31,26 +34,34 @@ AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+li
 LADDER_ROWS = 1000
 
 
-def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> Kernel:
-    """A kernel by name at a typical lengthscale, or a copy of the given one; float64."""
+def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
+    """A kernel by name at a typical lengthscale, or a copy of the given one; float64.
+
+    `spread` is that of data in which not every column has variance one. A column that is constant does not count.
+    """
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
     made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
+    varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = typical_lengthscale(num_dims)
+            part.lengthscale = typical_lengthscale(varying)
         elif isinstance(part, AdditiveKernel):
-            _share_variance(part, num_dims)
+            _share_variance(part, varying)
+    if spread is not None:
+        _set_units(made, spread, ard=ard)
     return made
 
 
-def alternative_kernels(kernel: str | Kernel | None, num_dims: int, *, ard: bool) -> list[Kernel]:
+def alternative_kernels(
+    kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None
+) -> list[Kernel]:
     """What may take the place of :func:`starting_kernel`; nothing, unless the name is ``auto``."""
     if not (isinstance(kernel, str) and kernel == AUTO):
         return []
-    return [starting_kernel(name, num_dims, ard=ard) for name in AUTO_KERNELS]
+    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in AUTO_KERNELS]
 
 
 def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
@@ -65,13 +76,16 @@ def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
                 part.variance = share ** (1.0 / len(linear)) / num_dims
 
 
-def starting_mean(mean: str | Mean) -> Mean:
-    """A mean by name, or a copy of the given one; float64."""
+def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
+    """A mean by name, or a copy of the given one; float64. A constant begins at the level of the outputs."""
     if isinstance(mean, Mean):
         return deepcopy(mean).double()
     if mean not in ("zero", "constant"):
         raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {mean!r}.")
-    return ConstantMean().double() if mean == "constant" else ZeroMean()
+    if mean == "zero":
+        return ZeroMean()
+    level = 0.0 if spread is None else spread.y_level
+    return ConstantMean().double().initialize(constant=torch.tensor(level, dtype=torch.float64))
 
 
 def blank_model(
@@ -100,6 +114,7 @@ def begin_model(
     size: int | None,
     init: InitName | Coreset = "kmeans",
     beta_transform: Literal["log", "softplus"] = "log",
+    spread: Spread | None = None,
     exact_if_few: bool = False,
     alternatives: Sequence[Kernel] = (),
 ) -> CVGP:
@@ -112,11 +127,13 @@ def begin_model(
     """
     may_be_exact = size is None and exact_if_few and init == "kmeans"
     points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
+    floor = NOISE_FLOOR if spread is None else NOISE_FLOOR * spread.y**2
 
     def is_exact(by_rows: Start) -> bool:
         return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time)
 
-    start = search_start(kernel, mean, source, rng, watch, size=points, is_exact=is_exact, alternatives=alternatives)
+    options: dict[str, Any] = {"size": points, "is_exact": is_exact, "alternatives": alternatives}
+    start = search_start(kernel, mean, source, rng, watch, noise_floor=floor, **options)
     if isinstance(init, Coreset):
         coreset = init
     else:
@@ -124,8 +141,11 @@ def begin_model(
             size = source.num_rows
         elif size is None:
             size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
-        coreset = _first_coreset(source.group, _place_coreset(init, source, size, start.kernel, rng))
-    likelihood = gaussian_likelihood(start.noise)
+        placed = _place_coreset(init, source, size, start.kernel, rng)
+        if init == "random" and spread is not None:
+            placed = _spread_out(placed, source.sample(LADDER_ROWS, rng))
+        coreset = _first_coreset(source.group, placed)
+    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
     model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
     model.to(source.device)
     raise_noise(model, source.sample(LADDER_ROWS, rng))
@@ -154,6 +174,24 @@ def wants_all_rows(start: Start, source: DataSource, rng: np.random.Generator, m
     return bool(first)
 
 
+@torch.no_grad()
+def _set_units(kernel: Kernel, spread: Spread, *, ard: bool) -> None:
+    """Bring a kernel that suits standardised data to the units of others."""
+    width = torch.as_tensor(spread.x)  # [D]
+    if not ard:
+        width = width.square().sum(0, keepdim=True).div(max(int(width.count_nonzero()), 1)).sqrt()
+    width = torch.where(width > 0.0, width, 1.0)
+    for part in kernel.modules():
+        if isinstance(part, PeriodicKernel):  # whose lengthscale is one of angles
+            part.period_length = part.period_length * width
+        elif isinstance(part, LinearKernel):
+            part.variance = part.variance * spread.y_square / width.square()
+        elif isinstance(part, ScaleKernel):
+            part.outputscale = part.outputscale * spread.y_square
+        elif isinstance(part, Kernel) and part.has_lengthscale:
+            part.lengthscale = part.lengthscale * width
+
+
 def typical_lengthscale(num_dims: int) -> float:
     """The root mean square distance of two standardised inputs in one dimension, grown with the dimension."""
     return float(np.sqrt(num_dims))
@@ -172,6 +210,13 @@ def _first_coreset(group: Group, coreset: Coreset) -> Coreset:
     arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
     x, y, beta = group.first([torch.as_tensor(a) for a in arrays])
     return Coreset(x, y, beta)
+
+
+def _spread_out(noise: Coreset, rows: Rows[Tensor]) -> Coreset:
+    """White noise, with the means and standard deviations of some rows."""
+    x, y = (values.reshape(len(values), -1).cpu().numpy() for values in (rows.x, rows.y))
+    outputs = noise.y.reshape(len(noise), -1) * y.std(0) + y.mean(0)
+    return Coreset(noise.X * x.std(0) + x.mean(0), outputs.reshape(noise.y.shape), noise.beta)
 
 
 def _place_coreset(

@@ -16,7 +16,7 @@ __all__ = ["BestByValidation"]
 
 
 class BestByValidation:
-    """The parameters with the lowest RMSE on held-out rows."""
+    """The parameters with the lowest RMSE on held-out rows, which count by their weights."""
 
     def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
         self.model = model
@@ -31,8 +31,9 @@ class BestByValidation:
         process = self.model.process()
         total = torch.zeros(2, dtype=torch.float64)
         for batch in self.validation.chunks(CHUNK_ROWS):
-            error = process(batch.x).mean - batch.y
-            total += torch.tensor([error.square().sum().item(), error.numel()], dtype=torch.float64)
+            squares = (process(batch.x).mean - batch.y).square().reshape(len(batch.y), -1).sum(1)  # [B]
+            weight = torch.ones_like(squares) if batch.sample_weight is None else batch.sample_weight
+            total += torch.stack([weight @ squares, weight.sum() * batch.y[0].numel()]).to("cpu", torch.float64)
         squares, count = self.validation.group.sum([total])[0].tolist()
         score = math.sqrt(squares / count)
         if self.patience.update(score):

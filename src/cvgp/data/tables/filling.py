@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cvgp.data.rows import Array
+from cvgp.data.rows import Array, Rows
 from cvgp.data.schema import Column, Impute
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.reader import read_batches
@@ -13,7 +13,7 @@ from cvgp.data.tables.reservoir import RESERVOIR_ROWS
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group
 
-__all__ = ["fill_gaps"]
+__all__ = ["common_sample", "fill_gaps"]
 
 
 def fill_gaps(survey: Survey, impute: Impute | None, *, fits_in_memory: bool, group: Group) -> Survey:
@@ -56,7 +56,7 @@ def _fill(column: Column, share: Array, typical: Array) -> float | bool | str:
 def _medians(survey: Survey, fits_in_memory: bool, group: Group) -> Array:
     """Of the features [D]."""
     if not fits_in_memory:
-        return _median(_common_sample(survey, group))
+        return _median(common_sample(survey, group).x)
     if len(survey.reservoir.rows.x) == survey.num_rows:
         return _median(survey.reservoir.rows.x)
     encoder = replace(survey.encoder, targets=(), weight=None, noise=None)
@@ -72,12 +72,16 @@ def _median(x: Array) -> Array:
     return np.array([np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan for column in x.T])
 
 
-def _common_sample(survey: Survey, group: Group) -> Array:
-    """The features of a sample of the rows of all processes, the same everywhere."""
+def common_sample(survey: Survey, group: Group) -> Rows[Array]:
+    """A sample of the rows of all processes, the same everywhere."""
     count = -(-RESERVOIR_ROWS * survey.num_rows // survey.total_rows)
-    x = survey.reservoir.rows.x
-    chosen = np.random.default_rng(0).permutation(len(x))[:count]
-    return torch.cat(group.gather(torch.from_numpy(x[np.sort(chosen)]))).numpy()
+    rows = survey.reservoir.rows
+    chosen = np.sort(np.random.default_rng(0).permutation(len(rows.x))[:count])
+
+    def gather(values: Array | None) -> Array | None:
+        return None if values is None else torch.cat(group.gather(torch.from_numpy(values[chosen]))).numpy()
+
+    return Rows(*(gather(values) for values in rows))  # type: ignore[arg-type]
 
 
 def _per_column(columns: tuple[Column, ...], values: Array) -> list[Array]:

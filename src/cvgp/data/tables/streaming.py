@@ -77,7 +77,8 @@ class ArrowSource(Undivided):
         """At least the largest magnitude of any input or output, in the units that are given out."""
         scaling, magnitude = self.scaling, self.survey.moments.magnitude
         mean, scale = np.append(scaling.x_mean, scaling.y_mean), np.append(scaling.x_scale, scaling.y_scale)
-        return float((magnitude / scale + np.abs(mean) / scale).max())
+        seen = scale > 0.0  # a constant column is given out as zero
+        return float((magnitude[seen] / scale[seen] + np.abs(mean[seen]) / scale[seen]).max())
 
     def harmonic_noise(self, learned: float) -> float:
         """The harmonic mean of the learned noise variance plus each row's own: a pass, if they have any."""

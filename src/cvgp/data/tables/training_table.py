@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow.dataset as ds
 import torch
 
+from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling
+from cvgp.data.scaling import Scaling, learn_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
-from cvgp.data.tables.filling import fill_gaps
+from cvgp.data.tables.filling import common_sample, fill_gaps
 from cvgp.data.tables.first_pass import TableColumns, survey_table
 from cvgp.data.tables.location import Location, open_dataset
 from cvgp.data.tables.reader import list_parts
@@ -101,10 +103,28 @@ class TrainingTable:
 
     @property
     def scaling(self) -> Scaling:
-        """The weighted means and standard deviations of all columns."""
+        """The weighted means and standard deviations of all columns.
+
+        Those of columns with outliers (:mod:`cvgp.data.outliers`) are of a sample of the rows: of all of them up to
+        100,000 rows, and otherwise of so many.
+        """
         D, moments = len(self.feature_names), self.survey.moments
-        means, scales = moments.means, moments.scales
-        return Scaling(means[:D], scales[:D], means[D:], scales[D:])
+        whole, sample = moments.scaling(D), common_sample(self.survey, self.group)
+        bulk = bulk_of(sample.x, sample.sample_weight)
+        reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
+        is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
+        in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight, bulk)
+        # A column that is constant in the sample has no bulk to go by.
+        is_far &= in_bulk.varies
+        return whole._replace(
+            x_mean=np.where(is_far, in_bulk.x_mean, whole.x_mean),
+            x_scale=np.where(is_far, in_bulk.x_scale, whole.x_scale),
+        )
+
+    @property
+    def y_varies(self) -> bool:
+        """Whether the rows have different outputs."""
+        return bool(self.survey.moments.scales[len(self.feature_names) :].any())
 
     @property
     def schema(self) -> Schema | None:

@@ -58,8 +58,8 @@ def weigh(
         N, or the total weight, of which this batch is a uniform sample; the batch is all there is if it is None.
     """
     B = like.shape[0]
-    if num_data is not None and num_data < 1:
-        raise InvalidInputError(f"num_data, the size of the full data set, must be at least 1; got {num_data}.")
+    if num_data is not None and not num_data > 0:
+        raise InvalidInputError(f"num_data, the size or weight of the full data set, must be positive; got {num_data}.")
     scale = 1.0 if num_data is None else num_data / B
     on_other_device = [t.device for t in (noise, sample_weight) if t is not None and t.device != like.device]
     if on_other_device:

@@ -1,0 +1,75 @@
+"""The units that a model is fitted in: numbers of size one for the solver, without a change of the prior.
+
+Starts, limits and the steps of Adam suit numbers of about one. With ``standardize=True`` every column gets mean zero
+and variance one. Otherwise the prior is to be that of the data as they are, which leaves only changes that it cannot
+feel: a unit is absorbed by a learned lengthscale or outputscale, and an origin by a kernel of differences or by a
+learned mean.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+
+from cvgp.data.rows import Array
+from cvgp.data.scaling import Scaling, Spread, no_scaling
+from cvgp.data.source import DataSource
+
+__all__ = ["Sources", "Units", "model_units"]
+
+FARTHEST_INPUT = 1e3
+"""Inputs of more standard deviations count as this many: distances of float64 would lose the others' digits."""
+
+
+class Sources(NamedTuple):
+    """Scaled rows, and what they were scaled by."""
+
+    train: DataSource
+    held_out: DataSource | None
+    """The rows of early stopping."""
+    scaling: Scaling
+    spread: Spread | None
+    """Of the scaled rows; None where every column has variance one."""
+    only_y: Array | None
+    """The outputs [Q] of all rows, where these have the same."""
+
+    @classmethod
+    def of(
+        cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling, *, y_varies: bool
+    ) -> "Sources":
+        """With the spread that a scaling leaves of the means and standard deviations of the data."""
+        as_learned = all(own is known for own, known in zip(scaling[:4], learned[:4], strict=True))
+        is_standard = as_learned and scaling.varies.all()
+        spread = None if is_standard else Spread.left_by(scaling, learned)
+        return cls(train, held_out, scaling, spread, None if y_varies else learned.y_mean)
+
+
+Units = Callable[[Scaling], Scaling]
+"""From the means and standard deviations of the data to what they are scaled by."""
+
+
+def model_units(
+    learned: Scaling, *, standardize: bool, kernel: str | Kernel | None, mean: str | Mean, ard: bool
+) -> Scaling:
+    """From the user's units to those of the model, given the means and standard deviations of the data.
+
+    Without standardising, a kernel or mean that is an object sees the data as they are. For one by name, lengthscales
+    per column allow units per column, and one for all allows a common one. Outputs share a covariance, hence a unit.
+    A constant column stays one.
+    """
+    by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
+    # What is linear may go on beyond any limit; a kernel of distances is at its prior long before.
+    x_limit = FARTHEST_INPUT if by_name and "linear" not in str(kernel) else math.inf
+    if standardize:
+        return learned._replace(x_limit=x_limit)
+    varies = learned.varies
+    if not by_name:
+        plain = no_scaling(len(learned.x_mean), len(learned.y_mean))
+        return plain._replace(x_mean=np.where(varies, 0.0, learned.x_mean), x_scale=np.where(varies, 1.0, 0.0))
+    x_mean = np.where(varies, 0.0, learned.x_mean) if kernel == "linear" else learned.x_mean
+    x_scale = learned.x_scale if ard else np.where(varies, learned.x_scale.max(), 0.0)
+    y_mean = learned.y_mean if mean == "constant" else np.zeros_like(learned.y_mean)
+    return Scaling(x_mean, x_scale, y_mean, np.full_like(learned.y_scale, learned.y_scale.max()), x_limit)

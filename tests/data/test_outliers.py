@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cvgp.data.outliers import REACH, bulk_of, median
+from cvgp.data.scaling import learn_scaling
+
+rng = np.random.default_rng(2)
+X = rng.normal(size=(200, 2))
+Y = np.zeros((200, 1))
+VALUES = hnp.arrays(np.float64, 7, elements=st.floats(-9, 9))
+COUNTS = hnp.arrays(np.int64, 7, elements=st.integers(1, 4))
+
+
+@given(values=VALUES, counts=COUNTS)
+def test_a_weighted_median_is_that_of_repeats(values: np.ndarray, counts: np.ndarray) -> None:
+    assert median(values, counts.astype(np.float64)) == np.median(values.repeat(counts))
+
+
+def test_the_limits_are_thirty_typical_distances_from_the_median() -> None:
+    low, high = bulk_of(np.array([[1.0], [2.0], [3.0], [4.0], [1e9]]))
+    typical = np.median([2.0, 1.0, 1.0, 1e9 - 3.0])
+    np.testing.assert_allclose([low[0], high[0]], [3.0 - REACH * typical, 3.0 + REACH * typical])
+
+
+def test_a_column_without_outliers_has_its_plain_scale() -> None:
+    for found, expected in zip(learn_scaling(X, Y, None, bulk_of(X)), learn_scaling(X, Y), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("far", [1e4, 1e9, -1e300])
+def test_one_value_far_away_does_not_squeeze_a_column(far: float) -> None:
+    x = X.copy()
+    x[5, 0] = far
+    scale = learn_scaling(x, Y, None, bulk_of(x)).x_scale
+    np.testing.assert_allclose(scale, X.std(0), rtol=1.0)
+
+
+def test_the_few_others_of_a_column_of_zeros_are_no_outliers() -> None:
+    x = np.zeros((100, 1))
+    x[:3, 0] = [1.0, 2.0, 1.5]
+    np.testing.assert_array_equal(bulk_of(x).moved_into(x), x)
+
+
+def test_a_constant_column_lies_at_its_value() -> None:
+    low, high = bulk_of(np.full((4, 1), 7.0))
+    assert low == high == 7.0
