@@ -61,6 +61,8 @@ class RowIndex:
         """The nearest of all rows to each of x `[n, D]`, nearest first `[n, min(k, N)]`."""
         check_inputs(x, self.x)
         N, k = len(self.x), min(k, len(self.x))
+        if k == 0:
+            return torch.empty(len(x), 0, dtype=torch.int64, device=x.device)
         if self._tree is not None:
             return self._tree.nearest(x, k)
         return torch.cat([_smallest(self._block(part, N), k) for part in x.split(self._num_queries())])
@@ -81,6 +83,8 @@ class RowIndex:
         """
         if k < 0 or not 0 <= start <= len(self.x):
             raise InvalidInputError(f"k must be at least 0 and start within the {len(self.x)} rows; got {k}, {start}.")
+        if k == 0:
+            return torch.empty(len(self.x) - start, 0, dtype=torch.int64, device=self.x.device)
         parts = self._earlier_in_blocks(k, start) if self._tree is None else self._tree.earlier(k, start)
         found = [torch.nn.functional.pad(part, (0, k - part.shape[1]), value=-1) for part in parts]
         return torch.cat([*found, torch.empty(0, k, dtype=torch.int64, device=self.x.device)])
@@ -119,7 +123,7 @@ class _Tree:
             tree = self._of_all if bottom == N else self._of_first(bottom)
             found = np.full((bottom - top, k), -1)
             waiting, count = np.arange(top, bottom), SURPLUS * k + 1
-            while len(waiting) and k:
+            while len(waiting):
                 points, count = self._metric.z[waiting].numpy(), min(count, bottom)
                 near = np.asarray(tree.query(points, k=range(1, count + 1), workers=torch.get_num_threads())[1])
                 early = near < waiting[:, None]
