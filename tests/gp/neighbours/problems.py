@@ -8,7 +8,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.gp.kernels import make_kernel, square_matrix
-from cvgp.gp.neighbours.decorrelated import OrderedRows, WhitenedPoints, no_points, order_rows, whiten_points
+from cvgp.gp.neighbours.decorrelated import OrderedRows, order_rows
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints, no_points, whiten_points
 from tests import reference as ref
 
 
@@ -24,8 +25,8 @@ class Problem:
     @property
     def points(self) -> WhitenedPoints:
         if len(self.X_c) == 0:
-            return no_points(self.x)
-        return whiten_points(self.X_c, square_matrix(self.kernel, self.X_c))
+            return no_points(self.kernel, self.x)
+        return whiten_points(self.kernel, self.X_c, square_matrix(self.kernel, self.X_c))
 
     @property
     def data(self) -> OrderedRows:
@@ -42,7 +43,7 @@ class Problem:
 
     def features(self, x: Tensor | None = None) -> ref.Array:
         with torch.no_grad():
-            return self.points.features(self.kernel, self.x if x is None else x).numpy()
+            return self.points.features(self.x if x is None else x).numpy()
 
     def model(self, neighbours: Tensor) -> ref.Array:
         """Covariance of all outputs under the model."""

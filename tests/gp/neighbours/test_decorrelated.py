@@ -13,7 +13,8 @@ from cvgp.gp.kernels import KERNEL_NAMES
 from cvgp.gp.linalg import add_jitter
 from cvgp.gp.model import JITTER
 from cvgp.gp.neighbours import decorrelated
-from cvgp.gp.neighbours.decorrelated import gather_decorrelated, localise, no_points, order_rows
+from cvgp.gp.neighbours.decorrelated import gather_decorrelated, localise, order_rows
+from cvgp.gp.neighbours.whitened_points import no_points, whiten_points
 from tests import reference as ref
 from tests.gp.neighbours.problems import Problem, all_before, make_problem, some_before
 
@@ -28,7 +29,7 @@ PROBLEMS = {
 
 
 def statistics(p: Problem, neighbours: Tensor) -> Statistics:
-    return gather_decorrelated(p.kernel, p.points, p.data, neighbours)
+    return gather_decorrelated(p.points, p.data, neighbours)
 
 
 def log_marginal(p: Problem, neighbours: Tensor) -> float:
@@ -170,8 +171,8 @@ def test_model_adopts_the_best_coreset_of_decorrelated_rows() -> None:
     model = CVGP(Coreset(p.X_c, torch.zeros(4), torch.ones(4)), p.kernel)
     model.likelihood.noise = p.noise
     with torch.no_grad():
-        points = decorrelated.whiten_points(p.X_c, model.jittered_covariance())
-        sums = gather_decorrelated(p.kernel, points, p.data, neighbours)
+        points = whiten_points(p.kernel, p.X_c, model.jittered_covariance())
+        sums = gather_decorrelated(points, p.data, neighbours)
         bound = model.adopt_optimum(sums).item()
         full = bounds.solve_titsias(sums, points.L_K_inv)
         # The weights of the mean are those of the model: only the covariance is confined to M weights.
@@ -183,8 +184,8 @@ def test_model_adopts_the_best_coreset_of_decorrelated_rows() -> None:
 def test_jitter_of_the_points_keeps_the_exact_gp() -> None:
     p = make_problem()
     with torch.no_grad():
-        points = decorrelated.whiten_points(p.X_c, add_jitter(torch.tensor(p.covariance(p.X_c)), 1e4 * JITTER))
-        sums = gather_decorrelated(p.kernel, points, p.data, all_before(14))
+        points = whiten_points(p.kernel, p.X_c, add_jitter(torch.tensor(p.covariance(p.X_c)), 1e4 * JITTER))
+        sums = gather_decorrelated(points, p.data, all_before(14))
         value = bounds.solve_titsias(sums, points.L_K_inv).value.item()
     np.testing.assert_allclose(value, ref.log_marginal(p.covariance(), p.y.numpy(), 0.3), rtol=1e-10)
 
@@ -212,4 +213,4 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 
 def test_no_points_have_no_features() -> None:
     p = make_problem()
-    assert no_points(p.x).features(p.kernel, p.x).shape == (14, 0)
+    assert no_points(p.kernel, p.x).features(p.x).shape == (14, 0)

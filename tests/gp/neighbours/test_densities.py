@@ -23,7 +23,7 @@ NEIGHBOURS = some_before(14, 3)
 
 
 def before(p: Problem) -> densities.RowMoments:
-    return earlier_moments(p.kernel, p.points, p.data, NEIGHBOURS)
+    return earlier_moments(p.points, p.data, NEIGHBOURS)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -33,7 +33,7 @@ def test_densities_of_rows_sum_to_the_log_marginal(
 ) -> None:
     monkeypatch.setattr(densities, "BLOCK_ROWS", block)
     monkeypatch.setattr("cvgp.gp.neighbours.decorrelated.BATCH_BYTES", 1)
-    sums = gather_decorrelated(problem.kernel, problem.points, problem.data, NEIGHBOURS)
+    sums = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value
     torch.testing.assert_close(log_densities(problem.data, before(problem)).sum(), expected, rtol=1e-10, atol=0.0)
 
@@ -68,8 +68,8 @@ def test_row_of_weight_zero_is_predicted_as_any_other() -> None:
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_moments_given_the_posterior_of_u_are_those_of_the_dense_model(problem: Problem) -> None:
     with torch.no_grad():
-        u = global_part(gather_decorrelated(problem.kernel, problem.points, problem.data, NEIGHBOURS))
-    found = moments_given(problem.kernel, problem.points, problem.data, NEIGHBOURS, u)
+        u = global_part(gather_decorrelated(problem.points, problem.data, NEIGHBOURS))
+    found = moments_given(problem.points, problem.data, NEIGHBOURS, u)
     C = problem.covariance() - problem.features() @ problem.features().T
     S = C + np.diag(np.ones(14) * problem.effective_noise)
     y, Psi, m, S_u = problem.y.numpy().reshape(14, -1), problem.features(), u.mean.numpy(), (u.root @ u.root.mT).numpy()
@@ -84,7 +84,7 @@ def test_moments_given_the_posterior_of_u_are_those_of_the_dense_model(problem: 
 def test_coreset_has_the_mean_of_u_and_the_covariance_of_its_weights() -> None:
     p = PROBLEMS["plain"]
     with torch.no_grad():
-        sums = gather_decorrelated(p.kernel, p.points, p.data, NEIGHBOURS)
+        sums = gather_decorrelated(p.points, p.data, NEIGHBOURS)
         K_cc = torch.tensor(p.covariance(p.X_c))
         best = best_coreset(K_cc, sums, torch.ones(4, dtype=torch.float64))
         u, of_coreset = global_part(sums), global_part_of_coreset(p.points, factorise(K_cc, best.w, best.y_c))

@@ -1,20 +1,28 @@
 import pytest
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import KERNEL_NAMES, make_kernel, square_matrix
-from cvgp.gp.neighbours.local_kernel import local_matrices
+from cvgp.gp.neighbours.whitened_points import no_points
 from cvgp.gp.stationary import FAMILIES
 
 SETS = torch.randn(5, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
+def local_matrices(kernel: Kernel, x: Tensor) -> Tensor:
+    return no_points(kernel, x[0]).among(x)
+
+
 @pytest.mark.parametrize("name", KERNEL_NAMES)
-def test_each_matrix_is_the_kernel_matrix_of_its_points(name: str) -> None:
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_each_matrix_is_the_kernel_matrix_of_its_points(name: str, with_gradients: bool) -> None:
     kernel = make_kernel(name, 3)
+    with torch.set_grad_enabled(with_gradients):
+        K = local_matrices(kernel, SETS)
     expected = torch.stack([square_matrix(kernel, points) for points in SETS])
-    torch.testing.assert_close(local_matrices(kernel, SETS), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(K.detach(), expected.detach(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,10 +8,11 @@ from torch import Tensor
 from cvgp import CVGP, Coreset
 from cvgp.errors import InvalidInputError
 from cvgp.gp.neighbours import local_prediction
-from cvgp.gp.neighbours.decorrelated import gather_decorrelated, whiten_points
+from cvgp.gp.neighbours.decorrelated import gather_decorrelated
 from cvgp.gp.neighbours.global_part import global_part, global_part_of_coreset
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
 from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.neighbours.whitened_points import whiten_points
 from tests import reference as ref
 from tests.gp.neighbours.problems import Problem, as_lists, make_problem
 
@@ -26,8 +27,8 @@ X_NEW = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manua
 def fitted(p: Problem, k: int) -> NeighbourProcess:
     with torch.no_grad():
         neighbours = RowIndex(p.kernel, p.x).earlier(k)
-        u = global_part(gather_decorrelated(p.kernel, p.points, p.data, neighbours))
-        return NeighbourProcess(p.kernel, p.points, p.data, u, k)
+        u = global_part(gather_decorrelated(p.points, p.data, neighbours))
+        return NeighbourProcess(p.points, p.data, u, k)
 
 
 def dense(p: Problem, k: int, x: Tensor, lines: list[list[int]]) -> ref.Moments:
@@ -128,15 +129,15 @@ def test_sites_of_plain_rows_would_count_the_neighbours_twice() -> None:
     model.likelihood.noise = p.noise
     errors = {}
     with torch.no_grad():
-        points = whiten_points(p.X_c, model.jittered_covariance())
+        points = whiten_points(p.kernel, p.X_c, model.jittered_covariance())
         neighbours = RowIndex(p.kernel, p.x).earlier(39)
         for name, sums in {
-            "once": gather_decorrelated(p.kernel, points, p.data, neighbours),
+            "once": gather_decorrelated(points, p.data, neighbours),
             "twice": model.gather(points.L_K_inv, p.x, p.y),
         }.items():
             model.adopt_optimum(sums)
             u = global_part_of_coreset(points, model.process().factor)
-            f_mean = NeighbourProcess(p.kernel, points, p.data, u, 40).moments(X_NEW)[0]
+            f_mean = NeighbourProcess(points, p.data, u, 40).moments(X_NEW)[0]
             errors[name] = np.abs(f_mean[:, 0].numpy() - exact).max()
     assert errors["once"] < 1e-5
     assert errors["twice"] > 1e-2
@@ -151,7 +152,7 @@ def test_points_that_do_not_fit_are_refused(x: Tensor) -> None:
 def test_fewer_than_no_neighbours_are_refused() -> None:
     process = fitted(PROBLEMS["plain"], 3)
     with pytest.raises(InvalidInputError, match="at least 0; got -1"):
-        NeighbourProcess(process.kernel, process.points, process.data, process.u, -1)
+        NeighbourProcess(process.points, process.data, process.u, -1)
 
 
 def test_weight_of_a_copy_is_that_of_two_rows() -> None:

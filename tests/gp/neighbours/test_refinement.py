@@ -23,18 +23,18 @@ NEIGHBOURS = some_before(14, 3)
 
 def posterior(p: Problem) -> GlobalPart:
     with torch.no_grad():
-        return global_part(gather_decorrelated(p.kernel, p.points, p.data, NEIGHBOURS))
+        return global_part(gather_decorrelated(p.points, p.data, NEIGHBOURS))
 
 
 def value(p: Problem, u: GlobalPart, rows: Tensor, neighbours: Tensor = NEIGHBOURS) -> Tensor:
     local = localise(rows, neighbours[rows])
-    return expected_log_density(p.kernel, p.points, p.data.take(local.touched), local, u)
+    return expected_log_density(p.points, p.data.take(local.touched), local, u)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_bound_at_the_posterior_of_u_is_the_log_marginal(problem: Problem) -> None:
     u = posterior(problem)
-    sums = gather_decorrelated(problem.kernel, problem.points, problem.data, NEIGHBOURS)
+    sums = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value
     bound = value(problem, u, torch.arange(14)) - global_divergence(u)
     torch.testing.assert_close(bound, expected, rtol=1e-10, atol=0.0)
@@ -107,7 +107,7 @@ def test_gradients_are_those_of_differences(M: int) -> None:
 
 def test_without_points_it_is_the_density_given_the_neighbours() -> None:
     p = make_problem(M=0, outputs=2)
-    expected = log_densities(p.data, earlier_moments(p.kernel, p.points, p.data, NEIGHBOURS)).sum()
+    expected = log_densities(p.data, earlier_moments(p.points, p.data, NEIGHBOURS)).sum()
     torch.testing.assert_close(value(p, prior_part(p.points, 2), torch.arange(14)), expected)
 
 

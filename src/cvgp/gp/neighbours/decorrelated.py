@@ -17,29 +17,25 @@ from functools import reduce
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh, whitener
+from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh
 from cvgp.gp.kernels import cross_matrix
 from cvgp.gp.neighbours.conditionals import condition_on_neighbours
-from cvgp.gp.neighbours.local_kernel import local_matrices
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
 __all__ = [
     "Decorrelated",
     "LocalRows",
     "OrderedRows",
-    "WhitenedPoints",
     "check_neighbours",
     "decorrelate",
     "gather_decorrelated",
     "given_neighbours",
     "in_batches",
     "localise",
-    "no_points",
     "order_rows",
-    "whiten_points",
 ]
 
 TABLE_BYTES = 1_000_000_000
@@ -47,29 +43,6 @@ TABLE_BYTES = 1_000_000_000
 
 BATCH_BYTES = 4_000_000
 """Features that are gathered at a time: what fits the cache."""
-
-
-class WhitenedPoints(NamedTuple):
-    """Pseudo-inputs, and what makes features of unit prior covariance of their kernel columns."""
-
-    X_c: Tensor  # [M, D]
-    L_K_inv: Tensor  # [M, M], float64
-
-    def features(self, kernel: Kernel, x: Tensor) -> Tensor:
-        """Psi [B, M] at x [B, D]."""
-        if len(self.X_c) == 0:
-            return x.new_zeros(len(x), 0)
-        return cross_matrix(kernel, self.X_c, x).mT @ self.L_K_inv.mT.to(x.dtype)
-
-
-def no_points(x: Tensor) -> WhitenedPoints:
-    """No pseudo-inputs, for rows like x `[N, D]`: all is left to the neighbours."""
-    return WhitenedPoints(x[:0], torch.zeros(0, 0, dtype=torch.float64, device=x.device))
-
-
-def whiten_points(X_c: Tensor, K_cc: Tensor) -> WhitenedPoints:
-    """Pseudo-inputs with their kernel matrix K_cc, to which the caller has added its jitter."""
-    return WhitenedPoints(X_c, whitener(K_cc))
 
 
 class OrderedRows(NamedTuple):
@@ -134,12 +107,12 @@ class Decorrelated(NamedTuple):
     v: Tensor  # [n]
 
 
-def given_neighbours(kernel: Kernel, data: OrderedRows, Psi: Tensor, local: LocalRows) -> Decorrelated:
+def given_neighbours(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> Decorrelated:
     """Decorrelate some rows, differentiably (§9.1).
 
     Parameters
     ----------
-    kernel
+    points
         The kernel.
     data, Psi
         The rows that are touched, and their features `[T, M]`.
@@ -148,7 +121,7 @@ def given_neighbours(kernel: Kernel, data: OrderedRows, Psi: Tensor, local: Loca
     """
     together = torch.cat([local.neighbours.clamp_min(0), local.rows[:, None]], 1)  # [n, k + 1]
     Psi_N = _take(Psi, together)  # [n, k + 1, M]
-    C = local_matrices(kernel, _take(data.x, together)) - Psi_N @ Psi_N.mT  # [n, k + 1, k + 1]
+    C = points.among(_take(data.x, together)) - Psi_N @ Psi_N.mT  # [n, k + 1, k + 1]
     present = local.neighbours >= 0
     b, v = condition_on_neighbours(C, torch.where(present, data.precision[together[:, :-1]], 0.0))
     b_Psi = (b[:, None, :] @ Psi_N[:, :-1])[:, 0]  # [n, M]
@@ -157,7 +130,7 @@ def given_neighbours(kernel: Kernel, data: OrderedRows, Psi: Tensor, local: Loca
 
 
 def decorrelate(
-    kernel: Kernel, points: WhitenedPoints, data: OrderedRows, rows: Tensor, neighbours: Tensor
+    points: WhitenedPoints, data: OrderedRows, rows: Tensor, neighbours: Tensor
 ) -> Iterator[tuple[Tensor, Decorrelated]]:
     """Decorrelate rows part by part, in the order of `rows`; yields the rows of each part with what they become.
 
@@ -169,30 +142,30 @@ def decorrelate(
     for block_rows, block_neighbours in zip(rows.split(block), neighbours.split(block), strict=True):
         local = localise(block_rows, block_neighbours)
         touched = data.take(local.touched)
-        Psi = points.features(kernel, touched.x)  # [T, M]
+        Psi = points.features(touched.x)  # [T, M]
         yield from zip(
-            block_rows.split(_batch(width, neighbours)), in_batches(kernel, touched, Psi, local), strict=True
+            block_rows.split(_batch(width, neighbours)), in_batches(points, touched, Psi, local), strict=True
         )
 
 
-def in_batches(kernel: Kernel, data: OrderedRows, Psi: Tensor, local: LocalRows) -> Iterator[Decorrelated]:
+def in_batches(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> Iterator[Decorrelated]:
     """:func:`given_neighbours` in batches that fit the cache."""
     size = _batch(8 * max(Psi.shape[1], data.x.shape[1]), local.neighbours)
     for rows, neighbours in zip(local.rows.split(size), local.neighbours.split(size), strict=True):
-        yield given_neighbours(kernel, data, Psi, LocalRows(local.touched, rows, neighbours))
+        yield given_neighbours(points, data, Psi, LocalRows(local.touched, rows, neighbours))
 
 
 @torch.no_grad()
-def gather_decorrelated(kernel: Kernel, points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Statistics:
+def gather_decorrelated(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Statistics:
     """Statistics of all rows, each given its neighbours `[N, k]`: rows before it, or -1 (§9.3)."""
     check_neighbours(neighbours, len(data.x))
     rows = torch.arange(len(data.x), device=data.x.device)
     if len(rows) * _row_bytes(points, data) > TABLE_BYTES:
         # Rows of one region share their neighbours, so that each block touches few other rows.
-        rows = _region(kernel, points, data.x).argsort(stable=True)
-    parts = decorrelate(kernel, points, data, rows, neighbours[rows])
+        rows = _region(points, data.x).argsort(stable=True)
+    parts = decorrelate(points, data, rows, neighbours[rows])
     sums = (_gather_part(data.take(of), part) for of, part in parts)
-    return reduce(Statistics.merge, sums, Statistics.of_nothing(len(points.X_c), data.y.shape[1], data.x.device))
+    return reduce(Statistics.merge, sums, Statistics.of_nothing(points.size, data.y.shape[1], data.x.device))
 
 
 def _gather_part(data: OrderedRows, part: Decorrelated) -> Statistics:
@@ -214,7 +187,7 @@ def check_neighbours(neighbours: Tensor, num_rows: int) -> None:
 
 
 def _row_bytes(points: WhitenedPoints, data: OrderedRows) -> int:
-    return 8 * max(len(points.X_c), data.x.shape[1])
+    return 8 * max(points.size, data.x.shape[1])
 
 
 def _batch(row_bytes: int, neighbours: Tensor) -> int:
@@ -226,9 +199,9 @@ def _take(values: Tensor, places: Tensor) -> Tensor:
     return values.index_select(0, places.reshape(-1)).reshape(*places.shape, *values.shape[1:])
 
 
-def _region(kernel: Kernel, points: WhitenedPoints, x: Tensor) -> Tensor:
+def _region(points: WhitenedPoints, x: Tensor) -> Tensor:
     """The pseudo-input that each row has most to do with [n], in parts that fit the memory."""
-    if len(points.X_c) == 0:
+    if points.size == 0:
         return torch.zeros(len(x), dtype=torch.int64, device=x.device)
-    size = max(1, BATCH_BYTES // (8 * len(points.X_c)))
-    return torch.cat([cross_matrix(kernel, points.X_c, part).argmax(0) for part in x.split(size)])
+    size = max(1, BATCH_BYTES // (8 * points.size))
+    return torch.cat([cross_matrix(points.kernel, points.X_c, part).argmax(0) for part in x.split(size)])

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.gp.linalg import plus_identity, safe_cholesky
-from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, WhitenedPoints, check_neighbours, decorrelate
+from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_neighbours, decorrelate
 from cvgp.gp.neighbours.global_part import GlobalPart, moments
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
 __all__ = ["RowMoments", "earlier_moments", "log_densities", "moments_given"]
 
@@ -34,14 +34,14 @@ class RowMoments(NamedTuple):
 
 
 @torch.no_grad()
-def earlier_moments(kernel: Kernel, points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> RowMoments:
+def earlier_moments(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> RowMoments:
     """F at each row given all rows before it, in O(N M^2) beyond the decorrelated rows (§9.5)."""
     check_neighbours(neighbours, len(data.x))
-    M = len(points.X_c)
+    M = points.size
     Phi = data.x.new_zeros(M, M)
     b = data.x.new_zeros(M, data.y.shape[1])
     found = []
-    for rows, part in _in_blocks(kernel, points, data, neighbours):
+    for rows, part in _in_blocks(points, data, neighbours):
         L_C = safe_cholesky(plus_identity(Phi), "C = I + Phi")
         here = data.take(rows)
         precision = here.precision / (1.0 + here.precision * part.v)
@@ -71,11 +71,9 @@ def _within_block(L_C: Tensor, b: Tensor, part: Decorrelated, weighted: Tensor, 
 
 
 @torch.no_grad()
-def moments_given(
-    kernel: Kernel, points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart
-) -> RowMoments:
+def moments_given(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart) -> RowMoments:
     """F at each row given its neighbours `[N, k]` and the posterior of u (§9.5)."""
-    parts = decorrelate(kernel, points, data, torch.arange(len(data.x), device=data.x.device), neighbours)
+    parts = decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours)
     found = [moments(part, u) for _, part in parts]
     return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
 
@@ -88,13 +86,11 @@ def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:
     return num_outputs * (data.log_normaliser - 0.5 * rho_v.log1p()) - 0.5 * squares
 
 
-def _in_blocks(
-    kernel: Kernel, points: WhitenedPoints, data: OrderedRows, neighbours: Tensor
-) -> Iterator[tuple[Tensor, Decorrelated]]:
+def _in_blocks(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Iterator[tuple[Tensor, Decorrelated]]:
     """The decorrelated rows in their order, in blocks of at least M rows, so that updates cost no more than rows."""
-    size = max(BLOCK_ROWS, len(points.X_c))
+    size = max(BLOCK_ROWS, points.size)
     held: list[tuple[Tensor, Decorrelated]] = []
-    for rows, part in decorrelate(kernel, points, data, torch.arange(len(data.x), device=data.x.device), neighbours):
+    for rows, part in decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours):
         held.append((rows, part))
         if sum(len(rows) for rows, _ in held) >= size:
             yield _join(held)

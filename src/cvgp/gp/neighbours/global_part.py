@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cvgp.gp.bounds.statistics import Statistics
 from cvgp.gp.linalg import inverse_lower, plus_identity, safe_cholesky
-from cvgp.gp.neighbours.decorrelated import Decorrelated, WhitenedPoints
+from cvgp.gp.neighbours.decorrelated import Decorrelated
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 from cvgp.gp.posterior import Factor
 
 __all__ = ["GlobalPart", "global_part", "global_part_of_coreset", "moments", "prior_part"]
@@ -32,7 +33,7 @@ def global_part(statistics: Statistics) -> GlobalPart:
 
 def prior_part(points: WhitenedPoints, num_outputs: int) -> GlobalPart:
     """The prior N(0, I) of u; nothing at all where there are no points."""
-    M = len(points.X_c)
+    M = points.size
     return GlobalPart(points.L_K_inv.new_zeros(M, num_outputs), plus_identity(points.L_K_inv.new_zeros(M, M)))
 
 

@@ -1,4 +1,4 @@
-r"""Kernel matrices of many small sets of points at once: `[n, m, m]` from points `[n, m, D]` (§9.2).
+"""Stationary kernels on many small sets of points at once: `[n, m, m]` from points `[n, m, D]` (§9.2).
 
 The sets are rows with their neighbours. Squared distances come from products, in coordinates that begin at the last
 point of each set: its neighbours are near, so the products cancel few digits however far the set is from the origin.
@@ -7,27 +7,22 @@ point of each set: its neighbours are near, so the products cancel few digits ho
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cvgp.gp.kernels import evaluate, stationary_form
 from cvgp.gp.linalg import first_derivative_only, symmetrise
-from cvgp.gp.stationary import Family
+from cvgp.gp.stationary import Family, StationaryKernel
 
 __all__ = ["local_matrices"]
 
 
-def local_matrices(kernel: Kernel, x: Tensor) -> Tensor:
+def local_matrices(kernel: StationaryKernel, x: Tensor) -> Tensor:
     """Kernel matrices `[n, m, m]` of the sets of points x `[n, m, D]`, differentiable in the kernel and in x."""
-    form = stationary_form(kernel, x.shape[-1])
-    if form is None:
-        return evaluate(kernel, x, x)
-    K: Tensor = _LocalMatrices.apply(form.family, x, *form[1:])  # type: ignore[no-untyped-call]
+    K: Tensor = _LocalMatrices.apply(kernel.family, x, *kernel[1:])  # type: ignore[no-untyped-call]
     return K
 
 
 class _LocalMatrices(torch.autograd.Function):
-    """The matrices of a stationary kernel as one autograd node; the derivatives are those of §7.3, set by set."""
+    """The matrices as one autograd node; the derivatives are those of §7.3, set by set."""
 
     @staticmethod
     def forward(

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
@@ -12,13 +11,13 @@ from cvgp.gp.neighbours.decorrelated import (
     Decorrelated,
     LocalRows,
     OrderedRows,
-    WhitenedPoints,
     given_neighbours,
     in_batches,
     localise,
 )
 from cvgp.gp.neighbours.global_part import GlobalPart, moments
 from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 from cvgp.gp.prediction import normal
 
 __all__ = ["JointMoments", "NeighbourProcess"]
@@ -42,10 +41,8 @@ class NeighbourProcess:
 
     Parameters
     ----------
-    kernel
-        With the parameters that everything else was computed with.
     points
-        Pseudo-inputs.
+        The kernel, and pseudo-inputs that were whitened with it.
     data
         The training rows.
     u
@@ -54,20 +51,18 @@ class NeighbourProcess:
         How many nearest rows a prediction consults.
     """
 
-    def __init__(
-        self, kernel: Kernel, points: WhitenedPoints, data: OrderedRows, u: GlobalPart, num_neighbours: int
-    ) -> None:
+    def __init__(self, points: WhitenedPoints, data: OrderedRows, u: GlobalPart, num_neighbours: int) -> None:
         if num_neighbours < 0:
             raise InvalidInputError(f"num_neighbours must be at least 0; got {num_neighbours}.")
-        self.kernel, self.points, self.data, self.u = kernel, points, data, u
+        self.points, self.data, self.u = points, data, u
         self.num_neighbours = num_neighbours
-        self.index = RowIndex(kernel, data.x)
+        self.index = RowIndex(points.kernel, data.x)
 
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
-        row_bytes = 8 * max(len(self.points.X_c), x.shape[1])
+        row_bytes = 8 * max(self.points.size, x.shape[1])
         found = [
             self._moments_of_part(part)
             for part in x.split(max(1, PART_BYTES // (row_bytes * (self.num_neighbours + 1))))
@@ -79,7 +74,7 @@ class NeighbourProcess:
         touched, places = torch.unique(near, return_inverse=True)
         data = _followed_by(self.data.take(touched), x, noise=None)
         local = LocalRows(touched, len(touched) + torch.arange(len(x), device=x.device), places)
-        parts = in_batches(self.kernel, data, self.points.features(self.kernel, data.x), local)
+        parts = in_batches(self.points, data, self.points.features(data.x), local)
         found = [moments(part, self.u) for part in parts]
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
@@ -116,13 +111,13 @@ class NeighbourProcess:
         """
         n, N = len(x), len(self.data.x)
         # Copies among the points leave no variance. A noise of 1e-10 keeps their precision finite, and nobody sees it.
-        prior_variance = diagonal(self.kernel, x)
+        prior_variance = diagonal(self.points.kernel, x)
         data = _followed_by(self.data, x, noise=NEW_NOISE * prior_variance.clamp_min(torch.finfo(x.dtype).eps))
-        near = RowIndex(self.kernel, data.x).earlier(self.num_neighbours, start=N)  # [n, k]
+        near = RowIndex(self.points.kernel, data.x).earlier(self.num_neighbours, start=N)  # [n, k]
         local = localise(torch.arange(N, N + n, device=x.device), near)
         touched = data.take(local.touched)
-        Psi = self.points.features(self.kernel, touched.x)
-        part = given_neighbours(self.kernel, touched, Psi, local)
+        Psi = self.points.features(touched.x)
+        part = given_neighbours(self.points, touched, Psi, local)
         A = torch.eye(n, dtype=x.dtype, device=x.device)
         is_new = near >= N
         A[is_new.nonzero()[:, 0], near[is_new] - N] = -part.b[is_new]

@@ -8,23 +8,21 @@ The divergence holds neither kernel nor noise. The sum is over rows, so that a u
 size, is an estimate without bias. At the posterior of u its gradient is that of the log marginal likelihood.
 """
 
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cvgp.gp.neighbours.decorrelated import LocalRows, OrderedRows, WhitenedPoints, given_neighbours
+from cvgp.gp.neighbours.decorrelated import LocalRows, OrderedRows, given_neighbours
 from cvgp.gp.neighbours.global_part import GlobalPart
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
 __all__ = ["expected_log_density", "global_divergence"]
 
 
-def expected_log_density(
-    kernel: Kernel, points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: GlobalPart
-) -> Tensor:
+def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: GlobalPart) -> Tensor:
     """Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in all that its arguments are made of.
 
     Parameters
     ----------
-    kernel, points
+    points
         The kernel, and pseudo-inputs that were whitened with it; none leave all to the neighbours.
     data
         The rows that are touched, made from the present noise.
@@ -33,7 +31,7 @@ def expected_log_density(
     u
         The posterior of the global part, taken as fixed.
     """
-    part = given_neighbours(kernel, data, points.features(kernel, data.x), local)
+    part = given_neighbours(points, data, points.features(data.x), local)
     here = data.take(local.rows)
     num_outputs = here.y.shape[1]
     rho_v = here.precision * part.v
