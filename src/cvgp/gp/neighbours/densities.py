@@ -87,18 +87,22 @@ def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:
 
 
 def _in_blocks(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Iterator[tuple[Tensor, Decorrelated]]:
-    """The decorrelated rows in their order, in blocks of at least M rows, so that updates cost no more than rows."""
+    """The decorrelated rows in their order, in blocks of about M rows, so that updates cost no more than rows."""
     size = max(BLOCK_ROWS, points.size)
     held: list[tuple[Tensor, Decorrelated]] = []
     for rows, part in decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours):
         held.append((rows, part))
         if sum(len(rows) for rows, _ in held) >= size:
-            yield _join(held)
+            yield from _evenly(held, size)
             held = []
     if held:
-        yield _join(held)
+        yield from _evenly(held, size)
 
 
-def _join(held: list[tuple[Tensor, Decorrelated]]) -> tuple[Tensor, Decorrelated]:
-    columns = zip(*(part for _, part in held), strict=True)
-    return torch.cat([rows for rows, _ in held]), Decorrelated(*(torch.cat(column) for column in columns))
+def _evenly(held: list[tuple[Tensor, Decorrelated]], size: int) -> Iterator[tuple[Tensor, Decorrelated]]:
+    """Join parts, and split them into blocks of at least `size` rows, where there are so many."""
+    rows = torch.cat([rows for rows, _ in held])
+    columns = [torch.cat(column) for column in zip(*(part for _, part in held), strict=True)]
+    count = max(1, len(rows) // size)
+    pieces = zip(rows.tensor_split(count), *(column.tensor_split(count) for column in columns), strict=True)
+    return ((rows, Decorrelated(*piece)) for rows, *piece in pieces)
