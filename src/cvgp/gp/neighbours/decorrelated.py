@@ -143,16 +143,18 @@ def decorrelate(
         local = localise(block_rows, block_neighbours)
         touched = data.take(local.touched)
         Psi = points.features(touched.x)  # [T, M]
-        yield from zip(
-            block_rows.split(_batch(width, neighbours)), in_batches(points, touched, Psi, local), strict=True
-        )
+        for places, part in in_batches(points, touched, Psi, local):
+            yield local.touched[places], part
 
 
-def in_batches(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> Iterator[Decorrelated]:
-    """:func:`given_neighbours` in batches that fit the cache."""
-    size = _batch(8 * max(Psi.shape[1], data.x.shape[1]), local.neighbours)
+def in_batches(
+    points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows
+) -> Iterator[tuple[Tensor, Decorrelated]]:
+    """:func:`given_neighbours` in batches that fit the cache; yields the places of the rows with what they become."""
+    members = local.neighbours.shape[1] + 1
+    size = max(1, BATCH_BYTES // (8 * members * max(members, Psi.shape[1], data.x.shape[1])))
     for rows, neighbours in zip(local.rows.split(size), local.neighbours.split(size), strict=True):
-        yield given_neighbours(points, data, Psi, LocalRows(local.touched, rows, neighbours))
+        yield rows, given_neighbours(points, data, Psi, LocalRows(local.touched, rows, neighbours))
 
 
 @torch.no_grad()
@@ -188,10 +190,6 @@ def check_neighbours(neighbours: Tensor, num_rows: int) -> None:
 
 def _row_bytes(points: WhitenedPoints, data: OrderedRows) -> int:
     return 8 * max(points.size, data.x.shape[1])
-
-
-def _batch(row_bytes: int, neighbours: Tensor) -> int:
-    return max(1, BATCH_BYTES // ((neighbours.shape[1] + 1) * row_bytes))
 
 
 def _take(values: Tensor, places: Tensor) -> Tensor:

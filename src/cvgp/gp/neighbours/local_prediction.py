@@ -62,11 +62,9 @@ class NeighbourProcess:
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
-        row_bytes = 8 * max(self.points.size, x.shape[1])
-        found = [
-            self._moments_of_part(part)
-            for part in x.split(max(1, PART_BYTES // (row_bytes * (self.num_neighbours + 1))))
-        ]
+        bytes_per_point = 8 * max(self.points.size, x.shape[1]) * (self.num_neighbours + 1)
+        parts = x.split(max(1, PART_BYTES // bytes_per_point))
+        found = [self._moments_of_part(part) for part in parts]
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
     def _moments_of_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,7 +73,7 @@ class NeighbourProcess:
         data = _followed_by(self.data.take(touched), x, noise=None)
         local = LocalRows(touched, len(touched) + torch.arange(len(x), device=x.device), places)
         parts = in_batches(self.points, data, self.points.features(data.x), local)
-        found = [moments(part, self.u) for part in parts]
+        found = [moments(part, self.u) for _, part in parts]
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
     @torch.no_grad()
