@@ -1,7 +1,8 @@
 """The nearest rows in a kernel's own metric: of all rows, of all others, or of those before (§9.4).
 
-In few dimensions a tree answers. Otherwise all distances are computed, in blocks. With 36,000 rows of Gaussian inputs
-and 20 neighbours the tree took 0.4 s in one dimension, 8 s in five and 79 s in ten, and the blocks 2 to 3 s in each.
+In few dimensions a tree answers. Otherwise all distances are computed, in blocks, in a time that grows with the square
+of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy machine took
+0.7 s by the tree in three dimensions, 1.7 s in five and 4.0 s in seven. Blocks took 1.9, 1.9 and 1.6 s.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +18,8 @@ from cvgp.gp.neighbours.metric import GROUPS, Correlation, Distance
 
 __all__ = ["RowIndex", "random_order"]
 
-TREE_DIMENSIONS = 3
-"""Dimensions up to which the tree is faster."""
+TREE_DIMENSIONS = 5
+"""Dimensions up to which the tree is at least as fast."""
 
 BLOCK_QUERIES = 128
 BLOCK_NUMBERS = 16_000_000
@@ -148,7 +149,8 @@ def _smallest(values: Tensor, k: int) -> Tensor:
     """Columns of the k smallest values of each line [n, k], smallest first.
 
     The k smallest values lie in the k groups with the smallest minima. Minima of groups take one fast pass, and what is
-    left to sort is one number per group, and k groups: a third of the time of sorting all.
+    left to sort is one number per group, and k groups. For 20 of 36,000 that took 4 ms where sorting all took 9, and for
+    20 of 4000 as long.
     """
     n, columns = values.shape
     size = columns // GROUPS
