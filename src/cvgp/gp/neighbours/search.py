@@ -149,8 +149,8 @@ def _smallest(values: Tensor, k: int) -> Tensor:
     """Columns of the k smallest values of each line [n, k], smallest first.
 
     The k smallest values lie in the k groups with the smallest minima. Minima of groups take one fast pass, and what is
-    left to sort is one number per group, and k groups. For 20 of 36,000 that took 4 ms where sorting all took 9, and for
-    20 of 4000 as long.
+    left to sort is one number per group, and k groups. In 128 lines of 36,000 it found 20 in 4 ms, where sorting
+    all took 9 ms; in lines of 4000 both took as long.
     """
     n, columns = values.shape
     size = columns // GROUPS
