@@ -301,3 +301,20 @@ def test_weight_space_covariance_is_the_function_space_covariance(problem: Probl
 def test_weight_space_kl_is_the_function_space_kl(problem: Problem) -> None:
     _, (_, _, kl), _, f_kl = weight_and_function_space(problem)
     np.testing.assert_allclose(kl, f_kl, rtol=1e-9)
+
+
+def test_chain_of_all_rows_before_is_the_covariance_of_outputs() -> None:
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    K, noise = ref.rbf(X, X), np.linspace(0.2, 0.7, 6)
+    chain = ref.neighbour_chain(K, noise, [list(range(i)) for i in range(6)])
+    np.testing.assert_allclose(chain, K + np.diag(noise), rtol=1e-10)
+
+
+def test_conditioning_a_joint_gaussian_is_exact_gp_prediction() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 2)), rng.normal(size=4)
+    K = ref.rbf(X, X)
+    joint = K + np.diag([0.3] * 4 + [0.0] * 2)
+    expected = ref.exact_gp_predict(K[:4, :4], K[:4, 4:], K[4:, 4:], y, 0.3)
+    for mine, other in zip(ref.gaussian_condition(joint, y, [0, 1, 2, 3], [4, 5]), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-10)

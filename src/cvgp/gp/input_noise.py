@@ -1,4 +1,4 @@
-r"""Noise that depends on x: its logarithm is a smooth function of the inputs (§12).
+r"""Noise that depends on x: its logarithm is a smooth function of the inputs (§10).
 
 .. math:: \log s(x) = g_0 + \phi(x)^T \gamma, \qquad \gamma \sim N(0, 1/\lambda)
 

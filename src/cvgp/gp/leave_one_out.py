@@ -1,4 +1,4 @@
-r"""What a posterior says of each row when that row is left out, without solving for it again (§12).
+r"""What a posterior says of each row when that row is left out, without solving for it again (§10).
 
 On whitened features a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`. Its weights have the posterior
 :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With :math:`q_i = \psi_i^T C^{-1} \psi_i` and
@@ -24,7 +24,7 @@ class LeftOut(NamedTuple):
 
 
 def leave_one_out(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor) -> LeftOut:
-    """Rows with whitened features `psi` [M, n], prior variances [n], outputs [n, Q] and precisions rho [n] (§12)."""
+    """Rows with whitened features `psi` [M, n], prior variances [n], outputs [n, Q] and precisions rho [n] (§10)."""
     q = (psi * (C_inv @ psi)).sum(0)  # [n]
     left = 1.0 - (precision * q).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)

@@ -1,0 +1,108 @@
+r"""The density of each row given rows that it has no part in (§9.5).
+
+:func:`earlier_moments` has f at each row given *all* rows before it: its neighbours directly, and the others through u.
+The densities that follow are the factors of the model's marginal likelihood, and sum to its logarithm. No row has a
+part in its own: what they say of the kernel, of the noise and of the use of neighbours is honest, as far as kernel and
+noise were learned elsewhere. Without pseudo-points they are the conditionals p(y_i | y_N) of the kernel (Vecchia).
+
+:func:`moments_given` takes one posterior of u for all rows. It is cheaper to reuse, and each row had a part in that
+posterior, though a small one where there are many more rows than pseudo-points.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cvgp.gp.linalg import plus_identity, safe_cholesky
+from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_neighbours, decorrelate
+from cvgp.gp.neighbours.global_part import GlobalPart, moments
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints
+
+__all__ = ["RowMoments", "earlier_moments", "log_densities", "moments_given"]
+
+BLOCK_ROWS = 256
+"""Rows, at least, between two updates of the posterior of u."""
+
+
+class RowMoments(NamedTuple):
+    """Mean and variance of f at each row, in the order of the rows."""
+
+    f_mean: Tensor  # [N, Q]
+    f_var: Tensor  # [N]
+
+
+@torch.no_grad()
+def earlier_moments(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> RowMoments:
+    """F at each row given all rows before it, in O(N M^2) beyond the decorrelated rows (§9.5)."""
+    check_neighbours(neighbours, len(data.x))
+    M = points.size
+    Phi = data.x.new_zeros(M, M)
+    b = data.x.new_zeros(M, data.y.shape[1])
+    found = []
+    for rows, part in _in_blocks(points, data, neighbours):
+        L_C = safe_cholesky(plus_identity(Phi), "C = I + Phi")
+        here = data.take(rows)
+        precision = here.precision / (1.0 + here.precision * part.v)
+        weighted = part.phi * precision.sqrt()[:, None]  # [n, M]
+        target = (here.y - part.b_y) * precision.sqrt()[:, None]  # [n, Q]
+        found.append(_within_block(L_C, b, part, weighted, target))
+        Phi = Phi + weighted.mT @ weighted
+        b = b + weighted.mT @ target
+    return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
+
+
+def _within_block(L_C: Tensor, b: Tensor, part: Decorrelated, weighted: Tensor, target: Tensor) -> RowMoments:
+    """Each row of a block given u as it is known before the block, N(C^-1 b, C^-1), and given the rows before it.
+
+    In units of their noise the rows of the block have the covariance H = I + Phi~ C^-1 Phi~^T = L_H L_H^T, and
+    L_H^-1 turns them into independent innovations. Z is their covariance with f, of which row i uses those before it.
+    """
+    F = torch.linalg.solve_triangular(L_C, part.phi.mT, upper=False)  # [M, n]
+    F_weighted = torch.linalg.solve_triangular(L_C, weighted.mT, upper=False)  # [M, n]
+    m = torch.linalg.solve_triangular(L_C, b, upper=False)  # [M, Q], whitened mean
+    L_H = safe_cholesky(plus_identity(F_weighted.mT @ F_weighted), "H = I + Phi C^-1 Phi^T")
+    innovations = torch.linalg.solve_triangular(L_H, target - F_weighted.mT @ m, upper=False)  # [n, Q]
+    Z = torch.linalg.solve_triangular(L_H, F_weighted.mT @ F, upper=False).triu(1)  # [n, n], rows j before columns i
+    f_mean = part.b_y + F.mT @ m + Z.mT @ innovations
+    f_var = part.v + (F.square().sum(0) - Z.square().sum(0)).clamp_min(0.0)
+    return RowMoments(f_mean, f_var)
+
+
+@torch.no_grad()
+def moments_given(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart) -> RowMoments:
+    """F at each row given its neighbours `[N, k]` and the posterior of u (§9.5)."""
+    parts = decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours)
+    found = [moments(part, u) for _, part in parts]
+    return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
+
+
+def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:
+    """Log p(y_i) `[N]` in nats, summed over outputs, where f_i has these moments; a row of weight c is c rows."""
+    num_outputs = data.y.shape[1]
+    rho_v = data.precision * given.f_var
+    squares = (data.y - given.f_mean).square().sum(1) * data.precision / (1.0 + rho_v)
+    return num_outputs * (data.log_normaliser - 0.5 * rho_v.log1p()) - 0.5 * squares
+
+
+def _in_blocks(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Iterator[tuple[Tensor, Decorrelated]]:
+    """The decorrelated rows in their order, in blocks of about M rows, so that updates cost no more than rows."""
+    size = max(BLOCK_ROWS, points.size)
+    held: list[tuple[Tensor, Decorrelated]] = []
+    for rows, part in decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours):
+        held.append((rows, part))
+        if sum(len(rows) for rows, _ in held) >= size:
+            yield from _evenly(held, size)
+            held = []
+    if held:
+        yield from _evenly(held, size)
+
+
+def _evenly(held: list[tuple[Tensor, Decorrelated]], size: int) -> Iterator[tuple[Tensor, Decorrelated]]:
+    """Join parts, and split them into blocks of at least `size` rows, where there are so many."""
+    rows = torch.cat([rows for rows, _ in held])
+    columns = [torch.cat(column) for column in zip(*(part for _, part in held), strict=True)]
+    count = max(1, len(rows) // size)
+    pieces = zip(rows.tensor_split(count), *(column.tensor_split(count) for column in columns), strict=True)
+    return ((rows, Decorrelated(*piece)) for rows, *piece in pieces)

@@ -1,0 +1,57 @@
+r"""How near two inputs are, as a kernel sees them (§9.4).
+
+Two values of f are near where they are correlated: f(x) leaves the share :math:`1 - \mathrm{corr}(x, x')^2` of the
+variance of f(x') unexplained. A stationary kernel falls with the distance of inputs in lengthscales, so this distance
+gives the same order and is cheaper. For every other kernel the correlations are computed. Blocks are in float32: any
+set of rows is a valid set of neighbours, so a rounded distance costs nothing but the order of rows that are as near.
+"""
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cvgp.gp.kernels import cross_matrix, diagonal
+
+__all__ = ["GROUPS", "Correlation", "Distance"]
+
+GROUPS = 16
+"""Columns of a block of distances are a multiple of this, where they can be."""
+
+
+class Distance:
+    """Squared distances in lengthscales, up to a constant of each query."""
+
+    def __init__(self, x: Tensor, inverse_lengthscale: Tensor) -> None:
+        self._scale = inverse_lengthscale.to(torch.float64)
+        self._centre = (x.to(torch.float64) * self._scale).mean(0)
+        self.z = self.place(x)  # [N, D], float64
+        # |z|^2 - 2 q^T z is one product of (q, 1); the columns that fill up the last group are infinitely far.
+        lifted = torch.cat([-2.0 * self.z, self.z.square().sum(1, keepdim=True)], 1).to(torch.float32)
+        filling = lifted.new_zeros(-len(x) % GROUPS, lifted.shape[1])
+        filling[:, -1] = torch.inf
+        self._lifted = torch.cat([lifted, filling]).mT.contiguous()  # [D + 1, N and filling]
+
+    def place(self, x: Tensor) -> Tensor:
+        """Inputs in lengthscales from the centre of the rows."""
+        return x.to(torch.float64) * self._scale - self._centre
+
+    def block(self, x: Tensor, num_rows: int) -> Tensor:
+        """From x [n, D] to the first rows, and to those after them that fill up the last group."""
+        queries = self.place(x).to(torch.float32)
+        columns = num_rows + -num_rows % GROUPS
+        return torch.cat([queries, queries.new_ones(len(x), 1)], 1) @ self._lifted[:, :columns]
+
+
+class Correlation:
+    """Minus the squared correlation of f, up to a factor of each query."""
+
+    def __init__(self, x: Tensor, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._x = x.to(torch.float32)
+        self._variance = diagonal(kernel, self._x)  # [N]
+
+    def block(self, x: Tensor, num_rows: int) -> Tensor:
+        """From x [n, D] to the first rows [n, num_rows]."""
+        K = cross_matrix(self._kernel, x.to(torch.float32), self._x[:num_rows])
+        floor = torch.finfo(K.dtype).tiny  # where f is constant, it explains nothing
+        return K.square().div_(self._variance[:num_rows].clamp_min(floor)).neg_()

@@ -1,0 +1,163 @@
+"""The nearest rows in a kernel's own metric: of all rows, of all others, or of those before (§9.4).
+
+In few dimensions a tree answers. Otherwise all distances are computed, in blocks, in a time that grows with the square
+of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy machine took
+0.7 s by the tree in three dimensions, 1.7 s in five and 4.0 s in seven. Blocks took 1.9, 1.9 and 1.6 s.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp.kernels import check_inputs, stationary_form
+from cvgp.gp.neighbours.metric import GROUPS, Correlation, Distance
+
+__all__ = ["RowIndex", "random_order"]
+
+TREE_DIMENSIONS = 5
+"""Dimensions up to which the tree is at least as fast."""
+
+BLOCK_QUERIES = 128
+BLOCK_NUMBERS = 16_000_000
+"""Queries of one block, and distances, at most."""
+
+SURPLUS = 3
+"""How many times as many rows as needed are taken from a tree in which half of the rows come too late."""
+
+
+def random_order(num_rows: int, generator: torch.Generator) -> Tensor:
+    """A random order of rows [N]: rows of the data, each before those that are conditioned on it."""
+    return torch.randperm(num_rows, generator=generator, device=generator.device)
+
+
+class RowIndex:
+    """Finds the nearest of some rows, in the metric of a kernel with its present parameters.
+
+    Parameters
+    ----------
+    kernel
+        Any kernel.
+    x
+        Rows `[N, D]`, in the order in which each is conditioned on those before it.
+    """
+
+    @torch.no_grad()
+    def __init__(self, kernel: Kernel, x: Tensor) -> None:
+        if x.ndim != 2 or len(x) == 0:
+            raise InvalidInputError(f"x must be [N, D] with at least one row; got {tuple(x.shape)}.")
+        self.x = x.detach()
+        form = stationary_form(kernel, x.shape[1])
+        metric = Correlation(self.x, kernel) if form is None else Distance(self.x, form.inverse_lengthscale)
+        self._block = metric.block
+        self._tree: _Tree | None = None
+        if isinstance(metric, Distance) and x.shape[1] <= TREE_DIMENSIONS and x.device.type == "cpu":
+            self._tree = _Tree(metric)
+
+    @torch.no_grad()
+    def nearest(self, x: Tensor, k: int) -> Tensor:
+        """The nearest of all rows to each of x `[n, D]`, nearest first `[n, min(k, N)]`."""
+        check_inputs(x, self.x)
+        N, k = len(self.x), min(k, len(self.x))
+        if k == 0:
+            return torch.empty(len(x), 0, dtype=torch.int64, device=x.device)
+        if self._tree is not None:
+            return self._tree.nearest(x, k)
+        return torch.cat([_smallest(self._block(part, N), k) for part in x.split(self._num_queries())])
+
+    def others(self, rows: Tensor, k: int) -> Tensor:
+        """The nearest rows to some rows `[n]` of the data, without themselves, nearest first `[n, min(k, N - 1)]`."""
+        k = min(k, len(self.x) - 1)
+        found = self.nearest(self.x[rows], k + 1)
+        # A copy of a row may come before it. Where all k + 1 are others, the last one is left out.
+        order = (found == rows[:, None]).to(torch.int8).argsort(dim=1, stable=True)[:, :k]
+        return found.gather(1, order)
+
+    @torch.no_grad()
+    def earlier(self, k: int, start: int = 0) -> Tensor:
+        """Up to k nearest among the rows before each row from `start` on, nearest first `[N - start, k]`.
+
+        Where there are fewer rows before it than k, -1 stands in their place.
+        """
+        if k < 0 or not 0 <= start <= len(self.x):
+            raise InvalidInputError(f"k must be at least 0 and start within the {len(self.x)} rows; got {k}, {start}.")
+        if k == 0:
+            return torch.empty(len(self.x) - start, 0, dtype=torch.int64, device=self.x.device)
+        parts = self._earlier_in_blocks(k, start) if self._tree is None else self._tree.earlier(k, start)
+        found = [torch.nn.functional.pad(part, (0, k - part.shape[1]), value=-1) for part in parts]
+        return torch.cat([*found, torch.empty(0, k, dtype=torch.int64, device=self.x.device)])
+
+    def _earlier_in_blocks(self, k: int, start: int) -> Iterator[Tensor]:
+        for top, bottom in _ranges(start, len(self.x), lambda top: self._num_queries()):
+            distances = self._block(self.x[top:bottom], bottom)
+            rows = torch.arange(top, bottom, device=self.x.device)[:, None]
+            late = torch.arange(top, distances.shape[1], device=self.x.device) >= rows
+            distances[:, top:].masked_fill_(late, torch.inf)
+            found = _smallest(distances, min(k, bottom))
+            yield found.masked_fill(found >= rows, -1)
+
+    def _num_queries(self) -> int:
+        return max(1, min(BLOCK_QUERIES, BLOCK_NUMBERS // len(self.x)))
+
+
+class _Tree:
+    """Answers from a tree of all rows, or of the first ones."""
+
+    def __init__(self, metric: Distance) -> None:
+        from scipy.spatial import KDTree  # only for few dimensions, so most fits and predictions do not load it
+
+        self._of_first: Callable[[int], KDTree] = lambda num_rows: KDTree(metric.z[:num_rows].numpy())
+        self._metric = metric
+        self._of_all = self._of_first(len(metric.z))
+
+    def nearest(self, x: Tensor, k: int) -> Tensor:
+        found = self._of_all.query(self._metric.place(x).numpy(), k=range(1, k + 1), workers=torch.get_num_threads())
+        return torch.from_numpy(found[1])
+
+    def earlier(self, k: int, start: int) -> Iterator[Tensor]:
+        """In ranges of doubling size, so that at least half of the rows in a tree come before each row of its range."""
+        N = len(self._metric.z)
+        for top, bottom in _ranges(start, N, lambda top: max(top, 1)):
+            tree = self._of_all if bottom == N else self._of_first(bottom)
+            found = np.full((bottom - top, k), -1)
+            waiting, count = np.arange(top, bottom), SURPLUS * k + 1
+            while len(waiting):
+                points, count = self._metric.z[waiting].numpy(), min(count, bottom)
+                near = np.asarray(tree.query(points, k=range(1, count + 1), workers=torch.get_num_threads())[1])
+                early = near < waiting[:, None]
+                # Of all rows within some distance, the earlier ones are the nearest earlier ones.
+                done = (early.sum(1) >= np.minimum(k, waiting)) | (count == bottom)
+                first = np.argsort(~early[done], axis=1, kind="stable")[:, :k]
+                chosen = np.take_along_axis(np.where(early, near, -1)[done], first, 1)
+                found[waiting[done] - top, : first.shape[1]] = chosen
+                waiting, count = waiting[~done], 2 * count
+            yield torch.from_numpy(found)
+
+
+def _ranges(start: int, end: int, size: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges from start to end; `size` says how long one may be that begins at some row."""
+    while start < end:
+        stop = min(end, start + size(start))
+        yield start, stop
+        start = stop
+
+
+def _smallest(values: Tensor, k: int) -> Tensor:
+    """Columns of the k smallest values of each line [n, k], smallest first.
+
+    The k smallest values lie in the k groups with the smallest minima. Minima of groups take one fast pass, and what is
+    left to sort is one number per group, and k groups. In 128 lines of 36,000 it found 20 in 4 ms, where sorting
+    all took 9 ms; in lines of 4000 both took as long.
+    """
+    n, columns = values.shape
+    size = columns // GROUPS
+    if columns % GROUPS or size <= 4 * k:
+        return values.topk(k, largest=False).indices
+    groups = values.view(n, GROUPS, size).amin(1).topk(k, largest=False, sorted=False).indices  # [n, k]
+    members = torch.arange(GROUPS, device=values.device)[None, :, None] * size
+    candidates = (groups[:, None, :] + members).reshape(n, -1)  # [n, GROUPS k]
+    best = values.gather(1, candidates).topk(k, largest=False).indices
+    return candidates.gather(1, best)
