@@ -8,6 +8,7 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 from cvgp.training import input_noise
 from cvgp.training.input_noise import learn_input_noise, residuals_of
+from cvgp.training.monitor import Watch
 from tests.training.problems import make_model
 
 
@@ -29,7 +30,7 @@ def problem(num_rows: int = 800, *, constant: bool = False) -> tuple[CVGP, Memor
 
 def learn(model: CVGP, source: MemorySource, **options: bool) -> input_noise.InputNoise | None:
     found = statistics(model, source.chunks(1000))
-    return learn_input_noise(model, found, source, np.random.default_rng(1), **options)
+    return learn_input_noise(model, found, source, np.random.default_rng(1), Watch(), **options)
 
 
 def test_noise_that_grows_is_found() -> None:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-# The value of each choice is its name in lower case.
+# The value of each choice is its name in lower case, unless it is given.
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
+Noise = StrEnum("Noise", {"AUTO": "auto", "CONSTANT": "constant", "INPUT_DEPENDENT": "input-dependent"})
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
 Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
 Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
@@ -91,6 +92,7 @@ def fit(
         ),
     ] = None,
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
+    noise: Annotated[Noise, of_model(help="One noise level, or one for each place.")] = Noise.AUTO,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
     bound: Annotated[Bound, of_training(help="The paper's bound, the tighter one, or power EP.")] = Bound.AUTO,
@@ -138,6 +140,7 @@ def fit(
         "n_coreset": size,
         "kernel": kernel,
         "ard": ard,
+        "noise": noise.value,
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,

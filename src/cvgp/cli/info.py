@@ -62,6 +62,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "converged": bool(model.converged_),
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
+        "noise": model.noise_,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
         "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
@@ -83,6 +84,8 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
         "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
         "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),
     }
+    if facts["noise"] == "input-dependent":
+        text["noise sd"] += " as a constant; it depends on the features"
     if facts["feature_importances"] is not None:
         ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
         text["importance"] = ", ".join(f"{name} {value:.2f}" for name, value in ranked[:MOST_FEATURES])

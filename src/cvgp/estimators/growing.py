@@ -146,7 +146,7 @@ def quality_by_size(
             grown = grow_model(present.model, source, size, np.random.default_rng(seed))
             resized, bound = grown.model, grown.bound
         seconds = time.perf_counter() - start
-        scores = _scores(ScaledGP(resized, model.gp_.scaling, model.gp_.dtype), scored)
+        scores = _scores(model.gp_.with_model(resized), scored)
         found.append((len(resized.X_c), bound / source.total_weight - log_scale, *scores, seconds))
     names = ("size", "bound_per_row", "rmse", "mean_log_likelihood", "seconds")
     return {name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
@@ -184,6 +184,6 @@ def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
 def _scores(gp: ScaledGP, scored: Rows[Array]) -> tuple[float, float]:
     """RMSE and mean log-likelihood over rows and outputs."""
     mean, variance = gp.mean_and_variance(scored.x)
-    noise = gp.noise_variance + (0.0 if scored.noise_variance is None else scored.noise_variance[:, None])
+    noise = gp.noise_at(scored.x) + (0.0 if scored.noise_variance is None else scored.noise_variance[:, None])
     y, mean, sd = scored.y.ravel(), mean.ravel(), np.sqrt(variance + noise).ravel()
     return metrics.rmse(y, mean), metrics.mean_log_density(y, mean, sd)

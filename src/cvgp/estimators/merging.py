@@ -97,6 +97,12 @@ def merge(
     if combined.result is not None:
         searches.append(combined.result)
 
+    if any(model.gp_.noise is not None for model in models):
+        warnings.warn(
+            "The merged model has constant noise: what its parts learned of noise that depends on x is not merged.",
+            CVGPWarning,
+            stacklevel=2,
+        )
     merged: CVGPRegressor = clone(largest)
     merged.set_params(n_coreset=len(combined.model.X_c), callbacks=None, checkpoint_dir=None)
     merged.n_features_in_ = largest.n_features_in_

@@ -33,6 +33,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: Literal[False] = ...,
         include_noise: bool = ...,
         noise_variance: ArrayLike | None = ...,
+        return_noise: Literal[False] = ...,
     ) -> Array: ...
 
     @overload
@@ -43,6 +44,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: Literal[False] = ...,
         include_noise: bool = ...,
         noise_variance: ArrayLike | None = ...,
+        return_noise: Literal[False] = ...,
     ) -> tuple[Array, Array]: ...
 
     @overload
@@ -54,6 +56,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: Literal[True],
         include_noise: bool = ...,
         noise_variance: ArrayLike | None = ...,
+        return_noise: Literal[False] = ...,
     ) -> tuple[Array, Array]: ...
 
     @overload
@@ -64,7 +67,20 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: bool = ...,
         include_noise: bool = ...,
         noise_variance: ArrayLike | None = ...,
+        return_noise: Literal[False] = ...,
     ) -> Array | tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+        *,
+        return_noise: Literal[True],
+    ) -> tuple[Array, ...]: ...
 
     def predict(
         self,
@@ -73,8 +89,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return_cov: bool = False,
         include_noise: bool = True,
         noise_variance: ArrayLike | None = None,
-    ) -> Array | tuple[Array, Array]:
-        """Predict the mean, and the standard deviation or covariance on request.
+        return_noise: bool = False,
+    ) -> Array | tuple[Array, ...]:
+        """Predict the mean, and the standard deviation, the covariance or the noise on request.
 
         Parameters
         ----------
@@ -87,6 +104,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             `noise_variance` where it is given. False gives the uncertainty of the function alone.
         noise_variance : array-like of shape (n_samples,), optional
             Known noise variances of the points to predict.
+        return_noise : bool
+            Also return the standard deviation of the learned noise at each row, as the last value.
 
         Returns
         -------
@@ -96,6 +115,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             If `return_std`: the standard deviation.
         cov : ndarray of shape (n_samples, n_samples) or (n_samples, n_samples, n_outputs)
             If `return_cov`: the joint covariance.
+        noise_std : ndarray of the shape of mean
+            If `return_noise`: the standard deviation of the noise.
 
         Raises
         ------
@@ -126,11 +147,21 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
+        learned = self._shape(np.sqrt(self.gp_.noise_at(x))) if return_noise else None
+        found = self._moments(x, include_noise, noise_variance, return_std=return_std, return_cov=return_cov)
+        if learned is None:
+            return found if return_std or return_cov else found[0]
+        return (*found, learned)
+
+    def _moments(
+        self, x: Array, include_noise: bool, noise_variance: ArrayLike | None, *, return_std: bool, return_cov: bool
+    ) -> tuple[Array, ...]:
+        """The mean, and the standard deviation or covariance where it is asked for."""
         if not (return_std or return_cov):
-            return self._shape(self.gp_.mean(x))
+            return (self._shape(self.gp_.mean(x)),)
         noise = np.zeros((len(x), 1))
         if include_noise:
-            noise = noise + self.gp_.noise_variance
+            noise = noise + self.gp_.noise_at(x)
             if noise_variance is not None:
                 noise = noise + check_noise(noise_variance, len(x))[:, None]
         if return_std:
@@ -223,7 +254,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         n_samples = check_size("n_samples", n_samples)
         rng = check_seed(random_state)
-        cov = torch.as_tensor(self.gp_.covariance(x)) + self.gp_.model.noise.item() * torch.eye(len(x))
+        noise = self.gp_.noise_at(x)[:, 0] / self.gp_.scaling.y_scale[0] ** 2  # [n], in the model's units
+        cov = torch.as_tensor(self.gp_.covariance(x)) + torch.as_tensor(noise).diag()
         L = safe_cholesky(cov, "predictive covariance").numpy()
         mean = self.gp_.mean(x)
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))

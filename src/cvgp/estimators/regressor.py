@@ -36,6 +36,7 @@ from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
@@ -43,6 +44,7 @@ from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
+from cvgp.training.input_noise import NoiseName, check_noise_name, learn_input_noise
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
@@ -76,6 +78,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
         Prior mean in standardised units: zero is the mean of y.
+    noise : {"auto", "constant", "input-dependent"}
+        Whether the noise may depend on x. It is learned after the fit, from what is left of each row when all others
+        predict it. ``auto`` keeps a constant unless rows that were left out are clearly more likely otherwise.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
@@ -133,7 +138,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
         power EP, which may lie above it.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Learned noise variance, in the units of y squared.
+        Learned noise variance, in the units of y squared. Where the noise depends on x this is the constant of the fit,
+        and ``predict(X, return_noise=True)`` has the noise at each row.
+    noise_ : {"constant", "input-dependent"}
+        What the noise is.
     kernel_name_ : str
         The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
@@ -178,6 +186,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         kernel: str | Kernel | None = None,
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
+        noise: NoiseName = "auto",
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
@@ -203,6 +212,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.kernel = kernel
         self.ard = ard
         self.mean = mean
+        self.noise = noise
         self.init = init
         self.solver = solver
         self.bound = bound
@@ -302,6 +312,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
+        check_noise_name(self.noise)
         lines = EventLines(print_line)
         printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
@@ -349,9 +360,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 validation=held_out,
                 summary_rng=rng if is_auto else None,
             )
+            noise = self._learn_noise(report, source, watch, rng)
         lines.finish()
-        self._set_results(report, scaling, source, watch.history)
+        self._set_results(report, noise, scaling, source, watch.history)
         return self
+
+    def _learn_noise(
+        self, report: FitReport, source: DataSource, watch: Watch, rng: np.random.Generator
+    ) -> InputNoise | None:
+        """The noise as a function of x, unless a constant is wanted, or is as good."""
+        always = self.noise == "input-dependent"
+        if not always and (self.noise == "constant" or self.solver == "paper"):
+            return None
+        return learn_input_noise(report.model, report.statistics, source, rng, watch, always=always)
 
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
@@ -392,7 +413,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
-        self.gp_ = ScaledGP(pruned.model, self.gp_.scaling, self.gp_.dtype)
+        self.gp_ = self.gp_.with_model(pruned.model)
         self.statistics_ = pruned.statistics
         self.elbo_ -= pruned.loss
         return pruned.dropped
@@ -466,7 +487,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
         tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
         bound = grown.tight_bound(source) if tight else grown.bound
-        self.gp_ = ScaledGP(grown.model, self.gp_.scaling, self.gp_.dtype)
+        self.gp_ = self.gp_.with_model(grown.model)
         self.statistics_ = grown.statistics
         self._set_bound(bound, source.total_weight)
         return grown.added
@@ -534,6 +555,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return float(variance[0]) if self._single_output else variance.copy()
 
     @property
+    def noise_(self) -> str:
+        """Whether the noise is constant or depends on x."""
+        return "constant" if self.gp_.noise is None else "input-dependent"
+
+    @property
     def lengthscales_(self) -> Array | None:
         """Lengthscales in the units of X."""
         return self.gp_.lengthscales
@@ -584,9 +610,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return table
 
     def _set_results(
-        self, report: FitReport, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]
+        self,
+        report: FitReport,
+        noise: InputNoise | None,
+        scaling: Scaling,
+        source: DataSource,
+        history: list[dict[str, Any]],
     ) -> None:
-        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
+        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64, noise)
         self.statistics_ = report.statistics
         self._set_bound(report.bound, source.total_weight)
         self.history_ = as_columns(history)

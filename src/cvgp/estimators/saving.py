@@ -32,6 +32,7 @@ from cvgp.files.packed_model import pack_model, unpack_model
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.input_noise import InputNoise
 from cvgp.training.monitor import as_columns, check_history
 
 __all__ = ["load", "save"]
@@ -39,7 +40,7 @@ __all__ = ["load", "save"]
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 1
+VERSION = 2
 """Raised whenever a file of the new kind would mislead or break an older cvgp."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
@@ -52,8 +53,10 @@ PARTS = {"kernel": Kernel, "mean": Mean}
 RESULTS = {"n_rows": float, "elbo": float, "n_iter": int, "converged": bool, "solver": str}
 """Attributes that are single values, without their underscore."""
 FLOAT64 = ("float64",)
+LARGEST_LOG = 300.0
+"""Of the noise variance: beyond that its exponential leaves the range of numbers."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-MODEL = "model."
+MODEL, NOISE = "model.", "noise."
 
 
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
@@ -157,6 +160,8 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
+    if gp.noise is not None:
+        arrays |= {NOISE + name: part.cpu().numpy() for name, part in gp.noise._asdict().items()}
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     return arrays | parameter_arrays | history_arrays, metadata
 
@@ -187,7 +192,8 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
-    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
+    noise = _unpack_noise(left, D) if any(name.startswith(NOISE) for name in arrays) else None
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], noise)
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))
@@ -208,6 +214,16 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     members.close()
     left.close()
     return estimator
+
+
+def _unpack_noise(left: Arrays, num_dims: int) -> InputNoise:
+    """Noise that depends on x; nothing in it can overflow a prediction."""
+    centres = left.take(f"{NOISE}centres", (None, num_dims), dtypes=FLOAT64)
+    shapes = {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "level": (), "lowest": (), "highest": ()}
+    parts = {name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items()}
+    if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
+        raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
+    return InputNoise(torch.tensor(centres), **{name: torch.tensor(part) for name, part in parts.items()})
 
 
 def _pack_parameters(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
+from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
@@ -40,12 +41,17 @@ class ScaledGP:
         From the user's units to the model's.
     dtype
         Precision of predictions.
+    noise
+        The noise where it depends on x, in the model's units; None if it is the model's constant.
     """
 
-    def __init__(self, model: CVGP, scaling: Scaling, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, model: CVGP, scaling: Scaling, dtype: torch.dtype = torch.float64, noise: InputNoise | None = None
+    ) -> None:
         self.model = model
         self.scaling = scaling
         self.dtype = dtype
+        self.noise = noise
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -76,9 +82,21 @@ class ScaledGP:
         with torch.no_grad():
             return self._checked(self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy())
 
+    def with_model(self, model: CVGP) -> "ScaledGP":
+        """Predictions of another model of the same data, in the same units and with the same noise."""
+        return ScaledGP(model, self.scaling, self.dtype, self.noise)
+
+    def noise_at(self, x: Array) -> Array:
+        """Learned noise variance of observations at x, [n, Q]."""
+        if self.noise is None:
+            return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
+        with torch.inference_mode():
+            parts = [_columns(self.noise.variance(chunk)) for chunk in self._chunks(x)]
+        return self._checked(np.concatenate(parts) * self.scaling.y_scale**2)
+
     @cached_property
     def noise_variance(self) -> Array:
-        """Learned noise variance [Q]."""
+        """Learned noise variance [Q]; where it depends on x, what a constant would be."""
         return self.model.noise.item() * self.scaling.y_scale**2
 
     @property

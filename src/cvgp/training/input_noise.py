@@ -6,7 +6,7 @@ the noise depends on x at all.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
+from cvgp.errors import InvalidInputError
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.input_noise import Features, InputNoise, log_density
@@ -22,14 +23,17 @@ from cvgp.gp.leave_one_out import leave_one_out
 from cvgp.gp.model import CVGP
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.initialise import initial_coreset
+from cvgp.training.monitor import Watch
 
-__all__ = ["NoiseName", "Residuals", "learn_input_noise", "residuals_of"]
+__all__ = ["NoiseName", "Residuals", "check_noise_name", "learn_input_noise", "residuals_of"]
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
 LEAST_ROWS = 100
 """With fewer rows a noise for each x is a guess."""
-ROWS, ROWS_TO_CHOOSE_BY = 10_000, 3_000
+ROWS, ROWS_TO_CHOOSE_BY, FEWEST = 10_000, 3_000, 500
+ENOUGH_TIME = 20.0
+"""Seconds of a time limit from which on all these rows are used; with less time their number is in proportion."""
 CENTRES, ROWS_PER_CENTRE = 200, 10
 FOLDS = 3
 OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
@@ -40,6 +44,12 @@ STANDARD_ERRORS = 2.0
 """A gain counts from so many standard errors on."""
 WIDEST = 12.0
 """Nats that the logarithm of the noise may go from its level in a search."""
+
+
+def check_noise_name(name: object) -> None:
+    """Refuse a kind of noise that there is not."""
+    if name not in get_args(NoiseName):
+        raise InvalidInputError(f"noise must be one of {', '.join(get_args(NoiseName))}; got {name!r}.")
 
 
 class Residuals(NamedTuple):
@@ -72,7 +82,13 @@ def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor]) -> Res
 
 
 def learn_input_noise(
-    model: CVGP, statistics: Statistics, source: DataSource, rng: np.random.Generator, *, always: bool = False
+    model: CVGP,
+    statistics: Statistics,
+    source: DataSource,
+    rng: np.random.Generator,
+    watch: Watch,
+    *,
+    always: bool = False,
 ) -> InputNoise | None:
     """The noise as a function of x; None where a constant is as good, unless it is wanted `always`.
 
@@ -84,15 +100,19 @@ def learn_input_noise(
         The rows.
     rng
         Draws rows and centres.
+    watch
+        A short time limit allows fewer rows.
     always
         Whether to learn it even where it does not help.
     """
-    rows = source.sample(ROWS, rng)
+    share = 1.0 if watch.max_time is None else min(watch.max_time / ENOUGH_TIME, 1.0)
+    rows = source.sample(max(int(share * ROWS), FEWEST), rng)
     if len(rows.x) < LEAST_ROWS and not always:
         return None
     all_rows = residuals_of(model, statistics, rows)
     all_rows = all_rows.take(all_rows.weight > 0)
-    some = all_rows.take(torch.as_tensor(rng.permutation(len(all_rows.x))[:ROWS_TO_CHOOSE_BY]))
+    to_choose_by = max(int(share * ROWS_TO_CHOOSE_BY), FEWEST)
+    some = all_rows.take(torch.as_tensor(rng.permutation(len(all_rows.x))[:to_choose_by]))
     centres = _centres(model, all_rows, rng)
     folds = torch.as_tensor(rng.permutation(len(some.x)) % FOLDS)
 

@@ -1,0 +1,128 @@
+"""Noise that depends on x, as a user meets it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.errors import CVGPWarning, InvalidInputError
+
+Array = NDArray[np.float64]
+
+
+def sd_at(x: Array) -> Array:
+    return np.asarray(2.0 * (0.05 + 0.3 * (1.0 + np.tanh(1.5 * x))))
+
+
+def make_rows(count: int, seed: int = 0) -> tuple[Array, Array]:
+    """A sine in units of 2 around 10, whose noise grows along the first of two columns."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2.0, 2.0, size=(count, 2))
+    return x, 10.0 + 2.0 * np.sin(1.5 * x[:, 0]) + sd_at(x[:, 0]) * rng.normal(size=count)
+
+
+def regressor(**parameters: Any) -> CVGPRegressor:
+    return CVGPRegressor(**{"n_coreset": 20, "max_iter": 40, "random_state": 0} | parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> CVGPRegressor:
+    return regressor().fit(*make_rows(1500))
+
+
+def test_intervals_hold_where_the_noise_is_small_and_where_it_is_large(fitted: CVGPRegressor) -> None:
+    x, y = make_rows(3000, seed=1)
+    mean, sd = fitted.predict(x, return_std=True)
+    inside = np.abs(y - mean) < 1.645 * sd
+    for low, high in ((-2.0, -0.7), (-0.7, 0.7), (0.7, 2.0)):
+        third = (x[:, 0] > low) & (x[:, 0] < high)
+        assert 0.84 < inside[third].mean() < 0.95
+    constant = regressor(noise="constant").fit(*make_rows(1500))
+    assert constant.noise_ == "constant"
+    _, flat = constant.predict(x, return_std=True)
+    assert (np.abs(y - mean) < 1.645 * flat)[x[:, 0] < -0.7].mean() > 0.99
+
+
+def test_noise_is_returned_in_the_units_of_y(fitted: CVGPRegressor) -> None:
+    x = np.column_stack([np.linspace(-1.5, 1.5, 7), np.zeros(7)])
+    mean, noise = fitted.predict(x, return_noise=True)
+    assert fitted.noise_ == "input-dependent"
+    np.testing.assert_allclose(noise, sd_at(x[:, 0]), rtol=0.35)
+    again, sd, same = fitted.predict(x, return_std=True, return_noise=True)
+    _, f_sd = fitted.predict(x, return_std=True, include_noise=False)
+    np.testing.assert_array_equal(mean, again)
+    np.testing.assert_array_equal(noise, same)
+    np.testing.assert_allclose(sd**2, f_sd**2 + noise**2)
+
+
+def test_constant_noise_is_returned_for_each_row() -> None:
+    model = regressor(noise="constant").fit(*make_rows(200))
+    _, noise = model.predict([[0.0, 0.0], [1.0, 1.0]], return_noise=True)
+    np.testing.assert_allclose(noise**2, model.noise_variance_)
+
+
+def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPRegressor) -> None:
+    x, y = make_rows(40, seed=2)
+    mean, sd = fitted.predict(x, return_std=True)
+    _, cov = fitted.predict(x, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(cov.diagonal()), sd, rtol=1e-6)
+    expected = -0.5 * (np.log(2 * np.pi * sd**2) + ((y - mean) / sd) ** 2)
+    np.testing.assert_allclose(fitted.log_predictive_density(x, y), expected, rtol=1e-9)
+    draws = fitted.sample_y(x, 4000)
+    np.testing.assert_allclose(draws.std(1), sd, rtol=0.1)
+
+
+def test_file_holds_the_noise(fitted: CVGPRegressor, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "noise.cvgp")
+    loaded = cvgp.load(tmp_path / "noise.cvgp")
+    x, _ = make_rows(50, seed=3)
+    assert loaded.noise_ == "input-dependent"
+    for mine, theirs in zip(fitted.predict(x, return_std=True), loaded.predict(x, return_std=True), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_pruned_model_keeps_the_noise() -> None:
+    model = regressor().fit(*make_rows(1500))
+    x, _ = make_rows(50, seed=3)
+    before = model.predict(x, return_noise=True)[1]
+    model.prune(0.05)
+    np.testing.assert_array_equal(model.predict(x, return_noise=True)[1], before)
+
+
+def test_merge_says_that_the_noise_becomes_constant(fitted: CVGPRegressor) -> None:
+    other = regressor().fit(*make_rows(1500, seed=5))
+    with pytest.warns(CVGPWarning, match="constant noise"):
+        merged = cvgp.merge([fitted, other])
+    assert merged.noise_ == "constant"
+
+
+def test_several_outputs_share_the_shape_of_the_noise() -> None:
+    x, y = make_rows(1500)
+    both = np.column_stack([y, 100.0 * y[::-1]])
+    model = regressor().fit(x, np.column_stack([y, 100.0 * y]))
+    _, noise = model.predict(x[:5], return_noise=True)
+    assert noise.shape == (5, both.shape[1])
+    np.testing.assert_allclose(noise[:, 1], 100.0 * noise[:, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", ["heavy", None, 1, True])
+def test_unknown_noise_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidInputError, match="auto, constant, input-dependent"):
+        regressor(noise=wrong).fit(*make_rows(50))
+
+
+def test_noise_is_a_parameter_like_others() -> None:
+    assert clone(regressor(noise="input-dependent")).noise == "input-dependent"
+
+
+def test_input_dependent_noise_can_be_insisted_on() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 1))
+    model = regressor(noise="input-dependent").fit(x, np.sin(x[:, 0]) + 0.1 * rng.normal(size=60))
+    assert model.noise_ == "input-dependent"
+    assert np.isfinite(model.predict(x, return_std=True)[1]).all()
