@@ -4,6 +4,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from gpytorch.kernels import PolynomialKernel
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -76,14 +77,14 @@ def test_importance_shows_at_most_as_many_bars_as_asked(model: CVGPRegressor, ax
 
 
 def test_a_kernel_without_lengthscales_has_no_importance_to_draw(data: Data, ax: Axes) -> None:
-    periodic = CVGPRegressor(5, kernel="periodic", random_state=0, max_iter=3).fit(*data)
+    polynomial = CVGPRegressor(5, kernel=PolynomialKernel(2), random_state=0, max_iter=3).fit(*data)
     with pytest.raises(InvalidInputError, match="no single set of lengthscales"):
-        plots.plot_feature_importance(periodic, ax)
+        plots.plot_feature_importance(polynomial, ax)
 
 
 def test_columns_of_a_kernel_without_importance_keep_their_order(data: Data) -> None:
-    periodic = CVGPRegressor(5, kernel="periodic", random_state=0, max_iter=3).fit(*data)
-    assert plots.columns_by_importance(periodic) == ["strong", "weak", "useless"]
+    polynomial = CVGPRegressor(5, kernel=PolynomialKernel(2), random_state=0, max_iter=3).fit(*data)
+    assert plots.columns_by_importance(polynomial) == ["strong", "weak", "useless"]
 
 
 def test_partial_dependence_is_the_weighted_mean_over_the_coreset(model: CVGPRegressor, ax: Axes) -> None:
@@ -198,3 +199,16 @@ def test_quality_by_size_has_an_axis_for_the_error_and_one_for_the_likelihood(ax
 def test_quality_without_its_columns_is_refused(ax: Axes) -> None:
     with pytest.raises(InvalidInputError, match="lacks \\['rmse'\\]"):
         plots.plot_quality_by_size({"size": [1], "mean_log_likelihood": [0.0]}, ax)
+
+
+def test_noise_is_drawn_in_the_units_of_the_target(ax: Axes) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(800, 2))
+    y = 100.0 * (np.sin(x[:, 0]) + (0.05 + 0.3 * (x[:, 1] > 0)) * rng.normal(size=800))
+    fitted = CVGPRegressor(n_coreset=20, max_iter=30, random_state=0).fit(x, y)
+    line = plots.plot_noise(fitted, 1, ax).lines[0]
+    along, noise = line.get_xdata(), line.get_ydata()
+    quiet, loud = noise[along < -0.5].mean(), noise[along > 0.5].mean()
+    assert loud > 3.0 * quiet
+    assert 25.0 < loud < 50.0
+    assert ax.get_ylim()[0] == 0.0

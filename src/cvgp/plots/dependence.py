@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_partial_dependence"]
+__all__ = ["axis_values", "heaviest_points", "plot_partial_dependence", "varying_column"]
 
 Array = NDArray[np.float64]
 GRID = 60
@@ -62,12 +62,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     'x0'
     """
     ax = axes_or_current(ax)
-    chosen = find_column(one_output(model), column)
-    if not model.gp_.scaling.varies[chosen.features].any():
-        raise InvalidInputError(
-            f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
-            "another."
-        )
+    chosen = varying_column(model, column)
     ax.set(xlabel=chosen.name, ylabel=target_name(model), title="Partial dependence")
     if chosen.categories:
         _draw_categories(ax, model, chosen)
@@ -76,8 +71,35 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     return ax
 
 
+def varying_column(model: CVGPRegressor, column: str | int) -> TableColumn:
+    """The column of a name or position, unless it was constant in the fit."""
+    chosen = find_column(one_output(model), column)
+    if not model.gp_.scaling.varies[chosen.features].any():
+        raise InvalidInputError(
+            f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
+            "another."
+        )
+    return chosen
+
+
+def axis_values(model: CVGPRegressor, column: TableColumn) -> Array:
+    """Values of the column's features [G, w] along an axis: each category, or a grid where the coreset's points are."""
+    if column.categories:
+        return np.eye(len(column.categories))
+    inputs, reach = model.coreset_.X[:, column.features.start], 3.0 * model.gp_.scaling.x_scale[column.features.start]
+    centre = np.average(inputs, weights=model.coreset_.beta)
+    return np.linspace(max(inputs.min(), centre - reach), min(inputs.max(), centre + reach), GRID)[:, None]
+
+
+def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:
+    """Inputs of the coreset's heaviest points, and the shares of their weights."""
+    coreset = model.coreset_
+    heaviest = np.argsort(coreset.beta)[::-1][:MOST_POINTS]
+    return coreset.X[heaviest], coreset.beta[heaviest] / coreset.beta[heaviest].sum()
+
+
 def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
-    mean, sd = _average(model, column, np.eye(len(column.categories)))
+    mean, sd = _average(model, column, axis_values(model, column))
     ax.errorbar(column.categories, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
     ax.margins(x=0.2)
     if len(column.categories) > 3:
@@ -89,28 +111,23 @@ def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> Non
 
 
 def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
-    feature = column.features.start
-    inputs, scaling = model.coreset_.X[:, feature], model.gp_.scaling
-    centre, reach = np.average(inputs, weights=model.coreset_.beta), 3.0 * scaling.x_scale[feature]
-    low, high = max(inputs.min(), centre - reach), min(inputs.max(), centre + reach)
-    grid = np.linspace(low, high, GRID)
-    mean, sd = _average(model, column, grid[:, None])
+    values = axis_values(model, column)
+    grid, low, high = values[:, 0], values[0, 0], values[-1, 0]
+    mean, sd = _average(model, column, values)
     draw_band(ax, grid, mean, sd, 0.3, "95 %", ORANGE)
     ax.plot(grid, mean, color=ORANGE, lw=2, zorder=4, label="mean")  # above the dots, which can be many
-    draw_coreset(ax, model, feature)
+    draw_coreset(ax, model, column.features.start)
     margin = 0.02 * (high - low) if high > low else 1.0
     ax.set_xlim(low - margin, high + margin)
 
 
 def _average(model: CVGPRegressor, column: TableColumn, values: Array) -> tuple[Array, Array]:
     """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
-    coreset, gp = model.coreset_, model.gp_
-    heaviest = np.argsort(coreset.beta)[::-1][:MOST_POINTS]
-    points = coreset.X[heaviest]
-    share = coreset.beta[heaviest] / coreset.beta[heaviest].sum()
+    gp = model.gp_
+    points, share = heaviest_points(model)
     means, variances = [], []
     for value in values:
         points[:, column.features] = value
         means.append(share @ gp.mean(points)[:, 0])
-        variances.append(max(share @ gp.covariance(points) @ share, 0.0))
+        variances.append(max(float(share @ gp.covariance(points) @ share), 0.0))
     return np.array(means), np.sqrt(variances) * gp.scaling.y_scale[0]

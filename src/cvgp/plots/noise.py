@@ -1,0 +1,78 @@
+"""How the noise changes with one column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.plots.columns import target_name
+from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
+from cvgp.plots.style import ORANGE, axes_or_current
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["plot_noise"]
+
+Array = NDArray[np.float64]
+
+
+def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
+    """Draw how the noise changes with one column, while the others are as in the coreset.
+
+    The line is the root mean square of the noise's standard deviation over the coreset's points, weighted by their
+    weights, with the column set to the value on the axis. The band holds the noise of nine in ten of the points.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted to one output.
+    column : str or int
+        A name or position among the table's columns, where the model knows its table, or else among the features.
+    ax : matplotlib Axes, optional
+        The current axes by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Those that were drawn on.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model has several outputs, or there is no such column, or it was constant in the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> ax = plots.plot_noise(model, "x0", Figure().subplots())
+    >>> ax.get_title()
+    'Noise'
+    """
+    ax = axes_or_current(ax)
+    chosen = varying_column(model, column)
+    values = axis_values(model, chosen)
+    points, share = heaviest_points(model)
+    variances = []
+    for value in values:
+        points[:, chosen.features] = value
+        variances.append(model.gp_.noise_at(points)[:, 0])
+    sd = np.sqrt(np.array(variances))  # [G, points]
+    typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
+    if chosen.categories:
+        ax.errorbar(chosen.categories, typical, (typical - low, high - typical), fmt="o", color=ORANGE, capsize=4)
+        ax.margins(x=0.2)
+    else:
+        ax.fill_between(values[:, 0], low, high, color=ORANGE, alpha=0.3, lw=0, label="90 % of the points")
+        ax.plot(values[:, 0], typical, color=ORANGE, lw=2, label="root mean square")
+    ax.set(xlabel=chosen.name, ylabel=f"noise sd of {target_name(model)}", title="Noise")
+    ax.set_ylim(bottom=0.0)
+    return ax
