@@ -39,8 +39,9 @@ __all__ = ["load", "save"]
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 1
-"""Raised whenever a file of the new kind would mislead or break an older cvgp."""
+VERSION = 2
+"""Raised whenever a file of the new kind would mislead or break an older cvgp.
+Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -163,8 +164,9 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
     members = Members(metadata, "metadata")
-    for known in ("format", "version", "libraries"):
+    for known in ("format", "libraries"):
         members.take(known)
+    version = members.integer("version", 1)
     cls = CLASSES[members.text("class", CLASSES)]
     left = Arrays({name: array for name, array in arrays.items() if not name.startswith(MODEL)})
     own = {name.removeprefix(MODEL): array for name, array in arrays.items() if name.startswith(MODEL)}
@@ -181,7 +183,8 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if estimator.n_features_in_ != D or (estimator._single_output and model.y_c.ndim > 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
-    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item()
+    has_limit = version > 1
+    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item() if has_limit else math.inf
     scaling = Scaling(
         **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()}, x_limit=x_limit
     )
