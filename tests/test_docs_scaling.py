@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from benchmarks.peers.environments import ROOT
 from benchmarks.scaling import streaming
 from cvgp.cli import app
-from cvgp.data.tables import blocks as rows
-from cvgp.data.tables import reservoir
+from cvgp.data.tables import blocks, reservoir
 from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table
 from cvgp.paper.markdown import fill
@@ -26,7 +25,12 @@ BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", SECTION, flags=re.DOTALL)
 def in_a_folder_with_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table too large to be loaded, as far as the code knows."""
     (tmp_path / "data").mkdir()
-    write_parts(tmp_path / "data", frame(300).assign(id=1.0, y=lambda t: t["a"] % 7), cuts=(100, 200), group=50)
+    write_parts(
+        tmp_path / "data",
+        frame(300).assign(id=lambda t: t.index * 1.0, y=lambda t: t["a"] % 7),
+        cuts=(100, 200),
+        group=50,
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(table, "IN_MEMORY_BYTES", 0)
     return tmp_path
@@ -58,7 +62,7 @@ def test_the_code_runs(in_a_folder_with_data: Path, capsys: pytest.CaptureFixtur
     [
         f"take at most {table.IN_MEMORY_BYTES / 1e6:.0f} MB in float64, they are loaded",
         f"a uniform sample of {reservoir.RESERVOIR_ROWS:,} rows",
-        f"up to {windows.MOST_OPEN} at a time, {rows.BLOCK_ROWS} rows of each in turn",
+        f"up to {windows.MOST_OPEN} at a time, {blocks.BLOCK_ROWS} rows of each in turn",
         f"{windows.WINDOW_BYTES / 1e6:.0f} MB of these are shuffled together",
         f"holds out at most {reservoir.RESERVOIR_ROWS // 2:,} rows",
     ],

@@ -41,6 +41,10 @@ X = RNG.normal(size=(60, 2))
 Y = np.sin(2 * X[:, 0]) + 0.1 * RNG.normal(size=60)
 FRAME = pd.DataFrame(X, columns=["depth", "width"])
 
+OLD_FILE = Path(__file__).parent / "version_1.cvgp"
+"""Written by the last cvgp with version 1 of the format."""
+OLD_POINTS, OLD_PREDICTIONS = [[0.0, 0.0], [2.0, -0.5], [1e6, 0.0]], [0.0763925393, 0.8947932946, 0.0029668637]
+
 Estimator = cvgp.CVGPRegressor
 
 
@@ -247,7 +251,8 @@ def test_the_size_of_the_file_does_not_depend_on_the_number_of_rows(tmp_path: Pa
     sizes = []
     for copies in (1, 20):
         noise = 0.01 * np.random.default_rng(1).normal(size=(60 * copies, 2))
-        estimator = regressor(solver="adam").fit(np.tile(X, (copies, 1)) + noise, np.tile(Y, copies))
+        # Noise that depends on x has up to 200 centres, one for ten rows.
+        estimator = regressor(solver="adam", noise="constant").fit(np.tile(X, (copies, 1)) + noise, np.tile(Y, copies))
         # How many starts were tried, and how long, may differ.
         estimator.history_ = {name: column[:10] for name, column in estimator.history_.items()}
         estimator.save(tmp_path / "model.cvgp")
@@ -410,6 +415,28 @@ def test_a_newer_file_says_to_upgrade(model: Estimator, path: Path) -> None:
     arrays, _ = read_tensors(path)
     write_tensors(path, arrays, {"format": "cvgp estimator", "version": VERSION + 1, "of the future": True})
     with pytest.raises(FileFormatError, match=rf"newer cvgp, in version {VERSION + 1} .* Upgrade cvgp"):
+        cvgp.load(path)
+
+
+def test_a_file_of_version_1_predicts_as_it_did() -> None:
+    loaded = cvgp.load(OLD_FILE)
+    assert loaded.gp_.scaling.x_limit == np.inf
+    np.testing.assert_allclose(loaded.predict(OLD_POINTS), OLD_PREDICTIONS, rtol=1e-6)
+
+
+def test_a_file_of_version_1_is_saved_in_the_version_of_today(path: Path) -> None:
+    loaded = cvgp.load(OLD_FILE)
+    again = reloaded(loaded, path)
+    assert read_tensors(path)[1]["version"] == VERSION
+    np.testing.assert_array_equal(again.predict(X), loaded.predict(X))
+
+
+def test_a_file_of_today_without_a_limit_of_inputs_is_reported(model: Estimator, path: Path) -> None:
+    model.save(path)
+    arrays, metadata = read_tensors(path)
+    del arrays["scaling.x_limit"]
+    write_tensors(path, arrays, metadata)
+    with pytest.raises(FileFormatError, match=r"no array 'scaling.x_limit'"):
         cvgp.load(path)
 
 

@@ -60,7 +60,7 @@ def evaluations(fit: Callable[[], CVGPRegressor], monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fit_that_ran_out_of_time_goes_on_with_more(kind: str, tmp_path: Path) -> None:
-    first = estimator(kind, tmp_path, 0.15).fit(X, Y)
+    first = estimator(kind, tmp_path, 0.05).fit(X, Y)
     events: list[FitEvent] = []
     longer = estimator(kind, tmp_path, 2.0, callbacks=[events.append]).fit(X, Y)
     assert not any(event.phase.startswith("start") for event in events)

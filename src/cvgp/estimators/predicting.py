@@ -147,18 +147,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        learned = self._shape(np.sqrt(self.gp_.noise_at(x))) if return_noise else None
-        found = self._moments(x, include_noise, noise_variance, return_std=return_std, return_cov=return_cov)
-        if learned is None:
-            return found if return_std or return_cov else found[0]
-        return (*found, learned)
-
-    def _moments(
-        self, x: Array, include_noise: bool, noise_variance: ArrayLike | None, *, return_std: bool, return_cov: bool
-    ) -> tuple[Array, ...]:
-        """The mean, and the standard deviation or covariance where it is asked for."""
+        extra = (self._shape(np.sqrt(self.gp_.noise_at(x))),) if return_noise else ()
         if not (return_std or return_cov):
-            return (self._shape(self.gp_.mean(x)),)
+            mean = self._shape(self.gp_.mean(x))
+            return (mean, *extra) if extra else mean
         noise = np.zeros((len(x), 1))
         if include_noise:
             noise = noise + self.gp_.noise_at(x)
@@ -166,11 +158,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
                 noise = noise + check_noise(noise_variance, len(x))[:, None]
         if return_std:
             mean, f_var = self.gp_.mean_and_variance(x)
-            return self._shape(mean), self._shape(np.sqrt(f_var + noise))
-        scale = self.gp_.scaling.y_scale**2
-        cov = self.gp_.covariance(x)[:, :, None] * scale
+            return (self._shape(mean), self._shape(np.sqrt(f_var + noise)), *extra)
+        cov = self.gp_.covariance(x)[:, :, None] * self.gp_.scaling.y_scale**2
         cov[np.arange(len(x)), np.arange(len(x))] += noise
-        return self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov
+        return (self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov, *extra)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Predict quantiles of new observations, noise included.

@@ -44,8 +44,8 @@ from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
-from cvgp.training.input_noise import NoiseName, check_noise_name, learn_input_noise
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
+from cvgp.training.noise_learning import NoiseName, check_noise_name, learn_input_noise
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean

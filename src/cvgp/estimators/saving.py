@@ -29,10 +29,10 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
+from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.input_noise import InputNoise
 from cvgp.training.monitor import as_columns, check_history
 
 __all__ = ["load", "save"]
@@ -41,7 +41,8 @@ ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
 VERSION = 2
-"""Raised whenever a file of the new kind would mislead or break an older cvgp."""
+"""Raised whenever a file of the new kind would mislead or break an older cvgp.
+Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -53,10 +54,8 @@ PARTS = {"kernel": Kernel, "mean": Mean}
 RESULTS = {"n_rows": float, "elbo": float, "n_iter": int, "converged": bool, "solver": str}
 """Attributes that are single values, without their underscore."""
 FLOAT64 = ("float64",)
-LARGEST_LOG = 300.0
-"""Of the noise variance: beyond that its exponential leaves the range of numbers."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-MODEL, NOISE = "model.", "noise."
+MODEL = "model."
 
 
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
@@ -160,16 +159,16 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
-    if gp.noise is not None:
-        arrays |= {NOISE + name: part.cpu().numpy() for name, part in gp.noise._asdict().items()}
+    arrays |= pack_noise(gp.noise)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     return arrays | parameter_arrays | history_arrays, metadata
 
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
     members = Members(metadata, "metadata")
-    for known in ("format", "version", "libraries"):
+    for known in ("format", "libraries"):
         members.take(known)
+    version = members.integer("version", 1)
     cls = CLASSES[members.text("class", CLASSES)]
     left = Arrays({name: array for name, array in arrays.items() if not name.startswith(MODEL)})
     own = {name.removeprefix(MODEL): array for name, array in arrays.items() if name.startswith(MODEL)}
@@ -186,13 +185,14 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if estimator.n_features_in_ != D or (estimator._single_output and model.y_c.ndim > 1):
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
-    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item()
+    has_limit = version > 1
+    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item() if has_limit else math.inf
     scaling = Scaling(
         **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()}, x_limit=x_limit
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
-    noise = _unpack_noise(left, D) if any(name.startswith(NOISE) for name in arrays) else None
+    noise = unpack_noise(left, D) if any(name.startswith(NOISE) for name in arrays) else None
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], noise)
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
@@ -214,16 +214,6 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     members.close()
     left.close()
     return estimator
-
-
-def _unpack_noise(left: Arrays, num_dims: int) -> InputNoise:
-    """Noise that depends on x; nothing in it can overflow a prediction."""
-    centres = left.take(f"{NOISE}centres", (None, num_dims), dtypes=FLOAT64)
-    shapes = {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "level": (), "lowest": (), "highest": ()}
-    parts = {name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items()}
-    if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
-        raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
-    return InputNoise(torch.tensor(centres), **{name: torch.tensor(part) for name, part in parts.items()})
 
 
 def _pack_parameters(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:

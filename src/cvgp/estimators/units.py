@@ -15,6 +15,7 @@ from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
+from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
@@ -165,14 +166,14 @@ def kernel_in_units(kernel: Kernel, own: Scaling, other: Scaling) -> Kernel:
     y_ratio = float(np.exp(np.log(own.y_scale / other.y_scale).mean()))
     for part in kernel.modules():
         if isinstance(part, ScaleKernel):
-            part.outputscale = part.outputscale * y_ratio**2
+            multiply_inside(part, "outputscale", y_ratio**2)
         elif isinstance(part, PeriodicKernel) and part.active_dims is None:  # its lengthscale is one of angles
-            part.period_length = part.period_length * (ratio if part.period_length.shape[-1] == len(ratio) else common)
+            multiply_inside(part, "period_length", ratio if part.period_length.shape[-1] == len(ratio) else common)
         elif isinstance(part, LinearKernel) and part.active_dims is None:
             width = ratio if part.variance.shape[-1] == len(ratio) else common
-            part.variance = part.variance * y_ratio**2 / width**2
+            multiply_inside(part, "variance", y_ratio**2 / width**2)
         elif isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
-            part.lengthscale = part.lengthscale * (ratio if part.lengthscale.shape[-1] == len(ratio) else common)
+            multiply_inside(part, "lengthscale", ratio if part.lengthscale.shape[-1] == len(ratio) else common)
     return kernel
 
 

@@ -131,7 +131,8 @@ def fit_model(
     """
     plan = make_plan(settings, source.num_rows, len(model.X_c))
     watch.meet()
-    to_read = None if watch.max_time is None else _plan_close(model, source, watch)
+    # A fit that can go on later is closed whole, so that what it has learned is not lost to a shorter limit.
+    to_read = None if watch.max_time is None or checkpoint_dir is not None else _plan_close(model, source, watch)
     is_exact = plan.solver == "lbfgs" and holds_the_data(model, source)
     with open_checkpoint(checkpoint_dir, model, source, settings, watch) as checkpoint:
         if is_exact:
@@ -232,7 +233,8 @@ def _plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
     assert watch.max_time is not None
     most = LARGEST_CLOSE * max(watch.max_time - watch.seconds, 0.0) - solved
     watch.keep_back(min(read, max(most, 0.0)) + solved)
-    return None if read <= most else max(int(source.num_rows * most / read), len(rows.x))
+    affordable = max(int(source.num_rows * most / read), len(rows.x))
+    return None if read <= most or affordable >= source.num_rows else affordable
 
 
 def _close(

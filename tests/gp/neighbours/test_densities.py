@@ -6,8 +6,8 @@ import torch
 
 from cvgp.gp import bounds
 from cvgp.gp.neighbours import densities
+from cvgp.gp.neighbours.conditional_densities import earlier_moments, log_densities, moments_given
 from cvgp.gp.neighbours.decorrelated import gather_decorrelated
-from cvgp.gp.neighbours.densities import earlier_moments, log_densities, moments_given
 from cvgp.gp.neighbours.global_part import global_part, global_part_of_coreset, prior_part
 from cvgp.gp.posterior import factorise
 from cvgp.gp.sites import best_coreset

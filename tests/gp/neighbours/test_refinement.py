@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from cvgp.gp import bounds
+from cvgp.gp.neighbours.conditional_densities import earlier_moments, log_densities
 from cvgp.gp.neighbours.decorrelated import gather_decorrelated, localise
-from cvgp.gp.neighbours.densities import earlier_moments, log_densities
 from cvgp.gp.neighbours.global_part import GlobalPart, global_part, prior_part
 from cvgp.gp.neighbours.refinement import expected_log_density, global_divergence
 from cvgp.gp.neighbours.search import RowIndex

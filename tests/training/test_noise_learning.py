@@ -6,9 +6,9 @@ from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
-from cvgp.training import input_noise
-from cvgp.training.input_noise import learn_input_noise, residuals_of
+from cvgp.training import noise_learning
 from cvgp.training.monitor import Watch
+from cvgp.training.noise_learning import learn_input_noise, residuals_of
 from tests.training.problems import make_model
 
 
@@ -28,7 +28,7 @@ def problem(num_rows: int = 800, *, constant: bool = False) -> tuple[CVGP, Memor
     return model, source
 
 
-def learn(model: CVGP, source: MemorySource, **options: bool) -> input_noise.InputNoise | None:
+def learn(model: CVGP, source: MemorySource, **options: bool) -> noise_learning.InputNoise | None:
     found = statistics(model, source.chunks(1000))
     return learn_input_noise(model, found, source, np.random.default_rng(1), Watch(), **options)
 
@@ -51,7 +51,7 @@ def test_constant_noise_stays_constant_unless_another_is_wanted() -> None:
 
 
 def test_few_rows_have_constant_noise() -> None:
-    assert learn(*problem(input_noise.LEAST_ROWS - 1)) is None
+    assert learn(*problem(noise_learning.LEAST_ROWS - 1)) is None
 
 
 def test_residuals_are_those_of_rows_left_out() -> None:
@@ -82,12 +82,12 @@ def test_known_noise_is_not_learned_again() -> None:
 def test_weights_count_as_repeats() -> None:
     model, source = problem(300)
     rows = residuals_of(model, statistics(model, source.chunks(300)), source.sample(300, np.random.default_rng(0)))
-    features = input_noise.Features(torch.linspace(-2, 2, 6, dtype=torch.float64)[:, None], torch.ones(1).double())
+    features = noise_learning.Features(torch.linspace(-2, 2, 6, dtype=torch.float64)[:, None], torch.ones(1).double())
     twice = torch.cat([torch.arange(300), torch.arange(100)])
     weight = torch.ones(300).double()
     weight[:100] = 2.0
-    weighted = input_noise._fit(features.at(rows.x), rows._replace(weight=weight), 1.0)
-    repeated = input_noise._fit(features.at(rows.x[twice]), rows.take(twice), 1.0)
+    weighted = noise_learning._fit(features.at(rows.x), rows._replace(weight=weight), 1.0)
+    repeated = noise_learning._fit(features.at(rows.x[twice]), rows.take(twice), 1.0)
     for mine, theirs in zip(weighted, repeated, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
