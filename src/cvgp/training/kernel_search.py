@@ -21,7 +21,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
@@ -68,6 +68,7 @@ def search_start(
     is_exact: Callable[[Start], bool] = lambda by_rows: False,
     alternatives: Sequence[Kernel] = (),
     noise_floor: float = NOISE_FLOOR,
+    known_noise: float | None = None,
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -90,10 +91,14 @@ def search_start(
         too, or sums that begin with one.
     noise_floor
         Smallest noise variance, in the units of the source.
+    known_noise
+        The noise variance where it is not to be learned.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
+    if known_noise is not None:
+        first = first._replace(noise=known_noise, noise_is_known=True)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
@@ -119,7 +124,7 @@ def search_start(
         return _with_coreset(start, learning, min(size, CORESET_POINTS), rng)
 
     def judge(trial: CVGP) -> Start:
-        return _judge(trial, learning, judging, noise_floor)
+        return _judge(trial, first, learning, judging)
 
     def learn(start: Start, phase: str) -> Start:
         return judge(_learn_with_coreset(place(start), learning, watch, phase))
@@ -138,7 +143,7 @@ def _learn_exactly(
     objective = ExactObjective(trial, distinct_rows(rows))
     maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, judging, start.noise_floor)
+    return _start_of(trial, start, judging)
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
@@ -148,10 +153,10 @@ def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase
     return trial
 
 
-def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], noise_floor: float) -> Start:
+def _judge(trial: CVGP, first: Start, learning: Rows[Tensor], judging: Rows[Tensor]) -> Start:
     """The density of unseen rows under the best coreset at the trial's pseudo-inputs."""
     solve_coreset(trial, [learning])
-    return _start_of(trial, judging, noise_floor)
+    return _start_of(trial, first, judging)
 
 
 def _with_coreset(start: Start, learning: Rows[Tensor], size: int, rng: np.random.Generator) -> CVGP:
@@ -184,14 +189,15 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
 
 
 def _model(coreset: Coreset, start: Start) -> CVGP:
-    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
-    return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=likelihood)
+    return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=start.likelihood())
 
 
-def _start_of(model: CVGP, judging: Rows[Tensor], noise_floor: float) -> Start:
+def _start_of(model: CVGP, first: Start, judging: Rows[Tensor]) -> Start:
+    """What a model has learned from a first start."""
     densities = row_densities(model, judging)
-    noise = max(model.noise.item(), LEAST_START_NOISE * noise_floor)
-    return Start(model.kernel, model.mean, noise, weighted_mean(densities, judging), densities, noise_floor=noise_floor)
+    noise = first.noise if first.noise_is_known else max(model.noise.item(), LEAST_START_NOISE * first.noise_floor)
+    density = weighted_mean(densities, judging)
+    return first._replace(kernel=model.kernel, mean=model.mean, noise=noise, density=density, densities=densities)
 
 
 def _scaled(start: Start, factor: float) -> Start:
