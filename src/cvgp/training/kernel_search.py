@@ -95,6 +95,8 @@ def search_start(
         The noise variance where it is not to be learned.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
+    learning = _counting_as(learning, source.total_weight)
+    few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:
@@ -104,7 +106,7 @@ def search_start(
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
     def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        found = _learn_exactly(start, learning, judging, watch, phase, evaluations)
+        found = _learn_exactly(start, few, judging, watch, phase, evaluations)
         return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
 
     tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
@@ -135,10 +137,9 @@ def search_start(
 
 
 def _learn_exactly(
-    start: Start, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
+    start: Start, rows: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
 ) -> Start:
     """What the exact likelihood of some rows learns, and its density of others."""
-    rows = learning.take(slice(EXACT_ROWS))
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
     maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
@@ -224,6 +225,18 @@ def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tenso
     order = torch.as_tensor(rng.permutation(count), device=rows.x.device)
     half = min(LEARNING_ROWS, (count + 1) // 2 if count < LEARNING_ROWS + JUDGING_ROWS else LEARNING_ROWS)
     return rows.take(order[:half]), rows.take(order[half:] if count > 1 else order)
+
+
+def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
+    """Rows whose weights add up to that of all rows, or to their number if this is less.
+
+    A part of rows that count little counts less still. It can be too little to tell a function from noise where all
+    rows together can.
+    """
+    if rows.sample_weight is None:
+        return rows
+    factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
+    return rows._replace(sample_weight=rows.sample_weight * max(factor, 1.0))
 
 
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
