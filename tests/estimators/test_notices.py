@@ -46,6 +46,16 @@ def model() -> CVGPRegressor:
     return fitted()
 
 
+@pytest.mark.parametrize("n_coreset", ["auto", 20])
+@pytest.mark.filterwarnings("ignore:The sample weights of")
+def test_rows_of_small_weight_teach_what_so_few_rows_can(n_coreset: object) -> None:
+    generator = np.random.default_rng(1)
+    x = generator.uniform(-3.0, 3.0, size=(80, 1))
+    y = np.sin(1.5 * x[:, 0]) + 0.05 * generator.normal(size=80)
+    model = regressor(n_coreset=n_coreset, max_iter=None).fit(x, y, sample_weight=np.full(80, 0.2))
+    assert np.sqrt(np.mean((model.predict(x) - np.sin(1.5 * x[:, 0])) ** 2)) < 0.05
+
+
 # Constant columns
 
 

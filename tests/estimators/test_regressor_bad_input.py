@@ -139,9 +139,11 @@ def test_density_of_outputs_of_another_length_is_refused(fitted: CVGPRegressor) 
 # Few or degenerate data
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 @pytest.mark.filterwarnings("ignore:y is .* in every row")
-def test_one_row_is_fitted() -> None:
-    model = regressor().fit(X[:1], Y[:1])
+def test_one_row_is_fitted(solver: str, standardize: bool) -> None:
+    model = regressor(solver=solver, standardize=standardize).fit(X[:1], Y[:1])
     assert_sensible(model, X)
     assert model.predict(X[:1])[0] == pytest.approx(Y[0])
 
@@ -151,12 +153,32 @@ def test_two_rows_are_fitted() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -3e12, 2e-12])
+@pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 @pytest.mark.filterwarnings("ignore:y is .* in every row")
-def test_constant_target_is_predicted(solver: str, value: float) -> None:
-    mean, sd = regressor(solver=solver).fit(X, np.full(N, value)).predict(X, return_std=True)
-    np.testing.assert_allclose(mean, value, rtol=1e-9, atol=1e-3)
-    assert ((sd > 0.0) & (sd < 0.01)).all()
+def test_constant_target_is_predicted(solver: str, standardize: bool, value: float) -> None:
+    model = regressor(solver=solver, standardize=standardize).fit(X, np.full(N, value))
+    mean, sd = model.predict(np.vstack([X, [[50.0, 50.0]]]), return_std=True)
+    size = abs(value) or 1.0
+    np.testing.assert_allclose(mean, value, rtol=0.0, atol=1e-4 * size)
+    np.testing.assert_allclose(sd, size / N, rtol=1e-3)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+@pytest.mark.filterwarnings("ignore:y is .* in every row")
+def test_noise_of_a_constant_target_is_not_learned(solver: str, tmp_path: Path) -> None:
+    for _ in range(2):  # the second fit recalls its start
+        model = regressor(solver=solver, checkpoint_dir=tmp_path).fit(X, np.full(N, 5.0))
+        assert model.noise_variance_ == pytest.approx((5.0 / N) ** 2)
+        assert not model.model_.likelihood.raw_noise.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:y is .* in every row", "error::sklearn.exceptions.ConvergenceWarning")
+def test_constant_target_that_differs_by_rounding_is_no_failed_fit() -> None:
+    y = np.full(N, 0.1)
+    y[::2] += 1e-17 + np.spacing(0.1)
+    sd = regressor(max_iter=None).fit(X, y).predict(X, return_std=True)[1]
+    np.testing.assert_allclose(sd, 0.1 / N, rtol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:Columns with one value")

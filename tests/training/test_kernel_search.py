@@ -50,6 +50,30 @@ def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
     assert phases == kinds | {"start coreset"}
 
 
+def light_rows(weight: float) -> MemorySource:
+    """80 rows of a sine, each of which counts little."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-3.0, 3.0, size=(80, 1))
+    y = np.sin(1.5 * x[:, 0]) + 0.05 * rng.normal(size=80)
+    return MemorySource(torch.tensor(x), torch.tensor(y / y.std()), torch.full((80,), weight, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_of_small_weight_do_not_start_as_noise(exact: bool) -> None:
+    watch = Watch()
+    found = search_start(
+        prior(1, "matern32"), ZeroMean(), light_rows(0.2), np.random.default_rng(0), watch, is_exact=lambda _: exact
+    )
+    assert found.noise < 0.1
+
+
+def test_a_part_of_the_rows_counts_as_all_but_no_row_as_more_than_one() -> None:
+    half = slice(40)
+    for weight, total, expected in [(0.2, 16.0, 0.4), (0.2, 1e6, 1.0), (3.0, 240.0, 3.0)]:
+        found = search_module._counting_as(light_rows(weight).data.take(half), total).sample_weight
+        torch.testing.assert_close(found, torch.full((40,), expected, dtype=torch.float64))
+
+
 def test_no_coreset_is_tried_where_every_row_is_to_be_a_point() -> None:
     watch, asked = Watch(), list[Start]()
 

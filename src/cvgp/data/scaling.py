@@ -14,7 +14,6 @@ from torch import Tensor
 
 from cvgp.data.outliers import Bulk
 from cvgp.data.rows import Rows
-from cvgp.gp.kernels import NOISE_FLOOR
 
 __all__ = [
     "Moments",
@@ -151,9 +150,7 @@ class Moments(NamedTuple):
         """That of rows whose first columns are the inputs, and whose others are the outputs."""
         x, y = (Moments(*(values[part] for values in self)) for part in (slice(num_dims), slice(num_dims, None)))
         constant = y.scales == 0.0
-        # The noise of outputs that are all constant is learned to be the smallest there is.
-        sd = constant_output_sd(y.means, y.weight) / (math.sqrt(NOISE_FLOOR) if constant.all() else 1.0)
-        return Scaling(x.means, x.scales, y.means, np.where(constant, sd, y.scales))
+        return Scaling(x.means, x.scales, y.means, np.where(constant, constant_output_sd(y.means, y.weight), y.scales))
 
 
 def constant_output_sd(value: Array, weight: Array) -> Array:

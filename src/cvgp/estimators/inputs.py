@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, check_random_state, column_or_
 from cvgp.data.arrays import MemorySource
 from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling
+from cvgp.data.scaling import Scaling, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
@@ -143,10 +143,10 @@ def array_sources(
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train = canonical(data)
     learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
-    scaling = units(learned)
+    y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
+    scaling = units(learned, y_varies)
     check_variance(scaling.y_scale)
     source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
-    y_varies = bool((np.ptp(train.y, axis=0) > 0.0).any())
     return Sources.of(
         source(train), None if held_out is None else source(held_out), scaling, learned, y_varies=y_varies
     )

@@ -46,19 +46,33 @@ class Sources(NamedTuple):
         spread = None if is_standard else Spread.left_by(scaling, learned)
         return cls(train, held_out, scaling, spread, None if y_varies else learned.y_mean)
 
+    @property
+    def known_noise(self) -> float | None:
+        """The noise variance of outputs without spread, in the model's units: that of the scale they were given."""
+        if self.only_y is None:
+            return None
+        return 1.0 if self.spread is None else self.spread.y**2
 
-Units = Callable[[Scaling], Scaling]
-"""From the means and standard deviations of the data to what they are scaled by."""
+
+Units = Callable[[Scaling, bool], Scaling]
+"""From the means and standard deviations of the data, and whether y varies, to what they are scaled by."""
 
 
 def model_units(
-    learned: Scaling, *, standardize: bool, kernel: str | Kernel | None, mean: str | Mean, ard: bool
+    learned: Scaling,
+    y_varies: bool = True,
+    *,
+    standardize: bool,
+    kernel: str | Kernel | None,
+    mean: str | Mean,
+    ard: bool,
 ) -> Scaling:
     """From the user's units to those of the model, given the means and standard deviations of the data.
 
     Without standardising, a kernel or mean that is an object sees the data as they are. For one by name, lengthscales
     per column allow units per column, and one for all allows a common one. Outputs share a covariance, hence a unit.
-    A constant column stays one.
+    A constant column stays one. Outputs without spread cannot say what of them is function and what is noise: their
+    origin is their value.
     """
     by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
     # What is linear may go on beyond any limit; a kernel of distances is at its prior long before.
@@ -71,5 +85,5 @@ def model_units(
         return plain._replace(x_mean=np.where(varies, 0.0, learned.x_mean), x_scale=np.where(varies, 1.0, 0.0))
     x_mean = np.where(varies, 0.0, learned.x_mean) if kernel == "linear" else learned.x_mean
     x_scale = learned.x_scale if ard else np.where(varies, learned.x_scale.max(), 0.0)
-    y_mean = learned.y_mean if mean == "constant" else np.zeros_like(learned.y_mean)
+    y_mean = learned.y_mean if mean == "constant" or not y_varies else np.zeros_like(learned.y_mean)
     return Scaling(x_mean, x_scale, y_mean, np.full_like(learned.y_scale, learned.y_scale.max()), x_limit)

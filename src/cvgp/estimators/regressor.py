@@ -323,15 +323,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            source, held_out, scaling, spread, only_y = array_sources(data, settings, rng, **options)
+            sources = array_sources(data, settings, rng, **options)
         else:
-            source, held_out, scaling, spread, only_y = table_sources(table, settings, rng, **options)
+            sources = table_sources(table, settings, rng, **options)
+        source, held_out, scaling, spread, only_y = sources
         if group.rank == 0:
             names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
             notice_constants(scaling, names, source.num_rows)
             notice_weights(source.total_weight, source.num_rows)
             notice_one_output(only_y, source.total_weight)
-        is_auto = self.n_coreset == "auto"
+        is_auto, known_noise = self.n_coreset == "auto", sources.known_noise
         dims, mean = len(scaling.x_mean), starting_mean(self.mean, spread)
         make_kernels: dict[str, Any] = {"num_dims": dims, "ard": self.ard, "spread": spread}
         kernels = [starting_kernel(self.kernel, **make_kernels), *alternative_kernels(self.kernel, **make_kernels)]
@@ -341,11 +342,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             "beta_transform": "softplus" if self.solver == "paper" else "log",
             "spread": spread,
             "exact_if_few": choose_solver(settings, source.num_rows) == "lbfgs",
+            "known_noise": known_noise,
         }
         begin = partial(
             begin_or_recall,
             partial(begin_model, source, kernels[0], mean, rng, watch, alternatives=kernels[1:], **options),
-            partial(blank_model, kernels, mean, options["beta_transform"], source.device),
+            partial(
+                blank_model,
+                kernels,
+                mean,
+                options["beta_transform"],
+                source.device,
+                noise_is_known=known_noise is not None,
+            ),
             rng,
             identity=partial(start_identity, kernels, mean, source, settings, options),
             group=group,

@@ -40,7 +40,7 @@ def table_sources(
 ) -> Sources:
     """Those of a table that is read in parts, each process of the group its own."""
     learned = table.scaling
-    scaling = units(learned)
+    scaling = units(learned, table.y_varies)
     check_variance(scaling.y_scale)
     source = table.source(scaling, known_device(device))
     held_out = None

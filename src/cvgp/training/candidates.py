@@ -5,11 +5,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
 from cvgp.errors import FactorisationError
-from cvgp.gp.kernels import NOISE_FLOOR
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
 
@@ -33,6 +34,14 @@ class Start(NamedTuple):
     """Whether every row is to be a point."""
     noise_floor: float = NOISE_FLOOR
     """The smallest noise variance that may be learned."""
+    noise_is_known: bool = False
+    """Whether the noise is given rather than learned."""
+
+    def likelihood(self) -> GaussianLikelihood:
+        """The noise as a part of a model."""
+        likelihood = gaussian_likelihood(self.noise, self.noise_floor)
+        likelihood.raw_noise.requires_grad_(not self.noise_is_known)
+        return likelihood
 
 
 def best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
@@ -68,6 +68,7 @@ def search_start(
     is_exact: Callable[[Start], bool] = lambda by_rows: False,
     alternatives: Sequence[Kernel] = (),
     noise_floor: float = NOISE_FLOOR,
+    known_noise: float | None = None,
 ) -> Start:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
@@ -90,16 +91,22 @@ def search_start(
         too, or sums that begin with one.
     noise_floor
         Smallest noise variance, in the units of the source.
+    known_noise
+        The noise variance where it is not to be learned.
     """
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
+    learning = _counting_as(learning, source.total_weight)
+    few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
+    if known_noise is not None:
+        first = first._replace(noise=known_noise, noise_is_known=True)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
     def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        found = _learn_exactly(start, learning, judging, watch, phase, evaluations)
+        found = _learn_exactly(start, few, judging, watch, phase, evaluations)
         return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
 
     tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
@@ -119,7 +126,7 @@ def search_start(
         return _with_coreset(start, learning, min(size, CORESET_POINTS), rng)
 
     def judge(trial: CVGP) -> Start:
-        return _judge(trial, learning, judging, noise_floor)
+        return _judge(trial, first, learning, judging)
 
     def learn(start: Start, phase: str) -> Start:
         return judge(_learn_with_coreset(place(start), learning, watch, phase))
@@ -130,15 +137,14 @@ def search_start(
 
 
 def _learn_exactly(
-    start: Start, learning: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
+    start: Start, rows: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
 ) -> Start:
     """What the exact likelihood of some rows learns, and its density of others."""
-    rows = learning.take(slice(EXACT_ROWS))
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
     maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, judging, start.noise_floor)
+    return _start_of(trial, start, judging)
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
@@ -148,10 +154,10 @@ def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase
     return trial
 
 
-def _judge(trial: CVGP, learning: Rows[Tensor], judging: Rows[Tensor], noise_floor: float) -> Start:
+def _judge(trial: CVGP, first: Start, learning: Rows[Tensor], judging: Rows[Tensor]) -> Start:
     """The density of unseen rows under the best coreset at the trial's pseudo-inputs."""
     solve_coreset(trial, [learning])
-    return _start_of(trial, judging, noise_floor)
+    return _start_of(trial, first, judging)
 
 
 def _with_coreset(start: Start, learning: Rows[Tensor], size: int, rng: np.random.Generator) -> CVGP:
@@ -184,14 +190,15 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
 
 
 def _model(coreset: Coreset, start: Start) -> CVGP:
-    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
-    return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=likelihood)
+    return CVGP(coreset, deepcopy(start.kernel), mean=deepcopy(start.mean), likelihood=start.likelihood())
 
 
-def _start_of(model: CVGP, judging: Rows[Tensor], noise_floor: float) -> Start:
+def _start_of(model: CVGP, first: Start, judging: Rows[Tensor]) -> Start:
+    """What a model has learned from a first start."""
     densities = row_densities(model, judging)
-    noise = max(model.noise.item(), LEAST_START_NOISE * noise_floor)
-    return Start(model.kernel, model.mean, noise, weighted_mean(densities, judging), densities, noise_floor=noise_floor)
+    noise = first.noise if first.noise_is_known else max(model.noise.item(), LEAST_START_NOISE * first.noise_floor)
+    density = weighted_mean(densities, judging)
+    return first._replace(kernel=model.kernel, mean=model.mean, noise=noise, density=density, densities=densities)
 
 
 def _scaled(start: Start, factor: float) -> Start:
@@ -218,6 +225,18 @@ def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tenso
     order = torch.as_tensor(rng.permutation(count), device=rows.x.device)
     half = min(LEARNING_ROWS, (count + 1) // 2 if count < LEARNING_ROWS + JUDGING_ROWS else LEARNING_ROWS)
     return rows.take(order[:half]), rows.take(order[half:] if count > 1 else order)
+
+
+def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
+    """Rows whose weights add up to that of all rows, or to their number if this is less.
+
+    A part of rows that count little counts less still. It can be too little to tell a function from noise where all
+    rows together can.
+    """
+    if rows.sample_weight is None:
+        return rows
+    factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
+    return rows._replace(sample_weight=rows.sample_weight * max(factor, 1.0))
 
 
 def _lengthscales(kernel: Kernel) -> list[Kernel]:

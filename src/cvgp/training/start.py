@@ -1,5 +1,6 @@
 """Where a fit starts: the kernel, the noise, and the places of the pseudo-points."""
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, make_kernel, prior_mean
+from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.candidates import Start
@@ -95,13 +96,16 @@ def blank_model(
     device: torch.device,
     coreset: Coreset,
     name: str,
+    *,
+    noise_is_known: bool = False,
 ) -> CVGP:
     """A model that has yet to learn anything, with the one of the kernels that has the name."""
     named = [kernel for kernel in kernels if name_of_kernel(kernel) == name]
     if not named:
         raise FileFormatError(f"No kernel of this fit is called {name!r}.")
-    parts = deepcopy(named[0]), deepcopy(mean), gaussian_likelihood(1.0)
-    return CVGP(coreset, parts[0], mean=parts[1], likelihood=parts[2], beta_transform=beta_transform).to(device)
+    start = Start(deepcopy(named[0]), deepcopy(mean), 1.0, -math.inf, noise_is_known=noise_is_known)
+    parts = {"mean": start.mean, "likelihood": start.likelihood()}
+    return CVGP(coreset, start.kernel, **parts, beta_transform=beta_transform).to(device)
 
 
 def begin_model(
@@ -116,14 +120,15 @@ def begin_model(
     beta_transform: Literal["log", "softplus"] = "log",
     spread: Spread | None = None,
     exact_if_few: bool = False,
+    known_noise: float | None = None,
     alternatives: Sequence[Kernel] = (),
 ) -> CVGP:
     """Search a start for kernel and noise, choose the size of the coreset if it is None, and place its points.
 
-    A coreset that is given as `init` is in the units of the source. With `exact_if_few`, a size that is left open is
-    that of the data where the exact GP is worth its time (:func:`wants_all_rows`). One of the alternatives may take the
-    place of the kernel. In a group every process makes the same start, and takes the first one's numbers in the end,
-    should theirs differ in the last digits.
+    A coreset that is given as `init`, and a `known_noise` that is not to be learned, are in the units of the source.
+    With `exact_if_few`, a size that is left open is that of the data where the exact GP is worth its time
+    (:func:`wants_all_rows`). One of the alternatives may take the place of the kernel. In a group every process makes
+    the same start, and takes the first one's numbers in the end, should theirs differ in the last digits.
     """
     may_be_exact = size is None and exact_if_few and init == "kmeans"
     points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
@@ -133,7 +138,8 @@ def begin_model(
         return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time)
 
     options: dict[str, Any] = {"size": points, "is_exact": is_exact, "alternatives": alternatives}
-    start = search_start(kernel, mean, source, rng, watch, noise_floor=floor, **options)
+    noise: dict[str, Any] = {"noise_floor": floor, "known_noise": known_noise}
+    start = search_start(kernel, mean, source, rng, watch, **noise, **options)
     if isinstance(init, Coreset):
         coreset = init
     else:
@@ -145,8 +151,8 @@ def begin_model(
         if init == "random" and spread is not None:
             placed = _spread_out(placed, source.sample(LADDER_ROWS, rng))
         coreset = _first_coreset(source.group, placed)
-    likelihood = gaussian_likelihood(start.noise, start.noise_floor)
-    model = CVGP(coreset, start.kernel, mean=start.mean, likelihood=likelihood, beta_transform=beta_transform)
+    parts = {"mean": start.mean, "likelihood": start.likelihood()}
+    model = CVGP(coreset, start.kernel, **parts, beta_transform=beta_transform)
     model.to(source.device)
     raise_noise(model, source.sample(LADDER_ROWS, rng))
     if source.has_known_noise:
