@@ -52,6 +52,14 @@ def test_a_constant_mean_finds_the_level_without_standardising() -> None:
     assert np.std(model.predict(1e4 * X) - (1e6 * F + 1e9)) < 0.1 * np.std(1e6 * F)
 
 
+@pytest.mark.parametrize("n_coreset", ["auto", 20])
+def test_a_linear_mean_learns_inputs_of_any_size(n_coreset: object) -> None:
+    mean = LinearMean(2)
+    mean.weights.data = torch.tensor([[0.9], [-1.3]])  # as GPyTorch might draw them
+    model = fitted(1e4 * X, Y, mean=mean, standardize=False, n_coreset=n_coreset, max_iter=None)
+    assert np.std(model.predict(1e4 * X) - F) < 0.2 * np.std(F)
+
+
 def test_without_standardising_the_prior_mean_is_the_zero_of_the_data() -> None:
     far = np.full((1, 2), 1e3)
     assert fitted(X, Y + 7.0, standardize=False).predict(far) == pytest.approx(0.0, abs=0.5)

@@ -23,6 +23,7 @@ from cvgp.parallel.group import Group
 from cvgp.training.candidates import Start
 from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
+from cvgp.training.mean_start import sensible_mean
 from cvgp.training.monitor import Watch
 from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
 
@@ -32,7 +33,7 @@ DEFAULT_KERNEL = "matern32"
 AUTO = "auto"
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
 """What ``auto`` tries beside the default."""
-LADDER_ROWS = 1000
+LADDER_ROWS, MEAN_ROWS = 1000, 500
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
@@ -132,6 +133,8 @@ def begin_model(
     """
     may_be_exact = size is None and exact_if_few and init == "kmeans"
     points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
+    if any(p.requires_grad for p in mean.parameters()):
+        mean = sensible_mean(mean, source.sample(MEAN_ROWS, np.random.default_rng(0)))
     floor = NOISE_FLOOR if spread is None else NOISE_FLOOR * spread.y**2
 
     def is_exact(by_rows: Start) -> bool:
