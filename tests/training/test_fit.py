@@ -361,3 +361,11 @@ def test_a_start_that_training_made_worse_is_kept(monkeypatch: pytest.MonkeyPatc
     with pytest.warns(CVGPWarning, match="went back to its start"):
         fit_model(model, source, Settings(solver="adam"), Watch())
     assert torch.equal(model.X_c, before)
+
+
+def test_lbfgs_on_many_points_takes_fewer_evaluations_unless_a_limit_ends_it() -> None:
+    few, many, exact = (make_plan(Settings(), 2000, size).max_iter for size in (20, 1000, 2000))
+    assert few == LBFGS_EVALUATIONS > many > exact
+    assert exact == plan_module.FEWEST_LBFGS_EVALUATIONS
+    assert make_plan(Settings(max_time=60.0), 2000, 2000).max_iter == LBFGS_EVALUATIONS
+    assert make_plan(Settings(max_iter=77), 2000, 2000).max_iter == 77

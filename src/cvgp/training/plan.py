@@ -20,7 +20,10 @@ Number = int | float | np.integer | np.floating
 LBFGS_ROWS = 3000
 """Up to this many rows a full pass costs about as much as a minibatch, and L-BFGS needs fewer of them."""
 
-LBFGS_EVALUATIONS = 200
+LBFGS_EVALUATIONS, FEWEST_LBFGS_EVALUATIONS = 200, 30
+LBFGS_SECONDS = 8.0
+"""The most that L-BFGS may take by itself without a time limit, on the machine of the cost model: a start that was
+searched for needs few evaluations, and the last of them gain little."""
 FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 10, 60
 POLISH_SECONDS = 5.0
 """The most that L-BFGS may take after Adam on 20,000 rows, on the machine of the cost model."""
@@ -128,7 +131,8 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
     elif paper:
         max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
     else:
-        max_iter = LBFGS_EVALUATIONS if solver == "lbfgs" else adam_steps(num_rows, settings.max_time)
+        steps = lbfgs_evaluations(num_rows, size) if settings.max_time is None else LBFGS_EVALUATIONS
+        max_iter = steps if solver == "lbfgs" else adam_steps(num_rows, settings.max_time)
     polish = polish_evaluations(num_rows, size) if solver != settings.solver == "auto" and solver == "adam" else 0
     if settings.early_stopping or settings.max_iter is not None:
         polish = 0  # the user has said what ends the fit
@@ -149,6 +153,12 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
         polish_tight=polish > 0 and settings.bound in ("auto", "tight"),
         power=float(settings.power) if settings.bound == "power" else None,
     )
+
+
+def lbfgs_evaluations(num_rows: int, size: int) -> int:
+    """How many evaluations L-BFGS may take by itself: on all rows, or of the exact likelihood if all are points."""
+    seconds = exact_seconds(num_rows) if size >= num_rows else evaluation_seconds(num_rows, size)
+    return int(np.clip(LBFGS_SECONDS / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
 
 
 def adam_steps(num_rows: int, max_time: float | None) -> int:
