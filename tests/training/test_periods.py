@@ -72,7 +72,7 @@ def test_search_finds_a_period_far_from_where_the_kernel_starts() -> None:
     x, y = series(0.13)
     source = MemorySource(x, (y - y.mean()) / y.std())
     kernel, watch = starting_kernel("linear+rbf+periodic", 1, ard=True), Watch()
-    found = search_start(kernel, ZeroMean(), source, np.random.default_rng(0), watch, is_exact=lambda start: True)
+    found = search_start(kernel, ZeroMean(), source, np.random.default_rng(0), watch, is_exact=lambda by_rows: True)
     (part,) = periodic_parts(found.kernel)
     assert part.period_length.item() == pytest.approx(0.13, rel=0.02)
     assert "start period 3" in {row["phase"] for row in watch.history}
