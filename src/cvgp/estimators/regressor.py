@@ -40,10 +40,12 @@ from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
-from cvgp.training.fit import FitReport, fit_from_start
+from cvgp.training.fit import FitReport
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
+from cvgp.training.neighbour_rows import NeighbourRows
+from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
@@ -72,6 +74,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
         single name by measurement. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
         ``+linear``, by the density of unseen rows; `kernel_name_` says what it chose.
+    neighbors : int or "auto"
+        How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
+        coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
+        so does its file. ``auto`` learns kernel and noise once more with 20 neighbours, and consults these if the
+        density of unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to
+        200,000 rows in the memory of one process.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -128,10 +136,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     Attributes
     ----------
     coreset_ : Coreset
-        Pseudo-inputs, pseudo-outputs and weights, in the units of the data.
+        Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbours it stands for what rows say
+        beyond their neighbours, and predictions need both.
+    n_neighbors_ : int
+        How many nearest training rows a prediction consults; 0 for none.
     elbo_ : float
         Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
-        power EP, which may lie above it.
+        power EP, which may lie above it. With neighbours it is a bound on log p(y) of the model in which each row
+        depends on the coreset and on its neighbours.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared.
     kernel_name_ : str
@@ -176,6 +188,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         n_coreset: int | Literal["auto"] = "auto",
         *,
         kernel: str | Kernel | None = None,
+        neighbors: int | Literal["auto"] = 0,
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         init: InitName | Coreset = "kmeans",
@@ -201,6 +214,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     ) -> None:
         self.n_coreset = n_coreset
         self.kernel = kernel
+        self.neighbors = neighbors
         self.ard = ard
         self.mean = mean
         self.init = init
@@ -301,6 +315,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
+        neighbors = check_neighbors(self.neighbors)
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
         lines = EventLines(print_line)
         printing = [lines] if self.verbose and group.rank == 0 else []
@@ -340,7 +355,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             group=group,
         )
         with limited_threads(n_jobs):
-            report = fit_from_start(
+            report, kept = fit_with_neighbours(
+                neighbors,
                 begin,
                 source,
                 settings,
@@ -350,7 +366,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 summary_rng=rng if is_auto else None,
             )
         lines.finish()
-        self._set_results(report, scaling, source, watch.history)
+        self._set_results(report, scaling, source, watch.history, kept)
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -528,6 +544,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self.gp_.coreset
 
     @property
+    def n_neighbors_(self) -> int:
+        """How many nearest training rows a prediction consults."""
+        return 0 if self.gp_.local is None else self.gp_.local.kept.num_neighbours
+
+    @property
     def noise_variance_(self) -> float | Array:
         """Learned noise variance in the units of y squared."""
         variance = self.gp_.noise_variance
@@ -584,9 +605,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return table
 
     def _set_results(
-        self, report: FitReport, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]
+        self,
+        report: FitReport,
+        scaling: Scaling,
+        source: DataSource,
+        history: list[dict[str, Any]],
+        kept: NeighbourRows | None,
     ) -> None:
-        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64)
+        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64, kept)
         self.statistics_ = report.statistics
         self._set_bound(report.bound, source.total_weight)
         self.history_ = as_columns(history)
