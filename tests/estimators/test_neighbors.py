@@ -1,6 +1,7 @@
 """CVGPRegressor(neighbors=...): predictions that consult the nearest training rows."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+import cvgp
 from cvgp import CVGPRegressor
-from cvgp.errors import CVGPError
+from cvgp.errors import CVGPError, FileFormatError
+from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.gp.kernels import square_matrix
 
 Array = NDArray[np.float64]
@@ -170,3 +173,50 @@ def test_more_neighbours_than_rows_are_all_rows() -> None:
     X, y = smooth(5)
     model = CVGPRegressor(2, neighbors=50, **FIXED).fit(X, y)
     assert np.isfinite(model.predict(X, return_std=True)).all()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_saved_model_predicts_the_same_to_the_bit(tmp_path: Path, outputs: int) -> None:
+    X, y = smooth(200)
+    Y = y if outputs == 1 else np.column_stack([y, X[:, 0]])
+    weight = np.linspace(0.5, 2.0, len(X))
+    known = np.linspace(0.0, 0.1, len(X)) if outputs == 1 else None
+    model = CVGPRegressor(6, neighbors=5, **FIXED).fit(X, Y, weight, known)
+    model.save(tmp_path / "model.cvgp")
+    again = cvgp.load(tmp_path / "model.cvgp")
+    X_new, _ = smooth(30, seed=1)
+    for kind in ({"return_std": True}, {"return_cov": True}):
+        for before, after in zip(model.predict(X_new, **kind), again.predict(X_new, **kind), strict=True):
+            assert (before == after).all()
+    assert again.n_neighbors_ == 5
+    assert again.neighbors == 5
+
+
+def test_a_file_without_neighbours_holds_no_rows(tmp_path: Path) -> None:
+    X, y = smooth(400)
+    sizes = []
+    for neighbors in (0, 3):
+        CVGPRegressor(4, neighbors=neighbors, **FIXED).fit(X, y).save(tmp_path / "model.cvgp")
+        arrays, _ = read_tensors(tmp_path / "model.cvgp")
+        sizes.append(sum(len(array) == len(X) for array in arrays.values() if array.ndim))
+    assert sizes == [0, 2]
+
+
+@pytest.mark.parametrize("damage", ["x", "y", "weight", "count"])
+def test_a_file_with_damaged_rows_is_refused(tmp_path: Path, damage: str) -> None:
+    X, y = smooth(50)
+    file = tmp_path / "model.cvgp"
+    CVGPRegressor(4, neighbors=3, **FIXED).fit(X, y, np.linspace(1.0, 2.0, 50)).save(file)
+    arrays, metadata = read_tensors(file)
+    changed = dict(arrays)
+    if damage == "x":
+        changed["rows.x"] = arrays["rows.x"] * np.nan
+    elif damage == "y":
+        changed["rows.y"] = arrays["rows.y"][:-1]
+    elif damage == "weight":
+        changed["rows.sample_weight"] = -arrays["rows.sample_weight"]
+    else:
+        metadata["fit"]["n_neighbors"] = 0
+    write_tensors(file, changed, metadata)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        cvgp.load(file)

@@ -1,5 +1,6 @@
-"""Fitted estimators as files: arrays and JSON in one safetensors file, without the training data.
+"""Fitted estimators as files: arrays and JSON in one safetensors file.
 
+Training data are in it only where predictions consult them (`neighbors`): then all rows are, in the model's units.
 Nothing in a file is executed, so a file from anybody may be opened. A damaged or hostile one is a `FileFormatError`.
 What a fit learned comes back to the bit, on the CPU. So do the parameters that are plain values. The others have their
 defaults again: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of the training data) and a
@@ -26,6 +27,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.saved_rows import pack_rows, unpack_rows
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -39,8 +41,8 @@ __all__ = ["load", "save"]
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 1
-"""Raised whenever a file of the new kind would mislead or break an older cvgp."""
+VERSION = 2
+"""Raised whenever a file of the new kind would mislead or break an older cvgp: version 2 has rows to consult."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -138,6 +140,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "single_output": estimator._single_output,
         "dtype": next(name for name, dtype in DTYPES.items() if dtype is gp.dtype),
         **{name: kind(getattr(estimator, f"{name}_")) for name, kind in RESULTS.items()},
+        "n_neighbors": estimator.n_neighbors_,
     }
     metadata = {
         "format": FORMAT,
@@ -158,7 +161,8 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
-    return arrays | parameter_arrays | history_arrays, metadata
+    rows = pack_rows(None if gp.local is None else gp.local.kept)
+    return arrays | rows | parameter_arrays | history_arrays, metadata
 
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
@@ -187,10 +191,13 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
-    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)])
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))
+    # Files of version 1 know of no neighbours.
+    num_neighbours = fit.integer("n_neighbors", 0) if "n_neighbors" in fit.names() else 0
+    kept = unpack_rows(left, num_neighbours, model, estimator.statistics_)
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept)
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:
         raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
