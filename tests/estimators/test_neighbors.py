@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import cvgp
 from cvgp import CVGPRegressor
-from cvgp.errors import CVGPError, FileFormatError
+from cvgp.errors import CVGPError, CVGPWarning, FileFormatError
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.gp.kernels import square_matrix
 
@@ -220,3 +220,39 @@ def test_a_file_with_damaged_rows_is_refused(tmp_path: Path, damage: str) -> Non
     write_tensors(file, changed, metadata)
     with pytest.raises(FileFormatError, match="is damaged"):
         cvgp.load(file)
+
+
+def test_a_pruned_or_grown_model_consults_the_rows_with_its_new_coreset() -> None:
+    X, y = smooth(60)
+    X_new, _ = smooth(7, seed=1)
+    model = CVGPRegressor(8, neighbors=100, **FIXED).fit(X, y)
+    expected, _ = exact(model, X, y, X_new)
+    assert model.prune(tolerance=1.0) > 0
+    assert model.n_neighbors_ == 100
+    np.testing.assert_allclose(model.predict(X_new), expected[:, 0], atol=1e-7)
+    # With all rows as neighbours, the bound is the log marginal likelihood, up to what M weights can express.
+    before = model.elbo_
+    model.grow(12, X, y)
+    assert model.n_neighbors_ == 100
+    assert model.elbo_ == pytest.approx(before, abs=2.0)
+    np.testing.assert_allclose(model.predict(X_new), expected[:, 0], atol=1e-7)
+    model.grow(14, X[:30], y[:30])
+    np.testing.assert_allclose(model.predict(X_new), exact(model, X[:30], y[:30], X_new)[0][:, 0], atol=1e-7)
+
+
+def test_growing_on_too_many_rows_says_that_neighbours_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = smooth(60)
+    model = CVGPRegressor(8, neighbors=5, **FIXED).fit(X, y)
+    monkeypatch.setattr("cvgp.training.neighbours.MOST_ROWS", 50)
+    with pytest.warns(CVGPWarning, match="no longer does: there are 60 rows"):
+        model.grow(10, X, y)
+    assert model.n_neighbors_ == 0
+
+
+def test_merging_says_that_neighbours_are_left_out() -> None:
+    X, y = smooth(120)
+    shards = [CVGPRegressor(8, neighbors=5, **FIXED).fit(X[i::2], y[i::2]) for i in range(2)]
+    with pytest.warns(CVGPWarning, match="Models 1, 2 of 2 consult neighbours"):
+        merged = cvgp.merge(shards)
+    assert merged.n_neighbors_ == 0
+    assert np.sqrt(np.mean((merged.predict(X) - y) ** 2)) < np.std(y)

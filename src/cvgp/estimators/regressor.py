@@ -33,6 +33,7 @@ from cvgp.estimators.inputs import (
 from cvgp.estimators.model_units import model_units
 from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.resizing import resize
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
@@ -373,7 +374,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
         It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all. It solves
-        for the points that are left from statistics that the fit kept, so no data are needed. `coreset_`, `elbo_` and
+        for the points that are left from statistics that the fit kept, so no data are needed. A model with neighbours
+        solves for them from its rows, and what a point is worth is then an estimate. `coreset_`, `elbo_` and
         `model_` change, and the predictions with them. The kernel and the noise stay as they are. To keep the larger
         model as well, prune a copy that ``copy.deepcopy`` makes.
 
@@ -408,9 +410,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
-        self.gp_ = ScaledGP(pruned.model, self.gp_.scaling, self.gp_.dtype)
-        self.statistics_ = pruned.statistics
-        self.elbo_ -= pruned.loss
+        self.gp_, self.statistics_, bound = resize(self.gp_, pruned.model, pruned.statistics)
+        if bound is None:
+            self.elbo_ -= pruned.loss
+        else:
+            self._set_bound(bound, self.n_rows_)
         return pruned.dropped
 
     def grow(
@@ -437,7 +441,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance, impute, on_bad_rows
             All rows that the model shall stand for, with the columns of the fit and given as they are to `fit`. Usually
-            they are those of the fit. Rows that are left out are forgotten.
+            they are those of the fit. Rows that are left out are forgotten. A model with neighbours consults these
+            rows from now on.
 
         Returns
         -------
@@ -453,6 +458,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             of; if the rows cannot be used, or have other columns or outputs than those of the fit.
         InvalidTypeError
             If X or y holds no numbers.
+
+        Warns
+        -----
+        CVGPWarning
+            If the model consults neighbours and cannot consult these rows: too many, or not in memory.
 
         Examples
         --------
@@ -482,9 +492,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
         tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
         bound = grown.tight_bound(source) if tight else grown.bound
-        self.gp_ = ScaledGP(grown.model, self.gp_.scaling, self.gp_.dtype)
-        self.statistics_ = grown.statistics
-        self._set_bound(bound, source.total_weight)
+        seed = int(rng.integers(2**31))
+        self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
+        self._set_bound(bound if with_rows is None else with_rows, source.total_weight)
         return grown.added
 
     def save(self, path: str | os.PathLike[str]) -> None:

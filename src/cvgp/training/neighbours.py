@@ -33,7 +33,7 @@ from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, in_ran
 from cvgp.training.plan import Settings
 from cvgp.training.refine import PHASE, refine_kernel
 
-__all__ = ["MOST_ROWS", "Neighbors", "check_neighbors", "fit_with_neighbours"]
+__all__ = ["MOST_ROWS", "Neighbors", "check_neighbors", "fit_with_neighbours", "reason_against"]
 
 Neighbors = int | Literal["auto"]
 
@@ -105,7 +105,7 @@ def fit_with_neighbours(
     """
     if neighbors == 0:
         return fit_from_start(begin, source, settings, watch, **options), None
-    reason = _reason_against(source)
+    reason = reason_against(source)
     if reason and neighbors != "auto":
         raise InvalidInputError(f"neighbors={neighbors} cannot be: {reason}. Use neighbors=0, or 'auto'.")
     reason = reason or (_reason_to_do_without(source, settings, watch) if neighbors == "auto" else "")
@@ -127,7 +127,7 @@ def fit_with_neighbours(
     return _choose(report, refined, rows, count, watch, needed=neighbors != "auto")
 
 
-def _reason_against(source: DataSource) -> str:
+def reason_against(source: DataSource) -> str:
     """Why neighbours cannot be consulted at all; nothing where they can."""
     if source.group.world > 1:
         return "the rows are spread over a group of processes, and neighbours need them in one"
