@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError, CVGPWarning, FileFormatError
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.gp.kernels import square_matrix
+from cvgp.training.monitor import Watch
+from cvgp.training.neighbours import fit_with_neighbours, reason_against
+from cvgp.training.plan import Settings
 
 Array = NDArray[np.float64]
 FIXED: dict[str, Any] = {"max_iter": 10, "random_state": 0}
@@ -256,3 +260,15 @@ def test_merging_says_that_neighbours_are_left_out() -> None:
         merged = cvgp.merge(shards)
     assert merged.n_neighbors_ == 0
     assert np.sqrt(np.mean((merged.predict(X) - y) ** 2)) < np.std(y)
+
+
+@pytest.mark.parametrize(("world", "reason"), [(2, "spread over a group of processes"), (1, "read in parts")])
+def test_rows_that_are_not_in_one_memory_are_refused_and_auto_does_without(world: int, reason: str) -> None:
+    source: Any = SimpleNamespace(group=SimpleNamespace(world=world), num_rows=300)
+    assert reason in reason_against(source)
+    with pytest.raises(CVGPError, match=rf"neighbors=3 cannot be: .*{reason}"):
+        fit_with_neighbours(3, blank, source, Settings(), Watch())
+
+
+def blank(folder: str | None) -> Any:
+    raise AssertionError("no fit begins")

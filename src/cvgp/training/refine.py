@@ -35,7 +35,7 @@ FAR = 1.5
 """Neighbours are found again after half of the steps if a lengthscale has changed by more than this factor."""
 MOST_NEIGHBOURS = 20
 """A step costs the cube of their number, and more of them hardly change what a kernel learns."""
-LEARNING_RATE = 0.1
+LEARNING_RATE = 0.15
 START_ROWS = 1000
 ROUGH_FACTORS, ROUGH_NOISE = (0.3, 0.1, 0.03), 0.1
 """Lengthscales that are tried beside those of the fit, over the spread of the inputs, and the share of noise in y."""
