@@ -23,6 +23,8 @@ def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> Non
         *(
             "--kernel",
             "rbf",
+            "--neighbors",
+            4,
             "--no-ard",
             "--init",
             "random",
@@ -43,6 +45,7 @@ def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> Non
     expected = {
         "n_coreset": 8,
         "kernel": "rbf",
+        "neighbors": 4,
         "ard": False,
         "init": "random",
         "solver": "adam",
@@ -80,7 +83,7 @@ def test_a_coreset_is_at_most_as_large_as_the_table(run: Run, table: Path, tmp_p
 def test_the_text_says_what_was_chosen_and_where_it_is(run: Run, table: Path, tmp_path: Path) -> None:
     result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK)
     names = [line.split("  ")[0] for line in result.stdout.splitlines()]
-    assert names == ["solver", "coreset", "kernel", "bound", "noise sd", "importance", "time", "saved"]
+    assert names == ["solver", "coreset", "neighbours", "kernel", "bound", "noise sd", "importance", "time", "saved"]
 
 
 def test_progress_in_a_log_is_lines_on_the_standard_error(run: Run, table: Path, tmp_path: Path) -> None:
@@ -178,3 +181,18 @@ def test_a_sum_of_kernels_is_fitted_and_described(run: Run, table: Path, tmp_pat
     assert run("fit", table, *flags).exit_code == 0
     facts = json.loads(run("info", tmp_path / "m", "--json").stdout)
     assert (facts["kernel"], facts["ard"]) == ("rbf+linear", True)
+
+
+def test_a_number_of_neighbours_is_a_whole_number_or_auto(run: Run, table: Path, tmp_path: Path) -> None:
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, "--neighbors", "-3")
+    assert result.exit_code == 2
+    assert "neither 'auto' nor a whole number of at least 0" in flat(result.output)
+
+
+@pytest.mark.parametrize(("neighbors", "said"), [(0, "holds no training rows"), (3, "holds all training rows")])
+def test_info_says_whether_the_file_holds_the_rows(
+    run: Run, table: Path, tmp_path: Path, neighbors: int, said: str
+) -> None:
+    run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, "--neighbors", neighbors)
+    assert said in flat(run("info", tmp_path / "m").output)
+    assert json.loads(run("info", tmp_path / "m", "--json").output)["neighbors"] == neighbors

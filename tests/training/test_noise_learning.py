@@ -29,8 +29,10 @@ def problem(num_rows: int = 800, *, constant: bool = False) -> tuple[CVGP, Memor
 
 
 def learn(model: CVGP, source: MemorySource, **options: bool) -> noise_learning.InputNoise | None:
-    found = statistics(model, source.chunks(1000))
-    return learn_input_noise(model, found, source, np.random.default_rng(1), Watch(), **options)
+    found, rng = statistics(model, source.chunks(1000)), np.random.default_rng(1)
+    return learn_input_noise(
+        model, lambda count: residuals_of(model, found, source.sample(count, rng)), rng, Watch(), **options
+    )
 
 
 def test_noise_that_grows_is_found() -> None:

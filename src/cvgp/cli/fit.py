@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -91,6 +91,9 @@ def fit(
             callback=known_kernel,
         ),
     ] = None,
+    neighbors: Annotated[
+        str, of_model(metavar="K|auto", help="Nearest training rows that a prediction consults; 0 for none.")
+    ] = "0",
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     noise: Annotated[Noise, of_model(help="One noise level, or one for each place.")] = Noise.AUTO,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
@@ -125,7 +128,7 @@ def fit(
 
     Text columns become one indicator per category. What is not given is chosen from the data.
     """
-    size = _coreset_size(coreset)
+    size, count = _count_or_auto("--coreset", coreset, 1), _count_or_auto("--neighbors", neighbors, 0)
     worker = launched()
     if worker.rank == 0:
         check_can_write(out)
@@ -139,6 +142,7 @@ def fit(
     parameters: dict[str, Any] = {
         "n_coreset": size,
         "kernel": kernel,
+        "neighbors": count,
         "ard": ard,
         "noise": noise.value,
         "init": init.value,
@@ -251,11 +255,14 @@ def _folder(model: CVGPRegressor) -> Path | None:
     return None if model.checkpoint_dir is None else Path(model.checkpoint_dir)
 
 
-def _coreset_size(text: str) -> Any:
+def _count_or_auto(option: str, text: str, least: int) -> int | Literal["auto"]:
+    """A whole number of at least `least`, or 'auto'."""
     if text == "auto":
-        return text
-    if not (text.isdecimal() and int(text) > 0):
-        raise typer.BadParameter(f"{text!r} is neither 'auto' nor a whole number above 0.", param_hint="'--coreset'")
+        return "auto"
+    if not (text.isdecimal() and int(text) >= least):
+        raise typer.BadParameter(
+            f"{text!r} is neither 'auto' nor a whole number of at least {least}.", param_hint=f"'{option}'"
+        )
     return int(text)
 
 

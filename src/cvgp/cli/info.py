@@ -55,6 +55,8 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "features": names,
         "coreset_size": len(coreset),
         "coreset_effective_size": coreset.effective_size,
+        "neighbors": model.n_neighbors_,
+        "holds_training_rows": model.n_neighbors_ > 0,
         "kernel": model.kernel_name_,
         "ard": any(getattr(part, "ard_num_dims", None) is not None for part in model.model_.kernel.modules()),
         "solver": model.solver_,
@@ -80,6 +82,9 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     text = {
         "solver": f"{facts['solver']}, {facts['iterations']} {unit}, {ended}",
         "coreset": f"{sizes} (effective size {facts['coreset_effective_size']:.0f})",
+        "neighbours": f"{facts['neighbors']} nearest rows for each prediction, so the file holds all training rows"
+        if facts["holds_training_rows"]
+        else "none, so the file holds no training rows but points of the coreset",
         "kernel": facts["kernel"] + (", one lengthscale per feature" if facts["ard"] else ", one lengthscale"),
         "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
         "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),

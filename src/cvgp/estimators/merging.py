@@ -65,7 +65,8 @@ def merge(
     Warns
     -----
     CVGPWarning
-        If the models read tables in different ways, so that the merged one reads none.
+        If the models read tables in different ways, so that the merged one reads none. If a model consults neighbours:
+        the merged one does not, since its coreset alone stands for the data.
 
     Examples
     --------
@@ -77,6 +78,7 @@ def merge(
     12
     """
     models = _checked(models)
+    _notice_neighbours(models)
     rng = np.random.default_rng(check_seed(random_state).randint(2**31))
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
@@ -104,7 +106,7 @@ def merge(
             stacklevel=2,
         )
     merged: CVGPRegressor = clone(largest)
-    merged.set_params(n_coreset=len(combined.model.X_c), callbacks=None, checkpoint_dir=None)
+    merged.set_params(n_coreset=len(combined.model.X_c), neighbors=0, callbacks=None, checkpoint_dir=None)
     merged.n_features_in_ = largest.n_features_in_
     if hasattr(largest, "feature_names_in_"):
         merged.feature_names_in_ = largest.feature_names_in_
@@ -151,6 +153,17 @@ def _checked(models: Any) -> list[CVGPRegressor]:
                 "shard's model once."
             )
     return list(models)
+
+
+def _notice_neighbours(models: Sequence[CVGPRegressor]) -> None:
+    consulting = [number for number, model in enumerate(models, start=1) if model.n_neighbors_]
+    if consulting:
+        warnings.warn(
+            f"Models {', '.join(map(str, consulting))} of {len(models)} consult neighbours among their training rows. "
+            "The merged model is made of the coresets alone and consults none; fit shards with neighbors=0.",
+            CVGPWarning,
+            stacklevel=3,
+        )
 
 
 def _columns(model: CVGPRegressor) -> tuple[Any, ...]:

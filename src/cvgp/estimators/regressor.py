@@ -33,6 +33,7 @@ from cvgp.estimators.inputs import (
 from cvgp.estimators.model_units import model_units
 from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.resizing import resize
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
@@ -41,11 +42,13 @@ from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
-from cvgp.training.fit import FitReport, fit_from_start
+from cvgp.training.fit import FitReport
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
-from cvgp.training.noise_learning import NoiseName, check_noise_name, learn_input_noise
+from cvgp.training.neighbour_rows import NeighbourRows, residuals_given_neighbours
+from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
+from cvgp.training.noise_learning import NoiseName, Residuals, check_noise_name, learn_input_noise, residuals_of
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
@@ -74,6 +77,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
         single name by measurement. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
         ``+linear``, by the density of unseen rows; `kernel_name_` says what it chose.
+    neighbors : int or "auto"
+        How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
+        coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
+        so does its file. ``auto`` learns kernel and noise once more with 20 neighbours, and consults these if the
+        density of unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to
+        200,000 rows in the memory of one process.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -133,10 +142,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     Attributes
     ----------
     coreset_ : Coreset
-        Pseudo-inputs, pseudo-outputs and weights, in the units of the data.
+        Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbours it stands for what rows say
+        beyond their neighbours, and predictions need both.
+    n_neighbors_ : int
+        How many nearest training rows a prediction consults; 0 for none.
     elbo_ : float
         Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
-        power EP, which may lie above it.
+        power EP, which may lie above it. With neighbours it is a bound on log p(y) of the model in which each row
+        depends on the coreset and on its neighbours.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared. Where the noise depends on x this is the constant of the fit,
         and ``predict(X, return_noise=True)`` has the noise at each row.
@@ -184,6 +197,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         n_coreset: int | Literal["auto"] = "auto",
         *,
         kernel: str | Kernel | None = None,
+        neighbors: int | Literal["auto"] = 0,
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
@@ -210,6 +224,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     ) -> None:
         self.n_coreset = n_coreset
         self.kernel = kernel
+        self.neighbors = neighbors
         self.ard = ard
         self.mean = mean
         self.noise = noise
@@ -311,6 +326,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         settings = self._settings(int(rng.integers(2**31)))
+        neighbors = check_neighbors(self.neighbors)
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
         check_noise_name(self.noise)
         lines = EventLines(print_line)
@@ -360,7 +376,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             group=group,
         )
         with limited_threads(n_jobs):
-            report = fit_from_start(
+            report, kept = fit_with_neighbours(
+                neighbors,
                 begin,
                 source,
                 settings,
@@ -369,25 +386,37 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 validation=held_out,
                 summary_rng=rng if is_auto else None,
             )
-            noise = self._learn_noise(report, source, watch, rng)
+            noise = self._learn_noise(report, kept, source, watch, rng)
         lines.finish()
-        self._set_results(report, noise, scaling, source, watch.history)
+        self._set_results(report, kept, noise, scaling, source, watch.history)
         return self
 
     def _learn_noise(
-        self, report: FitReport, source: DataSource, watch: Watch, rng: np.random.Generator
+        self,
+        report: FitReport,
+        kept: NeighbourRows | None,
+        source: DataSource,
+        watch: Watch,
+        rng: np.random.Generator,
     ) -> InputNoise | None:
         """The noise as a function of x, unless a constant is wanted, or is as good."""
         always = self.noise == "input-dependent"
         if not always and (self.noise == "constant" or self.solver == "paper"):
             return None
-        return learn_input_noise(report.model, report.statistics, source, rng, watch, always=always)
+
+        def residuals(count: int) -> Residuals:
+            if kept is not None:
+                return residuals_given_neighbours(report.model, kept, count)
+            return residuals_of(report.model, report.statistics, source.sample(count, rng))
+
+        return learn_input_noise(report.model, residuals, rng, watch, always=always)
 
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
         It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all. It solves
-        for the points that are left from statistics that the fit kept, so no data are needed. `coreset_`, `elbo_` and
+        for the points that are left from statistics that the fit kept, so no data are needed. A model with neighbours
+        solves for them from its rows, and what a point is worth is then an estimate. `coreset_`, `elbo_` and
         `model_` change, and the predictions with them. The kernel and the noise stay as they are. To keep the larger
         model as well, prune a copy that ``copy.deepcopy`` makes.
 
@@ -422,9 +451,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         pruned = prune_model(self.model_, self.statistics_, tolerance * self.n_rows_)
-        self.gp_ = self.gp_.with_model(pruned.model)
-        self.statistics_ = pruned.statistics
-        self.elbo_ -= pruned.loss
+        self.gp_, self.statistics_, bound = resize(self.gp_, pruned.model, pruned.statistics)
+        if bound is None:
+            self.elbo_ -= pruned.loss
+        else:
+            self._set_bound(bound, self.n_rows_)
         return pruned.dropped
 
     def grow(
@@ -451,7 +482,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance, impute, on_bad_rows
             All rows that the model shall stand for, with the columns of the fit and given as they are to `fit`. Usually
-            they are those of the fit. Rows that are left out are forgotten.
+            they are those of the fit. Rows that are left out are forgotten. A model with neighbours consults these
+            rows from now on.
 
         Returns
         -------
@@ -467,6 +499,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             of; if the rows cannot be used, or have other columns or outputs than those of the fit.
         InvalidTypeError
             If X or y holds no numbers.
+
+        Warns
+        -----
+        CVGPWarning
+            If the model consults neighbours and cannot consult these rows: too many, or not in memory.
 
         Examples
         --------
@@ -496,17 +533,20 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
         tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
         bound = grown.tight_bound(source) if tight else grown.bound
-        self.gp_ = self.gp_.with_model(grown.model)
-        self.statistics_ = grown.statistics
-        self._set_bound(bound, source.total_weight)
+        seed = int(rng.integers(2**31))
+        self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
+        self._set_bound(bound if with_rows is None else with_rows, source.total_weight)
         return grown.added
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, no training data, and nothing that could be executed. It is written whole or not
-        at all. Parameters that are no plain values have their defaults again after loading: `callbacks`,
-        `checkpoint_dir`, an `init` that is a Coreset and a `random_state` that is a generator.
+        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
+        neighbours (`n_neighbors_` above 0) it holds all training rows, since predictions consult them; with
+        ``neighbors=0`` it is small and holds none but those that are points of the coreset.
+
+        Parameters that are no plain values have their defaults again after loading: `callbacks`, `checkpoint_dir`, an
+        `init` that is a Coreset and a `random_state` that is a generator.
 
         Parameters
         ----------
@@ -556,6 +596,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def coreset_(self) -> Coreset:
         """Pseudo-inputs, pseudo-outputs and weights in the units of the data."""
         return self.gp_.coreset
+
+    @property
+    def n_neighbors_(self) -> int:
+        """How many nearest training rows a prediction consults."""
+        return 0 if self.gp_.local is None else self.gp_.local.kept.num_neighbours
 
     @property
     def noise_variance_(self) -> float | Array:
@@ -621,12 +666,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def _set_results(
         self,
         report: FitReport,
+        kept: NeighbourRows | None,
         noise: InputNoise | None,
         scaling: Scaling,
         source: DataSource,
         history: list[dict[str, Any]],
     ) -> None:
-        self.gp_ = ScaledGP(report.model, scaling, torch.float32 if self.dtype == "float32" else torch.float64, noise)
+        dtype = torch.float32 if self.dtype == "float32" else torch.float64
+        self.gp_ = ScaledGP(report.model, scaling, dtype, kept, noise)
         self.statistics_ = report.statistics
         self._set_bound(report.bound, source.total_weight)
         self.history_ = as_columns(history)

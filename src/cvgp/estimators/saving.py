@@ -1,5 +1,6 @@
-"""Fitted estimators as files: arrays and JSON in one safetensors file, without the training data.
+"""Fitted estimators as files: arrays and JSON in one safetensors file.
 
+Training data are in it only where predictions consult them (`neighbors`): then all rows are, in the model's units.
 Nothing in a file is executed, so a file from anybody may be opened. A damaged or hostile one is a `FileFormatError`.
 What a fit learned comes back to the bit, on the CPU. So do the parameters that are plain values. The others have their
 defaults again: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of the training data) and a
@@ -25,7 +26,9 @@ from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.packed_history import pack_history, unpack_history
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.saved_rows import pack_rows, unpack_rows
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -33,7 +36,6 @@ from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.training.monitor import as_columns, check_history
 
 __all__ = ["load", "save"]
 
@@ -41,7 +43,7 @@ ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
 VERSION = 2
-"""Raised whenever a file of the new kind would mislead or break an older cvgp.
+"""Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult.
 Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
@@ -131,7 +133,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     gp = estimator.gp_
     model_arrays, model = pack_model(gp.model)
     parameter_arrays, parameters = _pack_parameters(estimator)
-    history_arrays, history = _pack_history(estimator.history_)
+    history_arrays, history = pack_history(estimator.history_)
     names = getattr(estimator, "feature_names_in_", None)
     attached = {name: getattr(estimator, f"{name}_", None) for name in ATTACHED}
     fit = {
@@ -140,6 +142,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "single_output": estimator._single_output,
         "dtype": next(name for name, dtype in DTYPES.items() if dtype is gp.dtype),
         **{name: kind(getattr(estimator, f"{name}_")) for name, kind in RESULTS.items()},
+        "n_neighbors": estimator.n_neighbors_,
     }
     metadata = {
         "format": FORMAT,
@@ -161,7 +164,8 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
     arrays |= pack_noise(gp.noise)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
-    return arrays | parameter_arrays | history_arrays, metadata
+    rows = pack_rows(None if gp.local is None else gp.local.kept)
+    return arrays | rows | parameter_arrays | history_arrays, metadata
 
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
@@ -193,10 +197,13 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
     noise = unpack_noise(left, D) if any(name.startswith(NOISE) for name in arrays) else None
-    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], noise)
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))
+    # Files of version 1 know of no neighbours.
+    num_neighbours = fit.integer("n_neighbors", 0) if "n_neighbors" in fit.names() else 0
+    kept = unpack_rows(left, num_neighbours, model, estimator.statistics_)
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise)
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:
         raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
@@ -205,7 +212,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator.converged_ = fit.flag("converged")
     estimator.solver_ = fit.text("solver")
     fit.close()
-    estimator.history_ = _unpack_history(members.members("history"), left)
+    estimator.history_ = unpack_history(members.members("history"), left)
     for name in [name for name in ATTACHED if name in members.names()]:
         attached = members.take(name)
         if not isinstance(attached, dict):
@@ -249,28 +256,6 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
         values[name] = value
     members.close()
     return values
-
-
-def _pack_history(history: dict[str, NDArray[Any]]) -> tuple[ArrayDict, dict[str, list[Any] | None]]:
-    """Columns of numbers as arrays, and of text as lists."""
-    arrays = {f"history.{name}": column for name, column in history.items() if column.dtype.kind in "if"}
-    return arrays, {name: None if f"history.{name}" in arrays else column.tolist() for name, column in history.items()}
-
-
-def _unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    columns: dict[str, Any] = {}
-    for name in members.names():
-        listed = members.take(name)
-        if listed is None:
-            listed = arrays.take(f"history.{name}", (None,), dtypes=("float64", "int64"), finite=False)
-        elif not isinstance(listed, list):
-            raise FileFormatError(f"The column {name!r} of the history cannot be {reprlib.repr(listed)}.")
-        columns[name] = listed
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        raise FileFormatError("The columns of the history differ in length, or are empty.")
-    cells = (column if isinstance(column, list) else column.tolist() for column in columns.values())
-    return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]))
 
 
 def _feature_names(names: object, num_features: int) -> NDArray[np.object_]:

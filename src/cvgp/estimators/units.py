@@ -13,12 +13,14 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.local_part import LocalPart
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
+from cvgp.training.neighbour_rows import NeighbourRows
 
 __all__ = ["ScaledGP", "kernel_in_units"]
 
@@ -41,18 +43,26 @@ class ScaledGP:
     scaling
         From the user's units to the model's.
     dtype
-        Precision of predictions.
+        Precision of predictions by the coreset; those with neighbours are in float64.
+    kept
+        The training rows that predictions consult, if any.
     noise
         The noise where it depends on x, in the model's units; None if it is the model's constant.
     """
 
     def __init__(
-        self, model: CVGP, scaling: Scaling, dtype: torch.dtype = torch.float64, noise: InputNoise | None = None
+        self,
+        model: CVGP,
+        scaling: Scaling,
+        dtype: torch.dtype = torch.float64,
+        kept: NeighbourRows | None = None,
+        noise: InputNoise | None = None,
     ) -> None:
         self.model = model
         self.scaling = scaling
         self.dtype = dtype
         self.noise = noise
+        self.local = None if kept is None else LocalPart(model, kept)
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -62,6 +72,8 @@ class ScaledGP:
 
     def mean(self, x: Array) -> Array:
         """Posterior mean [n, Q]."""
+        if self.local is not None:
+            return self.mean_and_variance(x)[0]
         process = self.process  # made outside: it may serve autograd later
         with torch.inference_mode():
             parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
@@ -69,23 +81,25 @@ class ScaledGP:
 
     def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
         """Posterior mean [n, Q] and variance of f [n, Q]."""
-        process, means, variances = self.process, [], []
-        with torch.inference_mode():
-            for chunk in self._chunks(x):
-                prediction = process(chunk)
-                means.append(_columns(prediction.mean))
-                variances.append(_columns(prediction.variance))
+        moments = self._moments_of_coreset if self.local is None else self.local.moments
+        means, variances = [], []
+        for chunk in self._chunks(x):
+            f_mean, f_var = moments(chunk)
+            means.append(_columns(f_mean))
+            variances.append(_columns(f_var))
         mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
         return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
 
     def covariance(self, x: Array) -> Array:
         """Joint posterior covariance of f, [n, n] in the model's units; outputs differ by y_scale^2."""
         with torch.no_grad():
-            return self._checked(self.process(self._tensor(x)).covariance_matrix.to(torch.float64).cpu().numpy())
+            points = self._tensor(x)
+            C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
+        return self._checked(C.to(torch.float64).cpu().numpy())
 
-    def with_model(self, model: CVGP) -> "ScaledGP":
+    def with_model(self, model: CVGP, kept: NeighbourRows | None = None) -> "ScaledGP":
         """Predictions of another model of the same data, in the same units and with the same noise."""
-        return ScaledGP(model, self.scaling, self.dtype, self.noise)
+        return ScaledGP(model, self.scaling, self.dtype, kept, self.noise)
 
     def noise_at(self, x: Array) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
@@ -140,6 +154,12 @@ class ScaledGP:
                 return None
             return form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies
 
+    def _moments_of_coreset(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        process = self.process  # made outside: it may serve autograd later
+        with torch.inference_mode():
+            prediction = process(x)
+            return prediction.mean, prediction.variance
+
     def _checked(self, values: Array) -> Array:
         if not np.isfinite(values).all():
             raise InvalidInputError(
@@ -150,7 +170,8 @@ class ScaledGP:
 
     def _tensor(self, x: Array) -> Tensor:
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
-        return torch.as_tensor(scaled, dtype=self.dtype, device=self.model.X_c.device)
+        dtype = self.dtype if self.local is None else torch.float64
+        return torch.as_tensor(scaled, dtype=dtype, device=self.model.X_c.device)
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
         return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))

@@ -42,7 +42,7 @@ class FitEvent(NamedTuple):
     """
 
     phase: str
-    """What is being done: a search for a start (``start ...``), ``adam``, ``lbfgs``."""
+    """What is being done: a search for a start (``start ...``), ``adam``, ``lbfgs``, ``neighbours``."""
     iteration: int
     """The number of the iteration in its phase."""
     max_iter: int
@@ -144,6 +144,16 @@ class Watch:
         finally:
             self._share = before
 
+    @contextmanager
+    def shortened(self, seconds: float) -> Iterator[None]:
+        """Take so many seconds off the time limit for a while: what follows will need them."""
+        limit = self.max_time
+        self.max_time = None if limit is None else limit - seconds
+        try:
+            yield
+        finally:
+            self.max_time = limit
+
     def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
         if self.group.world == 1:
@@ -180,8 +190,8 @@ class Watch:
         )
         if progress.event or progress.iteration % self._stride == 0 or progress.iteration == self.max_iter:
             self.history.append(event._asdict())
-        # A start that goes wrong loses to the others, and is no concern of the user's.
-        if progress.event and not self.phase.startswith("start"):
+        # A start or a kernel for neighbours that goes wrong loses to the others, and is no concern of the user's.
+        if progress.event and not self.phase.startswith(("start", "neighbours")):
             warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
         answers = [callback(event) for callback in self.callbacks]
         # Remembered, so that what would follow the present phase ends at once too.

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
@@ -83,8 +82,7 @@ def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor]) -> Res
 
 def learn_input_noise(
     model: CVGP,
-    statistics: Statistics,
-    source: DataSource,
+    residuals: Callable[[int], Residuals],
     rng: np.random.Generator,
     watch: Watch,
     *,
@@ -94,10 +92,10 @@ def learn_input_noise(
 
     Parameters
     ----------
-    model, statistics
-        A fitted model, and the sums over its rows.
-    source
-        The rows.
+    model
+        The fitted model.
+    residuals
+        Gives about so many rows of the fit, each with what is left of it when others predict it.
     rng
         Draws rows and centres.
     watch
@@ -106,10 +104,9 @@ def learn_input_noise(
         Whether to learn it even where it does not help.
     """
     share = 1.0 if watch.max_time is None else min(watch.max_time / ENOUGH_TIME, 1.0)
-    rows = source.sample(max(int(share * ROWS), FEWEST), rng)
-    if len(rows.x) < LEAST_ROWS and not always:
+    all_rows = residuals(max(int(share * ROWS), FEWEST))
+    if len(all_rows.x) < LEAST_ROWS and not always:
         return None
-    all_rows = residuals_of(model, statistics, rows)
     all_rows = all_rows.take(all_rows.weight > 0)
     to_choose_by = max(int(share * ROWS_TO_CHOOSE_BY), FEWEST)
     some = all_rows.take(torch.as_tensor(rng.permutation(len(all_rows.x))[:to_choose_by]))

@@ -71,9 +71,12 @@ def _within_block(L_C: Tensor, b: Tensor, part: Decorrelated, weighted: Tensor, 
 
 
 @torch.no_grad()
-def moments_given(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart) -> RowMoments:
-    """F at each row given its neighbours `[N, k]` and the posterior of u (§9.5)."""
-    parts = decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours)
+def moments_given(
+    points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart, rows: Tensor | None = None
+) -> RowMoments:
+    """F at some rows `[n]`, or at all, given their neighbours `[n, k]` and the posterior of u (§9.5)."""
+    rows = torch.arange(len(data.x), device=data.x.device) if rows is None else rows
+    parts = decorrelate(points, data, rows, neighbours)
     found = [moments(part, u) for _, part in parts]
     return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
 

@@ -159,14 +159,17 @@ def in_batches(
 
 
 @torch.no_grad()
-def gather_decorrelated(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Statistics:
-    """Statistics of all rows, each given its neighbours `[N, k]`: rows before it, or -1 (§9.3)."""
-    check_neighbours(neighbours, len(data.x))
-    rows = torch.arange(len(data.x), device=data.x.device)
+def gather_decorrelated(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, start: int = 0) -> Statistics:
+    """Statistics of the rows from `start` on, each given its neighbours `[N - start, k]`: rows before it, or -1 (§9.3).
+
+    Those of the rows before `start` can be merged with them.
+    """
+    check_neighbours(neighbours, len(data.x), start)
+    rows = torch.arange(start, len(data.x), device=data.x.device)
     if len(rows) * _row_bytes(points, data) > TABLE_BYTES:
         # Rows of one region share their neighbours, so that each block touches few other rows.
-        rows = _region(points, data.x).argsort(stable=True)
-    parts = decorrelate(points, data, rows, neighbours[rows])
+        rows = rows[_region(points, data.x[start:]).argsort(stable=True)]
+    parts = decorrelate(points, data, rows, neighbours[rows - start])
     sums = (_gather_part(data.take(of), part) for of, part in parts)
     return reduce(Statistics.merge, sums, Statistics.of_nothing(points.size, data.y.shape[1], data.x.device))
 
@@ -179,12 +182,12 @@ def _gather_part(data: OrderedRows, part: Decorrelated) -> Statistics:
     return gather_whitened(part.phi.mT, explained, data.y - part.b_y, precision, log_normaliser)
 
 
-def check_neighbours(neighbours: Tensor, num_rows: int) -> None:
-    """Raise unless there is one line of neighbours per row, each of them before it."""
-    rows = torch.arange(num_rows, device=neighbours.device)
-    if neighbours.ndim != 2 or len(neighbours) != num_rows or bool((neighbours >= rows[:, None]).any()):
+def check_neighbours(neighbours: Tensor, num_rows: int, start: int = 0) -> None:
+    """Raise unless there is one line of neighbours per row from `start` on, each of them before it."""
+    rows = torch.arange(start, num_rows, device=neighbours.device)
+    if neighbours.ndim != 2 or len(neighbours) != len(rows) or bool((neighbours >= rows[:, None]).any()):
         raise InvalidInputError(
-            f"neighbours must be [{num_rows}, k], each of them a row before its own, or -1; "
+            f"neighbours must be [{len(rows)}, k], each of them a row before its own, or -1; "
             f"got {tuple(neighbours.shape)}. cvgp.gp.neighbours.search.RowIndex.earlier finds them."
         )
 

@@ -1,0 +1,103 @@
+"""The rows that a model consults beside its coreset, and the coreset that goes with them (docs: mathematics, §9)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cvgp.data.rows import Rows
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.kernels import prior_mean
+from cvgp.gp.model import CVGP
+from cvgp.gp.neighbours.conditional_densities import moments_given
+from cvgp.gp.neighbours.decorrelated import OrderedRows, gather_decorrelated, order_rows
+from cvgp.gp.neighbours.global_part import global_part
+from cvgp.gp.neighbours.local_prediction import NeighbourProcess
+from cvgp.gp.neighbours.search import RowIndex, random_order
+from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
+from cvgp.training.noise_learning import Residuals
+
+__all__ = [
+    "NeighbourRows",
+    "adopt_neighbours",
+    "in_random_order",
+    "ordered",
+    "residuals_given_neighbours",
+    "whitened",
+]
+
+
+class NeighbourRows(NamedTuple):
+    """Rows that predictions consult."""
+
+    rows: Rows[Tensor]
+    """In the model's units, in float64. Each is conditioned on rows before it."""
+    num_neighbours: int
+    """How many nearest rows a prediction, and each row, is given."""
+    statistics: Statistics
+    """Of the rows, each given its neighbours, at the model's kernel and pseudo-inputs."""
+
+    @torch.no_grad()
+    def process(self, model: CVGP) -> NeighbourProcess:
+        """The posterior of f minus its prior mean, with these rows; the model's own are its kernel and its points."""
+        return NeighbourProcess(
+            whitened(model), ordered(model, self.rows), global_part(self.statistics), self.num_neighbours
+        )
+
+
+def in_random_order(rows: Rows[Tensor], seed: int) -> Rows[Tensor]:
+    """The rows in an order that depends on their number and the seed alone."""
+    order = random_order(len(rows.x), torch.Generator().manual_seed(seed))
+    return rows.take(order.to(rows.x.device))
+
+
+def whitened(model: CVGP) -> WhitenedPoints:
+    """The pseudo-inputs of a model as features."""
+    return whiten_points(model.kernel, model.X_c.detach(), model.jittered_covariance())
+
+
+def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
+    """Rows with the mean of a model taken off and its noise put on."""
+    y = rows.y - prior_mean(model.mean, rows.x, rows.y)
+    return order_rows(rows.x, y, model.total_noise(rows.noise_variance), sample_weight=rows.sample_weight)
+
+
+@torch.no_grad()
+def adopt_neighbours(
+    model: CVGP, rows: Rows[Tensor], count: int, statistics: Statistics | None = None
+) -> tuple[NeighbourRows, float]:
+    """Solve for the coreset that goes with neighbours, in place, and return the bound on the density of the rows too.
+
+    Parameters
+    ----------
+    model
+        Kernel, noise and pseudo-inputs, which stay as they are.
+    rows
+        In the order in which each is conditioned on those before it.
+    count
+        How many neighbours.
+    statistics
+        Of these rows given their neighbours, where they are known.
+    """
+    if statistics is None:
+        near = RowIndex(model.kernel, rows.x).earlier(count)
+        statistics = gather_decorrelated(whitened(model), ordered(model, rows), near)
+    bound = model.adopt_optimum(statistics).item()
+    # A weight of one is to stand for the harmonic mean of the total noise of the rows.
+    total = model.total_noise(rows.noise_variance)
+    model.set_site_noise_offset((1.0 / total.reciprocal().mean() - model.noise).item())
+    return NeighbourRows(rows, count, statistics), bound
+
+
+@torch.no_grad()
+def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int) -> Residuals:
+    """What is left of the last rows, at most half of them, each predicted by its nearest rows among those before it."""
+    rows, N = kept.rows, len(kept.rows.x)
+    first = max(N - count, N // 2)
+    near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbours, first)  # [N - first, k]
+    points, data, late = whitened(model), ordered(model, rows), torch.arange(first, N, device=rows.x.device)
+    given = moments_given(points, data, near, global_part(kept.statistics), late)
+    known = 0.0 if rows.noise_variance is None else rows.noise_variance[first:]
+    weight = torch.ones_like(given.f_var) if rows.sample_weight is None else rows.sample_weight[first:]
+    square = (data.y[first:] - given.f_mean).square().mean(1)
+    return Residuals(rows.x[first:], square, given.f_var + known, weight)
