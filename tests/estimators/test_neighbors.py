@@ -1,6 +1,7 @@
 """CVGPRegressor(neighbors=...): predictions that consult the nearest training rows."""
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from cvgp.errors import CVGPError, CVGPWarning, FileFormatError
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.gp.kernels import square_matrix
 from cvgp.training.monitor import Watch
+from cvgp.training.neighbour_rows import adopt_neighbours
 from cvgp.training.neighbours import fit_with_neighbours, reason_against
 from cvgp.training.plan import Settings
 
@@ -272,3 +274,16 @@ def test_rows_that_are_not_in_one_memory_are_refused_and_auto_does_without(world
 
 def blank(folder: str | None) -> Any:
     raise AssertionError("no fit begins")
+
+
+def test_statistics_are_those_of_all_rows_also_where_few_of_them_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cvgp.training.refine.STEPS", 5)
+    monkeypatch.setattr("cvgp.training.neighbours.ROWS_FOR_U", 20)
+    monkeypatch.setattr("cvgp.training.neighbours.ROWS_FOR_U_PER_POINT", 1)
+    X, y = smooth(250)
+    model = CVGPRegressor(5, neighbors=4, random_state=0).fit(X, y)
+    assert "with the refined kernel" in model.history_["event"][-1]
+    kept = model.gp_.local.kept  # type: ignore[union-attr]
+    expected, _ = adopt_neighbours(deepcopy(model.model_), kept.rows, 4)
+    for found, other in zip(model.statistics_, expected.statistics, strict=True):
+        torch.testing.assert_close(found, other)

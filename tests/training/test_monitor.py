@@ -266,3 +266,21 @@ def test_time_that_is_kept_back_counts_as_spent(clock: Clock) -> None:
     assert watch.time_used() > 1.0
     watch.keep_back(20.0)
     assert watch.time_used() == 1.0
+
+
+def test_a_shortened_limit_is_whole_again_afterwards(clock: Clock) -> None:
+    watch = Watch(max_time=10.0, clock=clock)
+    clock.now += 4.0
+    with watch.shortened(2.0):
+        assert watch.time_used() == 0.5
+    assert watch.time_used() == 0.4
+    unlimited = Watch(clock=clock)
+    with unlimited.shortened(2.0):
+        assert unlimited.max_time is None
+
+
+def test_what_is_said_of_neighbours_is_no_warning() -> None:
+    watch = Watch()
+    watch.begin("neighbours", 1)
+    step(watch, 1, "20 neighbours")
+    assert watch.history[-1]["event"] == "20 neighbours"

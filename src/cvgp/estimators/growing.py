@@ -79,7 +79,7 @@ def quality_by_size(
 
     For each size the points are solved for from the rows in X that are not held out. Kernel and noise stay as they are,
     and so does the model. A model that was fitted to the held-out rows as well has learned its kernel from them too,
-    so give `held_out` if there are rows that it has not seen.
+    so give `held_out` if there are rows that it has not seen. Coresets are scored alone: no neighbours are consulted.
 
     Parameters
     ----------

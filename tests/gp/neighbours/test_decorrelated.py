@@ -214,3 +214,13 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 def test_no_points_have_no_features() -> None:
     p = make_problem()
     assert no_points(p.kernel, p.x).features(p.x).shape == (14, 0)
+
+
+@pytest.mark.parametrize("table_bytes", [decorrelated.TABLE_BYTES, 100])
+def test_sums_of_first_and_last_rows_are_those_of_all(table_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decorrelated, "TABLE_BYTES", table_bytes)
+    p, neighbours = PROBLEMS["all of it"], some_before(14, 3)
+    first = gather_decorrelated(p.points, p.data.take(torch.arange(9)), neighbours[:9])
+    last = gather_decorrelated(p.points, p.data, neighbours[9:], start=9)
+    for found, expected in zip(first.merge(last), statistics(p, neighbours), strict=True):
+        torch.testing.assert_close(found, expected)

@@ -98,3 +98,14 @@ def test_prior_of_u_is_standard_normal() -> None:
     u = prior_part(make_problem().points, 2)
     torch.testing.assert_close(u.mean, torch.zeros(4, 2, dtype=torch.float64))
     torch.testing.assert_close(u.root, torch.eye(4, dtype=torch.float64))
+
+
+def test_moments_of_some_rows_are_those_of_all() -> None:
+    p = PROBLEMS["all of it"]
+    with torch.no_grad():
+        u = global_part(gather_decorrelated(p.points, p.data, NEIGHBOURS))
+    rows = torch.tensor([13, 2, 7])
+    some = moments_given(p.points, p.data, NEIGHBOURS[rows], u, rows)
+    every = moments_given(p.points, p.data, NEIGHBOURS, u)
+    torch.testing.assert_close(some.f_mean, every.f_mean[rows])
+    torch.testing.assert_close(some.f_var, every.f_var[rows])

@@ -1,0 +1,87 @@
+"""Kernel and noise from rows given their nearest others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+from torch import Tensor
+
+import cvgp
+from cvgp.data.rows import Rows
+from cvgp.gp.kernels import make_kernel
+from cvgp.training import refine
+from cvgp.training.monitor import Watch
+
+
+def problem(n: int = 600, rate: float = 8.0) -> Rows[Tensor]:
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 2, generator=g, dtype=torch.float64) * 2 - 1
+    noise = 0.1 * torch.randn(n, generator=g, dtype=torch.float64)
+    return Rows(x, torch.sin(rate * x[:, 0]) + noise)
+
+
+def starting_model(rows: Rows[Tensor], kernel: Any = "matern32", noise: float = 0.5) -> cvgp.CVGP:
+    model = cvgp.CVGP(cvgp.Coreset(rows.x[:5], rows.y[:5], np.ones(5)), kernel)
+    model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
+    return model
+
+
+def run(model: cvgp.CVGP, rows: Rows[Tensor], time_used: float = 0.0) -> tuple[cvgp.CVGP | None, Watch]:
+    watch, generator = Watch(), torch.Generator().manual_seed(1)
+    return refine.refine_kernel(model, rows, 8, watch, generator, lambda: time_used), watch
+
+
+def test_the_noise_of_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 100)
+    rows = problem()
+    model = starting_model(rows)
+    refined, watch = run(model, rows)
+    assert refined is not None
+    assert refined.noise.item() == pytest.approx(0.01, rel=0.5)
+    assert model.noise.item() == pytest.approx(0.5)  # what was given stays as it was
+    assert watch.history[-1]["phase"] == "neighbours"
+
+
+def test_a_kernel_that_takes_the_function_for_noise_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 10)
+    rows = problem()
+    kernel = make_kernel("matern32", 2)
+    kernel.outputscale = 1e-7
+    refined, _ = run(starting_model(rows, kernel), rows)
+    assert refined is not None
+    assert refined.kernel.outputscale.item() > 0.1
+    assert refined.noise.item() < 0.25
+
+
+def test_a_frozen_kernel_stays() -> None:
+    rows = problem(50)
+    model = starting_model(rows)
+    for parameter in (*model.kernel.parameters(), *model.likelihood.parameters()):
+        parameter.requires_grad_(False)
+    assert run(model, rows)[0] is None
+
+
+def test_without_time_nothing_is_refined() -> None:
+    rows = problem(50)
+    assert run(starting_model(rows), rows, time_used=1.0)[0] is None
+
+
+def test_a_sum_of_kernels_is_refined_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 4)
+    rows = problem(60)
+    model = starting_model(rows, make_kernel("rbf+linear", 2))
+    assert not isinstance(model.kernel, ScaleKernel)
+    refined, _ = run(model, rows)
+    assert refined is not None
+    assert 0.1 < refined.noise.item() < 0.5
+
+
+def test_each_row_of_the_pool_is_drawn_before_one_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "BATCH", 4)
+    monkeypatch.setattr(refine, "POOL", 12)
+    batches = refine._draw_batches(50, torch.Generator().manual_seed(0))
+    assert batches.shape == (refine.STEPS, 4)
+    assert len(batches.unique()) == 12
+    assert len(batches[:3].unique()) == 12
