@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cvgp.gp import bounds
-from cvgp.gp.neighbours import densities
+from cvgp.gp.neighbours import conditional_densities
 from cvgp.gp.neighbours.conditional_densities import earlier_moments, log_densities, moments_given
 from cvgp.gp.neighbours.decorrelated import gather_decorrelated
 from cvgp.gp.neighbours.global_part import global_part, global_part_of_coreset, prior_part
@@ -22,7 +22,7 @@ PROBLEMS = {
 NEIGHBOURS = some_before(14, 3)
 
 
-def before(p: Problem) -> densities.RowMoments:
+def before(p: Problem) -> conditional_densities.RowMoments:
     return earlier_moments(p.points, p.data, NEIGHBOURS)
 
 
@@ -31,7 +31,7 @@ def before(p: Problem) -> densities.RowMoments:
 def test_densities_of_rows_sum_to_the_log_marginal(
     problem: Problem, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(densities, "BLOCK_ROWS", block)
+    monkeypatch.setattr(conditional_densities, "BLOCK_ROWS", block)
     monkeypatch.setattr("cvgp.gp.neighbours.decorrelated.BATCH_BYTES", 1)
     sums = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value
