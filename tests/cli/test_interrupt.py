@@ -42,6 +42,7 @@ def wait_until_larger(path: Path, size: int, process: subprocess.Popen[str]) -> 
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_progress_and_resume_ends_where_an_uninterrupted_fit_does(
     run: Run, train: Path, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_termination_without_a_checkpoint_says_which_flag_would_keep_progress(tr
     assert (process.returncode, "--checkpoint-dir FOLDER keeps it the next time" in errors) == (143, True)
 
 
+@pytest.mark.slow
 def test_termination_stores_the_last_step_and_resume_ends_where_an_uninterrupted_fit_does(
     run: Run, train: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from cvgp.paper.experiments.stability import FAILED, smallest_jitter
 from cvgp.paper.protocol import PRESETS
 from cvgp.paper.store import Store
 
+pytestmark = pytest.mark.slow  # each smoke run takes seconds
+
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["paper", *map(str, arguments)], prog_name="cvgp")

@@ -19,6 +19,8 @@ PROGRAM = Path(__file__).with_name("distributed_program.py")
 Found = dict[str, np.ndarray]
 Results = Callable[[str], tuple[Found, Found, Found]]
 
+pytestmark = pytest.mark.slow  # two processes make a dozen fits, and one process makes them again
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Results:
