@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
@@ -20,6 +20,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
+from cvgp.data.target import TargetTransform
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
@@ -42,6 +43,8 @@ __all__ = [
     "held_out_rows",
     "is_in_files",
     "known_device",
+    "sum_of_log_slopes",
+    "transformed",
 ]
 
 MERGE_ROWS = 100_000
@@ -132,24 +135,61 @@ def array_sources(
     rng: np.random.Generator,
     *,
     units: Units,
+    choose: Callable[[Rows[Array]], TargetTransform],
     device: str,
     group: Group,
 ) -> Sources:
-    """Those of rows in memory, of which every process of the group is given all and works on a part."""
+    """Those of rows in memory, of which every process of the group is given all and works on a part.
+
+    `choose` says what becomes of y, from the rows that are not held out.
+    """
     held_out = None
     if settings.early_stopping:
         held = held_out_rows(len(data.x), settings)
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train = canonical(data)
+    target = choose(train)
+    log_slopes = sum_of_log_slopes(target, train)
+    train = transformed(target, train)
     learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = units(learned, y_varies)
     check_variance(scaling.y_scale)
     source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
     return Sources.of(
-        source(train), None if held_out is None else source(held_out), scaling, learned, y_varies=y_varies
+        source(train),
+        None if held_out is None else source(transformed(target, held_out)),
+        scaling,
+        learned,
+        y_varies=y_varies,
+        target=target,
+        log_slopes=log_slopes,
     )
+
+
+def transformed(target: TargetTransform, rows: Rows[Array]) -> Rows[Array]:
+    """Rows with T(y), which must be finite; known noise variances have the units of y, and allow the identity alone."""
+    if target.name != "identity" and rows.noise_variance is not None:
+        raise InvalidInputError(
+            f"noise_variance is in the units of y squared, and a model with target={target.name!r} has other units. "
+            "Fit with target='identity', or transform y and its noise variances before the fit."
+        )
+    y = target.apply(rows.y)
+    if not np.isfinite(y).all():
+        raise InvalidInputError(
+            f"The model takes the logarithm of y, so y must be above 0; got {rows.y.min():g}. Leave such rows out, or "
+            "fit with target='yeo-johnson' or 'identity'."
+        )
+    return rows._replace(y=y)
+
+
+def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
+    """The sum over rows, by their weights, and outputs of log T'(y)."""
+    if target.name == "identity":
+        return 0.0
+    slopes = target.log_slope(rows.y).sum(axis=1)
+    return float(slopes.sum() if rows.sample_weight is None else rows.sample_weight @ slopes)
 
 
 def array_source(rows: Rows[Array], scaling: Scaling, device: str | torch.device, group: Group) -> DataSource:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cvgp.estimators.predictive import Predictive
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
 from cvgp.plots.style import ORANGE, axes_or_current
@@ -64,7 +65,8 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     variances = []
     for value in values:
         points[:, chosen.features] = value
-        variances.append(model.gp_.noise_at(points)[:, 0])
+        _, variance, f_variance = Predictive.at(model.gp_, points).moments
+        variances.append((variance - f_variance)[:, 0])
     sd = np.sqrt(np.array(variances))  # [G, points]
     typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
     if chosen.categories:

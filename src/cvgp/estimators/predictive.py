@@ -1,0 +1,71 @@
+"""The distribution of new observations at some rows, in the units of y."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtri
+
+from cvgp.data.rows import Array
+from cvgp.data.target import TargetTransform
+from cvgp.estimators.back_transformed import Moments, covariance_of_y, moments_of_y
+from cvgp.estimators.units import ScaledGP
+
+__all__ = ["Predictive"]
+
+CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
+
+
+class Predictive:
+    """Observations y of which T(y) is Gaussian.
+
+    Parameters
+    ----------
+    target
+        The transform T.
+    mean, f_var, noise
+        Of T(y): its mean, the variance of f and that of the noise, each [n, Q].
+    """
+
+    def __init__(self, target: TargetTransform, mean: Array, f_var: Array, noise: Array) -> None:
+        self.target, self.mean, self.f_var, self.noise = target, mean, f_var, noise
+
+    @classmethod
+    def at(cls, gp: ScaledGP, x: Array) -> Predictive:
+        """That of a fitted model at inputs [n, D], with the noise that it has learned."""
+        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and variances of y [n, Q]."""
+        return moments_of_y(self.target, self.mean, self.f_var, self.noise)
+
+    def function_covariance(self, f_cov: Array) -> Array:
+        """Joint covariance of the function E[y | f] [n, n, Q], from that of f."""
+        return covariance_of_y(self.target, self.mean, f_cov, self.noise)
+
+    def quantiles(self, levels: Array) -> Array:
+        """Quantiles of y at probabilities [L], as [n, Q, L]: a monotone transform maps quantiles to quantiles."""
+        sd = np.sqrt(self.f_var + self.noise)
+        return np.stack([self.target.invert(self.mean + sd * z) for z in ndtri(levels)], axis=-1)
+
+    def log_density(self, y: Array) -> Array:
+        """Log density of observations [n, Q], of each by itself."""
+        variance = self.f_var + self.noise
+        squares = (self.target.apply(y) - self.mean) ** 2
+        return -0.5 * (np.log(2.0 * np.pi * variance) + squares / variance) + self.target.log_slope(y)
+
+    def crps(self, y: Array) -> Array:
+        r"""Continuous ranked probability score of observations [n, Q], in the unit of y.
+
+        It is :math:`2 \int_0^1 (1[y < q_p] - p)(q_p - y) \, dp` over the quantiles (Laio and Tamea, 2007), taken at
+        the midpoints of equal steps.
+        """
+        levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
+        total = np.zeros(y.shape)
+        for start in range(0, CRPS_LEVELS, LEVELS_AT_ONCE):
+            p = levels[start : start + LEVELS_AT_ONCE]
+            q = self.quantiles(p)
+            total += (((y[..., None] < q) - p) * (q - y[..., None])).sum(axis=-1)
+        return 2.0 * total / CRPS_LEVELS
