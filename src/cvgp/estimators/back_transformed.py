@@ -30,21 +30,26 @@ class Moments(NamedTuple):
     """Of y at each row and output, [n, Q]."""
 
     mean: Array
-    variance: Array
-    """Of an observation."""
     f_variance: Array
     """Of the function E[y | f]."""
+    noise_variance: Array
+    """Of an observation about the function, on average over what is known of f."""
+
+    @property
+    def variance(self) -> Array:
+        """Of an observation."""
+        return self.f_variance + self.noise_variance
 
 
 def moments_of_y(target: TargetTransform, mean: Array, f_var: Array, noise: Array) -> Moments:
     """Those of y where T(y) has a mean, a variance of f and a noise variance, all [n, Q]."""
     if target.name == "identity":
-        return Moments(mean, f_var + noise, f_var)
+        return Moments(mean, f_var, noise)
     if target.name == "log":
         with np.errstate(over="ignore", invalid="ignore"):
             y_mean = np.exp(mean + 0.5 * (f_var + noise))
             square = y_mean**2
-            found = Moments(y_mean, square * np.expm1(f_var + noise), square * np.expm1(f_var))
+            found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
         return _checked(found)
     parts = range(0, len(mean), PART_ROWS)
     pieces = [_by_expansion(target, *(a[i : i + PART_ROWS] for a in (mean, f_var, noise))) for i in parts]
@@ -78,7 +83,8 @@ def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Arr
     variance = np.tensordot(weights, (y - y_mean) ** 2, 1)
     share = np.divide(f_var, total, out=np.zeros_like(f_var), where=total > 0.0)
     powers = share ** np.arange(1, TERMS + 1)[:, None, None]
-    return Moments(y_mean, variance, np.minimum((a**2 * powers).sum(0), variance))
+    f_variance = np.minimum((a**2 * powers).sum(0), variance)
+    return Moments(y_mean, f_variance, variance - f_variance)
 
 
 def _coefficients(target: TargetTransform, mean: Array, sd: Array) -> tuple[Array, Array]:

@@ -153,11 +153,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             return self._shape(self.gp_.mean(x))
         known = self._known_noise(noise_variance, len(x)) if include_noise else np.zeros((len(x), 1))
         found = Predictive.at(self.gp_, x)
-        mean, variance, f_variance = found.moments
-        noise = variance - f_variance
+        mean, f_variance, noise = found.moments
         extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
-            sd = np.sqrt(variance + known if include_noise else f_variance)
+            sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
             return (self._shape(mean), self._shape(sd), *extra)
         if return_cov:
             cov = found.function_covariance(self.gp_.covariance(x))

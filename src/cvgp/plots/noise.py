@@ -65,8 +65,7 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     variances = []
     for value in values:
         points[:, chosen.features] = value
-        _, variance, f_variance = Predictive.at(model.gp_, points).moments
-        variances.append((variance - f_variance)[:, 0])
+        variances.append(Predictive.at(model.gp_, points).moments.noise_variance[:, 0])
     sd = np.sqrt(np.array(variances))  # [G, points]
     typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
     if chosen.categories:
