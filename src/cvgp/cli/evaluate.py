@@ -60,7 +60,7 @@ def _scores_of(model: CVGPRegressor, x: Any, y: Array) -> dict[str, float]:
 
     from cvgp import metrics
     from cvgp.estimators.inputs import check_prediction
-    from cvgp.estimators.predictive import Predictive
+    from cvgp.estimators.new_observations import Predictive
 
     found = Predictive.at(model.gp_, check_prediction(model, x))
     mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])

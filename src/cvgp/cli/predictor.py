@@ -18,7 +18,7 @@ from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.reader import Part, read_parts
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_prediction
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.new_observations import Predictive
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema

@@ -21,11 +21,10 @@ from cvgp.estimators.inputs import (
     check_size,
     check_training,
     is_in_files,
-    sum_of_log_slopes,
-    transformed,
 )
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.tables import load_arrays, open_table, refuse_transform
+from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.grow import grow_model

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.inputs import check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.new_observations import Predictive, known_noise
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
@@ -149,9 +149,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        if not (return_std or return_cov or return_noise) and self.target_ == "identity":
+        if not (return_std or return_cov or return_noise) and self.gp_.target.name == "identity":
             return self._shape(self.gp_.mean(x))
-        known = self._known_noise(noise_variance, len(x)) if include_noise else np.zeros((len(x), 1))
+        known = known_noise(self.gp_.target, noise_variance if include_noise else None, len(x))
         found = Predictive.at(self.gp_, x)
         mean, f_variance, noise = found.moments
         extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
@@ -164,22 +164,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
                 cov[np.arange(len(x)), np.arange(len(x))] += noise + known
             return (self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra)
         return (self._shape(mean), *extra) if extra else self._shape(mean)
-
-    def _known_noise(self, noise_variance: ArrayLike | None, num_rows: int) -> Array:
-        """Known noise variances of points to predict [n, 1]; zero where there are none."""
-        if noise_variance is None:
-            return np.zeros((num_rows, 1))
-        if self.target_ != "identity":
-            raise InvalidInputError(
-                f"noise_variance is in the units of y squared, and the model describes y by target={self.target_!r}. "
-                "Fit with target='identity' to predict with known noise."
-            )
-        return check_noise(noise_variance, num_rows)[:, None]
-
-    @property
-    def target_(self) -> str:
-        """How y is transformed."""
-        return self.gp_.target.name
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Predict quantiles of new observations, noise included.

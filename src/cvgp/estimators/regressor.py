@@ -29,13 +29,13 @@ from cvgp.estimators.inputs import (
     check_training,
     first_seed,
     is_in_files,
-    transformed,
 )
 from cvgp.estimators.model_units import Sources, model_units
 from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.resizing import resize
 from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
+from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.input_noise import InputNoise
@@ -630,6 +630,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def noise_(self) -> str:
         """Whether the noise is constant or depends on x."""
         return "constant" if self.gp_.noise is None else "input-dependent"
+
+    @property
+    def target_(self) -> str:
+        """How y is transformed."""
+        return self.gp_.target.name
 
     @property
     def lengthscales_(self) -> Array | None:

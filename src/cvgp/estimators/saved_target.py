@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.target import IDENTITY, TRANSFORMS, TargetTransform
+from cvgp.data.target import TRANSFORMS, TargetTransform
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays, Members
 
@@ -22,9 +22,7 @@ def pack_target(target: TargetTransform) -> dict[str, NDArray[Any]]:
 
 
 def unpack_target(fit: Members, arrays: Arrays, num_outputs: int) -> TargetTransform:
-    """The transform of what may be an untrusted file; files up to version 2 know of none."""
-    if "target" not in fit.names():
-        return IDENTITY
+    """The transform of what may be an untrusted file; anything wrong is a :class:`~cvgp.errors.FileFormatError`."""
     name = fit.text("target", TRANSFORMS)
     kind = next(known for known in TRANSFORMS if known == name)
     if kind != "yeo-johnson":

@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
+from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.packed_history import pack_history, unpack_history
 from cvgp.estimators.regressor import CVGPRegressor
@@ -206,8 +207,9 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     # Files of version 1 know of no neighbours.
     num_neighbours = fit.integer("n_neighbors", 0) if "n_neighbors" in fit.names() else 0
     kept = unpack_rows(left, num_neighbours, model, estimator.statistics_)
-    target = unpack_target(fit, left, Q)
-    estimator._log_slopes = fit.number("log_slopes") if "log_slopes" in fit.names() else 0.0
+    # Files before version 3 know of no transforms.
+    target = unpack_target(fit, left, Q) if version > 2 else IDENTITY
+    estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target)
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:

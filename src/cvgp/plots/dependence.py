@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import TableColumn, find_column, target_name
 from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
 from cvgp.plots.style import ORANGE, axes_or_current

@@ -6,7 +6,7 @@ transform is clearly better.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -32,12 +32,26 @@ TargetName = Literal["auto"] | TransformName
 
 LEAST_ROWS = 200
 """With fewer rows nothing can be said of the tails of y."""
-LEARNING_ROWS, JUDGING_ROWS, EVALUATIONS = 500, 500, 20
+PART_ROWS, EVALUATIONS = 500, 20
+"""Rows of each of two parts: each is learned from once and judged by once."""
 ROWS_FOR_POWER = 100_000
 STANDARD_ERRORS = 2.0
 """A transform is used if its gain is more than so many standard errors."""
 LEAST_GAIN = 0.01
 """Nats per row. A transform that makes y as a whole no more normal than this is not tried."""
+
+
+class Judged(NamedTuple):
+    """A transform, and how likely it makes rows that were not learned from."""
+
+    transform: TargetTransform
+    densities: list[tuple[Tensor, Rows[Tensor]]]
+    """Log densities of y in its own units, with their rows, for each part."""
+
+    @property
+    def density(self) -> float:
+        """Their mean, in nats per row."""
+        return sum(weighted_mean(values, rows) for values, rows in self.densities) / len(self.densities)
 
 
 def check_target_name(name: object) -> None:
@@ -74,15 +88,15 @@ def choose_target(name: TargetName, rows: Rows[Array], seed: int, watch: Watch) 
     if not others:
         return IDENTITY
     order = rng.permutation(len(rows.x))
-    half = min(LEARNING_ROWS, len(order) // 2)
-    learning, judging = rows.take(order[:half]), rows.take(order[half : half + JUDGING_ROWS])
-    judged = [(transform, _densities(transform, learning, judging)) for transform in (IDENTITY, *others)]
-    chosen = _clearly_best(judged, judging)
+    half = min(PART_ROWS, len(order) // 2)
+    parts = rows.take(order[:half]), rows.take(order[half : 2 * half])
+    judged = [_judge(transform, *parts) for transform in (IDENTITY, *others)]
+    chosen = _clearly_best(judged)
     # Processes whose last digits differ must not fit different transforms.
     (first,) = watch.group.first([torch.tensor(float(chosen))])
-    best, densities = judged[int(first)]
-    _report(judged, best, weighted_mean(densities, _as_tensors(judging)), watch)
-    return best
+    best = judged[int(first)]
+    _report(judged, best, watch)
+    return best.transform
 
 
 def _worth_trying(names: Sequence[TransformName], rows: Rows[Array]) -> list[TargetTransform]:
@@ -116,23 +130,31 @@ def _densities(transform: TargetTransform, learning: Rows[Array], judging: Rows[
     return learned.densities + torch.as_tensor(slope)
 
 
-def _clearly_best(judged: Sequence[tuple[TargetTransform, Tensor]], judging: Rows[Array]) -> int:
-    rows = _as_tensors(judging)
-    means = [weighted_mean(densities, rows) for _, densities in judged]
-    best = int(np.argmax(means))
-    if not math.isfinite(means[0]):
-        return best
-    return best if is_clearly_better(judged[best][1], judged[0][1], rows, errors=STANDARD_ERRORS) else 0
+def _judge(transform: TargetTransform, first: Rows[Array], second: Rows[Array]) -> Judged:
+    parts = ((second, first), (first, second))
+    return Judged(transform, [(_densities(transform, *pair), _as_tensors(pair[1])) for pair in parts])
+
+
+def _clearly_best(judged: Sequence[Judged]) -> int:
+    """The transform with the highest density, if it is clearly better than the identity on both parts.
+
+    One part may have a few rows that decide alone; two of them seldom agree by chance.
+    """
+    identity, best = judged[0], max(judged, key=lambda one: one.density)
+    is_clear = all(
+        is_clearly_better(own, other, rows, errors=STANDARD_ERRORS)
+        for (own, rows), (other, _) in zip(best.densities, identity.densities, strict=True)
+    )
+    return judged.index(best) if is_clear else 0
 
 
 def _as_tensors(rows: Rows[Array]) -> Rows[Tensor]:
     return Rows(*(None if values is None else torch.as_tensor(values) for values in rows))  # type: ignore[arg-type]
 
 
-def _report(
-    judged: Sequence[tuple[TargetTransform, Tensor]], best: TargetTransform, density: float, watch: Watch
-) -> None:
+def _report(judged: Sequence[Judged], best: Judged, watch: Watch) -> None:
     """Write the choice into the history, where callbacks see it too."""
-    tried = ", ".join(transform.name for transform, _ in judged)
+    tried = ", ".join(f"{one.density:.3f} with {one.transform.name}" for one in judged if one is not best)
+    choice = f"target {best.transform.name}: {best.density:.3f} nats per unseen row, and {tried}"
     watch.begin("start target", 1)
-    watch.observe(Progress(1, -density, math.nan, f"target {best.name}: {density:.3f} nats per unseen row, of {tried}"))
+    watch.observe(Progress(1, -best.density, math.nan, choice))

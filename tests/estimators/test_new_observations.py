@@ -5,7 +5,7 @@ import pytest
 
 from cvgp import metrics
 from cvgp.data.target import IDENTITY, TargetTransform
-from cvgp.estimators.predictive import Predictive
+from cvgp.estimators.new_observations import Predictive
 
 TARGETS = [
     IDENTITY,

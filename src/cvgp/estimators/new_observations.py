@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from cvgp.data.rows import Array
 from cvgp.data.target import TargetTransform
+from cvgp.errors import InvalidInputError
 from cvgp.estimators.back_transformed import Moments, covariance_of_y, moments_of_y
+from cvgp.estimators.inputs import check_noise
 from cvgp.estimators.units import ScaledGP
 
-__all__ = ["Predictive"]
+__all__ = ["Predictive", "known_noise"]
 
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
 
@@ -69,3 +72,15 @@ class Predictive:
             q = self.quantiles(p)
             total += (((y[..., None] < q) - p) * (q - y[..., None])).sum(axis=-1)
         return 2.0 * total / CRPS_LEVELS
+
+
+def known_noise(target: TargetTransform, noise_variance: ArrayLike | None, num_rows: int) -> Array:
+    """Known noise variances of points to predict [n, 1]; zero where there are none."""
+    if noise_variance is None:
+        return np.zeros((num_rows, 1))
+    if target.name != "identity":
+        raise InvalidInputError(
+            f"noise_variance is in the units of y squared, and the model describes y by target={target.name!r}. Fit "
+            "with target='identity' to predict with known noise."
+        )
+    return check_noise(noise_variance, num_rows)[:, None]
