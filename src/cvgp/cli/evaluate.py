@@ -64,7 +64,7 @@ def _scores_of(model: CVGPRegressor, x: Any, y: Array) -> dict[str, float]:
 
     found = Predictive.at(model.gp_, check_prediction(model, x))
     mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-    is_gaussian = model.target_ == "identity"
+    is_gaussian = model.target_ == "identity" and model.outlier_share_ == 0.0
     halves = np.array(LEVELS) / 200
     ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, 0]  # [n, 2 L]
     inside = (ends[:, : len(LEVELS)] <= y[:, None]) & (y[:, None] <= ends[:, len(LEVELS) :])

@@ -66,6 +66,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
         "target_transform": model.target_,
+        "outlier_share": model.outlier_share_,
         "noise": model.noise_,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
@@ -96,6 +97,8 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     }
     if facts["target_transform"] != "identity":
         text["target"] = f"described by its {TRANSFORMS[facts['target_transform']]}, which the noise is that of"
+    if facts["outlier_share"] > 0:
+        text["outliers"] = f"{facts['outlier_share']:.1%} of the rows are wildly wrong; they hardly count"
     if facts["noise"] == "input-dependent":
         text["noise sd"] += " as a constant; it depends on the features"
     if facts["feature_importances"] is not None:

@@ -59,6 +59,8 @@ def known_source(
     device = gp.model.X_c.device
     if table is None:
         rows = canonical(_known_rows(estimator, x, y, sample_weight, noise_variance))
+        if gp.outliers is not None:
+            rows = Predictive.at(gp, rows.x).regular(rows)
         source = array_source(transformed(gp.target, rows), gp.scaling, device, group)
         return source, sum_of_log_slopes(gp.target, rows)
     refuse_transform(gp.target.name)
@@ -139,6 +141,8 @@ def quality_by_size(
         x_new, y_new = held_out
         scored = _known_rows(model, x_new, y_new, None, None)
     target, rows = model.gp_.target, canonical(rows)
+    if model.gp_.outliers is not None:
+        rows = Predictive.at(model.gp_, rows.x).regular(rows)
     source = array_source(transformed(target, rows), model.gp_.scaling, model.model_.X_c.device, ALONE)
     seed = check_seed(model.random_state).randint(2**31)
     # Also at the present size: the fit may have seen the rows that are now held out.

@@ -100,6 +100,12 @@ def merge(
     if combined.result is not None:
         searches.append(combined.result)
 
+    if any(model.gp_.outliers is not None for model in models):
+        warnings.warn(
+            "The merged model knows of no outliers: its parts left them out, but the share of them is not merged.",
+            CVGPWarning,
+            stacklevel=2,
+        )
     if any(model.gp_.noise is not None for model in models):
         warnings.warn(
             "The merged model has constant noise: what its parts learned of noise that depends on x is not merged.",

@@ -18,6 +18,7 @@ from cvgp.data.rows import Array
 from cvgp.data.scaling import Scaling, Spread, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.target import IDENTITY, TargetTransform
+from cvgp.gp.contamination import Contamination
 
 __all__ = ["Sources", "Units", "model_units"]
 
@@ -38,6 +39,8 @@ class Sources(NamedTuple):
     """The outputs [Q] of all rows, where these have the same."""
     target: TargetTransform
     """What y became before it was scaled."""
+    outliers: Contamination | None
+    """Where some rows are wildly wrong; the rows count by the probability that they are not."""
     log_slopes: float
     """The sum over rows and outputs of log T'(y), by which a bound for T(y) differs from one for y."""
 
@@ -51,6 +54,7 @@ class Sources(NamedTuple):
         *,
         y_varies: bool,
         target: TargetTransform = IDENTITY,
+        outliers: Contamination | None = None,
         log_slopes: float = 0.0,
     ) -> "Sources":
         """With the spread that a scaling leaves of the means and standard deviations of the data."""
@@ -58,7 +62,7 @@ class Sources(NamedTuple):
         is_standard = as_learned and scaling.varies.all()
         spread = None if is_standard else Spread.left_by(scaling, learned)
         only_y = None if y_varies else target.invert(learned.y_mean)
-        return cls(train, held_out, scaling, spread, only_y, target, log_slopes)
+        return cls(train, held_out, scaling, spread, only_y, target, outliers, log_slopes)
 
     @property
     def known_noise(self) -> float | None:

@@ -19,6 +19,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.described_rows import describe
 from cvgp.estimators.growing import known_source
 from cvgp.estimators.inputs import (
     array_sources,
@@ -54,7 +55,7 @@ from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_s
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
-from cvgp.training.target_choice import TargetName, check_target_name, choose_target
+from cvgp.training.target_choice import TargetName, check_target_name
 
 __all__ = ["CVGPRegressor"]
 
@@ -91,7 +92,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Prior mean in standardised units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
         Whether the noise may depend on x. It is learned after the fit, from what is left of each row when all others
-        predict it. ``auto`` keeps a constant unless rows that were left out are clearly more likely otherwise.
+        predict it. ``auto`` keeps a constant unless rows that were left out are clearly more likely otherwise. It also
+        looks for rows whose y is wildly wrong, up to one in four, and counts rows by the probability that they are not;
+        `outlier_share_` says what it found. The other two take all rows as they are.
     target : {"identity", "auto", "log", "yeo-johnson"}
         What the model describes as Gaussian: y itself, its logarithm, or a power of it that is learned (Yeo and
         Johnson, 2000). Predictions, densities and `elbo_` are those of y all the same. Intervals of a skewed y are
@@ -158,7 +161,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     elbo_ : float
         Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
         power EP, which may lie above it. With neighbours it is a bound on log p(y) of the model in which each row
-        depends on the coreset and on its neighbours.
+        depends on the coreset and on its neighbours. Where there are outliers, rows count by the probability that
+        they are none.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared. Where the noise depends on x this is the constant of the fit,
         and ``predict(X, return_noise=True)`` has the noise at each row. Where y is transformed, it is the variance of
@@ -167,6 +171,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         How y is transformed.
     noise_ : {"constant", "input-dependent"}
         What the noise is.
+    outlier_share_ : float
+        The probability that an observation is wildly wrong; 0 where there are no such rows. Quantiles and densities
+        count it. The mean and the standard deviation are those of observations that are not.
     kernel_name_ : str
         The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
@@ -355,8 +362,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            choose = partial(choose_target, self.target, seed=settings.seed, watch=watch)
-            sources = array_sources(data, settings, rng, choose=choose, **options)
+            look = self.noise == "auto" and self.solver != "paper"
+            described = partial(describe, target=self.target, look_for_outliers=look, seed=settings.seed, watch=watch)
+            sources = array_sources(data, settings, rng, describe=described, **options)
         else:
             refuse_transform(self.target)
             sources = table_sources(table, settings, rng, **options)
@@ -632,6 +640,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return "constant" if self.gp_.noise is None else "input-dependent"
 
     @property
+    def outlier_share_(self) -> float:
+        """The probability that an observation is wildly wrong."""
+        return 0.0 if self.gp_.outliers is None else self.gp_.outliers.share
+
+    @property
     def target_(self) -> str:
         """How y is transformed."""
         return self.gp_.target.name
@@ -695,7 +708,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         history: list[dict[str, Any]],
     ) -> None:
         dtype = torch.float32 if self.dtype == "float32" else torch.float64
-        self.gp_ = ScaledGP(report.model, sources.scaling, dtype, kept, noise, sources.target)
+        self.gp_ = ScaledGP(report.model, sources.scaling, dtype, kept, noise, sources.target, sources.outliers)
         self.statistics_ = report.statistics
         self._set_bound(report.bound, sources.train.total_weight, sources.log_slopes)
         self.history_ = as_columns(history)

@@ -1,4 +1,4 @@
-"""The transform of y as parts of a file."""
+"""The transform of y, and what is known of outliers, as parts of a file."""
 
 from typing import Any
 
@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from cvgp.data.target import TRANSFORMS, TargetTransform
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.contamination import Contamination
 
-__all__ = ["pack_target", "unpack_target"]
+__all__ = ["pack_outliers", "pack_target", "unpack_outliers", "unpack_target"]
 
 PREFIX = "target."
+SHARE, VARIANCE = "outliers.share", "outliers.variance"
 LEARNED = ("centre", "unit", "power")
 FLOAT64 = ("float64",)
 
@@ -31,3 +33,19 @@ def unpack_target(fit: Members, arrays: Arrays, num_outputs: int) -> TargetTrans
     if not ((unit > 0).all() and (power >= 0).all() and (power <= 2).all()):
         raise FileFormatError("The unit of a transform must be positive, and its power between 0 and 2.")
     return TargetTransform(kind, np.array(centre), np.array(unit), np.array(power))
+
+
+def pack_outliers(outliers: Contamination | None) -> dict[str, NDArray[Any]]:
+    """Their share and variance; nothing where there are none."""
+    return {} if outliers is None else {SHARE: np.asarray(outliers.share), VARIANCE: outliers.variance}
+
+
+def unpack_outliers(arrays: Arrays, num_outputs: int) -> Contamination | None:
+    """The outliers of what may be an untrusted file; None where it knows of none."""
+    if SHARE not in arrays:
+        return None
+    share = arrays.take(SHARE, (), dtypes=FLOAT64).item()
+    variance = arrays.take(VARIANCE, (num_outputs,), dtypes=FLOAT64)
+    if not (0.0 < share < 1.0 and (variance > 0).all()):
+        raise FileFormatError("The share of outliers must be between 0 and 1, and their variance positive.")
+    return Contamination(share, np.array(variance))

@@ -30,7 +30,7 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.packed_history import pack_history, unpack_history
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.saved_rows import pack_rows, unpack_rows
-from cvgp.estimators.saved_target import pack_target, unpack_target
+from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -46,7 +46,7 @@ ArrayDict = dict[str, NDArray[Any]]
 FORMAT = "cvgp estimator"
 VERSION = 3
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
-version 3 a transform of y. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+version 3 a transform of y and outliers. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -166,7 +166,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
-    arrays |= pack_noise(gp.noise) | pack_target(gp.target)
+    arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     rows = pack_rows(None if gp.local is None else gp.local.kept)
     return arrays | rows | parameter_arrays | history_arrays, metadata
@@ -210,7 +210,8 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     # Files before version 3 know of no transforms.
     target = unpack_target(fit, left, Q) if version > 2 else IDENTITY
     estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
-    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target)
+    outliers = unpack_outliers(left, Q)
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:
         raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")

@@ -18,6 +18,7 @@ from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.data.target import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
+from cvgp.gp.contamination import Contamination
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.limits import multiply_inside
@@ -56,6 +57,8 @@ class ScaledGP:
         The noise where it depends on x, in the model's units; None if it is the model's constant.
     target
         What y became before it was scaled.
+    outliers
+        Where some observations are wildly wrong, in the units of T(y).
     """
 
     def __init__(
@@ -66,7 +69,9 @@ class ScaledGP:
         kept: NeighbourRows | None = None,
         noise: InputNoise | None = None,
         target: TargetTransform = IDENTITY,
+        outliers: Contamination | None = None,
     ) -> None:
+        self.outliers = outliers
         self.target = target
         self.model = model
         self.scaling = scaling
@@ -109,7 +114,7 @@ class ScaledGP:
 
     def with_model(self, model: CVGP, kept: NeighbourRows | None = None) -> "ScaledGP":
         """Predictions of another model of the same data, in the same units and with the same noise."""
-        return ScaledGP(model, self.scaling, self.dtype, kept, self.noise, self.target)
+        return ScaledGP(model, self.scaling, self.dtype, kept, self.noise, self.target, self.outliers)
 
     def noise_at(self, x: Array) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
