@@ -1,4 +1,4 @@
-"""GPBoost's Vecchia approximation.
+"""GPBoost's Vecchia approximation, alone or of what inducing points leave (VIF).
 
 Its optimiser has no callback, so the fit goes on in parts: each starts from the covariance parameters of the one
 before it and may take twice as many iterations, as far as the budget allows, until the likelihood stands still.
@@ -18,13 +18,13 @@ LEAST_GAIN = 0.01
 
 
 def vecchia(job: Job) -> Mapping[str, float | str]:
-    """A Matern kernel with one lengthscale per column, and GPBoost's default number of neighbours."""
+    """A Matern kernel with one lengthscale per column, and GPBoost's default numbers of neighbours and points."""
     job.restart()
     model = gpboost.GPModel(
         gp_coords=job.x,
         cov_function="matern_ard",
         cov_fct_shape={"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}[job.settings["kernel"]],
-        gp_approx="vecchia",
+        gp_approx=job.settings.get("approximation", "vecchia"),
         likelihood="gaussian",
         seed=0,
         num_parallel_threads=job.settings["threads"],
