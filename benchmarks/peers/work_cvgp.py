@@ -32,8 +32,9 @@ def accuracy(job: Job) -> Mapping[str, float | str]:
     """A whole fit, with the predictive density and the quantiles that the estimator's own methods give.
 
     A prediction need not be Gaussian, so a mean and a standard deviation do not say all of it. The time of a prediction
-    is that of mean and standard deviation.
+    is that of mean and standard deviation. What a first fit imports is not counted, nor is it for the peers.
     """
+    CVGPRegressor(5, solver="adam", max_iter=2, random_state=0).fit(job.x[:50], job.y[:50])
     job.restart()
     model = CVGPRegressor(random_state=0, **job.settings["parameters"]).fit(job.x, job.y)
     levels = np.asarray(job.settings["levels"])

@@ -18,13 +18,14 @@ LEAST_GAIN = 0.01
 
 
 def vecchia(job: Job) -> Mapping[str, float | str]:
-    """A Matern kernel with one lengthscale per column, and GPBoost's default numbers of neighbours and points."""
+    """A Matern kernel with one lengthscale per column, and GPBoost's default number of neighbours."""
     job.restart()
     model = gpboost.GPModel(
         gp_coords=job.x,
         cov_function="matern_ard",
         cov_fct_shape={"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}[job.settings["kernel"]],
         gp_approx=job.settings.get("approximation", "vecchia"),
+        num_ind_points=len(job.data["inducing"]),  # as many as the other sparse GPs have; Vecchia alone has none
         likelihood="gaussian",
         seed=0,
         num_parallel_threads=job.settings["threads"],

@@ -11,7 +11,7 @@ from cvgp.paper.store import Record
 __all__ = ["fill", "markdown_table", "mean_and_error", "number", "origin"]
 
 PACKAGES = ("torch", "gpytorch", "numpy")
-PEERS = ("gpflow", "tensorflow", "gpboost", "lightgbm")
+PEERS = ("gpflow", "tensorflow", "gpboost", "lightgbm", "catboost", "ngboost")
 """Known only to the results of these."""
 
 
