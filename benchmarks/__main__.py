@@ -148,9 +148,7 @@ def accuracy(
     write: Write = None,
 ) -> None:
     """Race the defaults against boosted trees and other GPs: errors, densities, intervals, seconds."""
-    plan = accuracy_race.Plan(
-        _names(datasets), splits, _kinds(kinds), entries.choose(_names(peers)), budget, threads
-    )
+    plan = accuracy_race.Plan(_names(datasets), splits, _kinds(kinds), entries.choose(_names(peers)), budget, threads)
     results = Store(store)
     if not table:
         for name in plan.datasets:

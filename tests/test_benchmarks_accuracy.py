@@ -189,7 +189,7 @@ def test_intervals_of_one_width_have_no_quiet_third() -> None:
 
 
 def test_an_unknown_peer_is_refused_with_the_names_that_exist() -> None:
-    with pytest.raises(InvalidInputError, match="Unknown peers nobody. Choose from cvgp, "):
+    with pytest.raises(InvalidInputError, match=r"Unknown peers nobody\. Choose from cvgp, "):
         choose(["cvgp", "nobody"])
 
 

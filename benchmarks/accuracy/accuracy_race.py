@@ -106,9 +106,7 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
             settings["learning_rate"] = key["learning_rate"]
         if entry.starts_from_ours:
             extra = _start(*place)
-    found = fit_in_worker(
-        entry.worker, settings, split, threads=plan.threads, extra=extra, score=predictive_scores
-    )
+    found = fit_in_worker(entry.worker, settings, split, threads=plan.threads, extra=extra, score=predictive_scores)
     per_row = (found.metrics["predict_seconds"] or 0.0) / len(split.x_test)
     sizes = {"rows_trained": float(len(split.x)), "rows_scored": float(len(split.x_test)), "seconds_per_row": per_row}
     return replace(found, metrics=found.metrics | sizes, trace=[])

@@ -23,7 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Job", "Method", "Predict", "PredictArrays", "answer_times", "one_cycle", "peak_memory", "resident_memory", "run"]
+__all__ = [
+    "Job",
+    "Method",
+    "Predict",
+    "PredictArrays",
+    "answer_times",
+    "one_cycle",
+    "peak_memory",
+    "resident_memory",
+    "run",
+]
 
 Array = NDArray[np.float64]
 Predict = Callable[[Array], tuple[Any, Any]]

@@ -6,6 +6,7 @@ than the budget has, so it is 0.05.
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -29,16 +30,14 @@ def normal(job: Job) -> Mapping[str, float | str]:
     job.restart()
     order = np.random.default_rng(0).permutation(len(job.x))
     held, used = order[: len(order) // 10], order[len(order) // 10 :]
-    model = NGBRegressor(
-        Dist=Normal, n_estimators=ENDLESS, learning_rate=LEARNING_RATE, random_state=0, verbose=False
-    )
+    model = NGBRegressor(Dist=Normal, n_estimators=ENDLESS, learning_rate=LEARNING_RATE, random_state=0, verbose=False)
 
     def loss(distribution: Any, y: Array) -> float:
         if job.is_over:
             raise _TimeIsUp
         return float(-distribution.logpdf(y).mean())
 
-    try:
+    with suppress(_TimeIsUp):  # all trees so far are kept, and so is the number of the best
         model.fit(
             job.x[used],
             job.y[used],
@@ -47,8 +46,6 @@ def normal(job: Job) -> Mapping[str, float | str]:
             val_loss_monitor=loss,
             early_stopping_rounds=PATIENCE,
         )
-    except _TimeIsUp:
-        pass  # all trees so far are kept, and so is the number of the best
     trees = model.best_val_loss_itr + 1
 
     def predict(x: Array) -> tuple[Array, Array]:

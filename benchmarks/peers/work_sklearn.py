@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,8 @@ def _timed_search(job: Job) -> Callable[..., tuple[Array, float]]:
                 best, least = theta.copy(), float(value)
             return float(value), gradient
 
-        try:
+        with suppress(_TimeIsUp):
             scipy.optimize.minimize(watched, start, method="L-BFGS-B", jac=True, bounds=bounds)
-        except _TimeIsUp:
-            pass
         return best, least
 
     return search
