@@ -41,7 +41,7 @@ ENTRIES = (
     LIGHTGBM,
     Entry("lightgbm-quantiles", "LightGBM quantiles", "lightgbm_density", "quantiles"),
     Entry("catboost", "CatBoost", "catboost", "uncertain"),
-    Entry("sgpr", "SGPR", "gpytorch", "sgpr", (("optimiser", "lbfgs"),), starts_from_ours=True),
+    Entry("sgpr", "SGPR", "gpflow", "sgpr", starts_from_ours=True),
     Entry("gpboost-vecchia", "GPBoost Vecchia", "gpboost", "vecchia", (("most_rows", 50_000),), starts_from_ours=True),
     Entry(
         "gpboost-vif",
