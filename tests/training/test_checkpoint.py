@@ -11,7 +11,8 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
-from cvgp.training.journal import Beginning, stretch_length
+from cvgp.training.journal import Beginning
+from cvgp.training.maximise import stretch_length
 from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.plan import Settings
 from tests.training.problems import make_model, make_source

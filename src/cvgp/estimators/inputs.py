@@ -15,9 +15,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, moments_of
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError

@@ -5,9 +5,8 @@ value, the gradient, a digest of the point and the time at which it was made. A 
 itself, so the digest is enough to know them by. Records are read one at a time, when the search comes to them. What is
 damaged, and what comes after it, is computed again.
 
-A long search over many parameters would leave a large file. It is made in stretches: each begins at the best point of
-the one before, without a memory of curvature. So the journal holds the beginning of the last stretch and its
-evaluations, and no more.
+Of a search in stretches (:mod:`cvgp.training.maximise`) it holds the beginning of the last stretch and its evaluations,
+and no more.
 """
 
 import hashlib
@@ -24,13 +23,11 @@ from cvgp.errors import FileAccessError, FileFormatError
 from cvgp.files.atomic import atomic_write
 from cvgp.training.monitor import Watch
 
-__all__ = ["Beginning", "Journal", "journal_identity", "stretch_length"]
+__all__ = ["Beginning", "Journal", "journal_identity"]
 
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 
-STRETCH_BYTES, SHORTEST_STRETCH = 256_000_000, 200
-"""A stretch may leave this much in its journal, but ends after no fewer evaluations than this."""
 BEGINNING = 2**64 - 1
 """In place of a digest: the record holds the point where a stretch begins, and how many evaluations came before."""
 
@@ -41,11 +38,6 @@ class Beginning(NamedTuple):
     point: Vector
     num_before: int
     """Evaluations of the stretches before."""
-
-
-def stretch_length(size: int) -> int:
-    """Evaluations of one stretch of a search over so many parameters."""
-    return max(STRETCH_BYTES // (8 * size), SHORTEST_STRETCH)
 
 
 class Journal:

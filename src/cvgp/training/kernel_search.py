@@ -21,8 +21,8 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import NOISE_FLOOR
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value

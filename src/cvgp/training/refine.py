@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError, FactorisationError
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import stationary_form
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.given_neighbours import NeighbourObjective

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow.dataset as ds
 import torch
 
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
@@ -105,7 +104,7 @@ class TrainingTable:
     def scaling(self) -> Scaling:
         """The weighted means and standard deviations of all columns.
 
-        Those of columns with outliers (:mod:`cvgp.data.outliers`) are of a sample of the rows: of all of them up to
+        Those of columns with outliers (:mod:`cvgp.data.scaling`) are of a sample of the rows: of all of them up to
         100,000 rows, and otherwise of so many.
         """
         D, moments = len(self.feature_names), self.survey.moments
