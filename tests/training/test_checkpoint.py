@@ -273,7 +273,7 @@ def test_folder_is_made(tmp_path: Path) -> None:
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileAccessError, match="Could not make the checkpoint folder"):
+    with pytest.raises(FileAccessError, match="Could not make the folder"):
         make_checkpoint(tmp_path / "file")
 
 

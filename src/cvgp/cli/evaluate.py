@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cvgp
 from cvgp.cli.console import print_json, print_table
-from cvgp.cli.model_files import features, load_model, model_schema
+from cvgp.cli.model_files import features, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def evaluate(
 
     The constant and the linear model have learned from the rows that the model was fitted to.
     """
-    model = load_model(model_file)
+    model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
     from cvgp.cli.baselines import Baselines

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.errors import FileAccessError, FileFormatError
-from cvgp.files.atomic import atomic_write
+from cvgp.errors import FileFormatError
+from cvgp.files.atomic import access_errors, atomic_write
 from cvgp.training.monitor import Watch
 
 __all__ = ["Beginning", "Journal", "journal_identity"]
@@ -125,23 +125,15 @@ class Journal:
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[Any]:
-        try:
-            with self._path.open(mode) as file:
-                yield file
-        except OSError as error:
-            raise FileAccessError(
-                f"Could not read or write {self._path} ({error.strerror or error}); check the free space and the "
-                "permissions of its folder, or choose another checkpoint_dir."
-            ) from error
+        with access_errors(f"read or write {self._path}"), self._path.open(mode) as file:
+            yield file
 
 
 def journal_identity(path: Path, length: int) -> str:
     """The identity that a journal begins with, empty where a kill cut it short."""
     try:
-        with path.open("rb") as file:
+        with access_errors(f"read {path}"), path.open("rb") as file:
             found = file.read(length).decode()
-    except OSError as error:
-        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
     return found if len(found) == length else ""

@@ -17,12 +17,13 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError
+from cvgp.files.atomic import make_folder
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
-from cvgp.training.checkpoint import START_FILE, fingerprint, make_folder, mirrored, refuse_other_fit
+from cvgp.training.checkpoint import START_FILE, fingerprint, mirrored, refuse_other_fit
 from cvgp.training.plan import Settings
 
 __all__ = ["begin_or_recall", "start_identity"]
