@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from cvgp.data.rows import Array, Rows
-from cvgp.data.schema import Column, Impute
+from cvgp.data.schema import Column, Impute, feature_slices
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.reader import read_batches
 from cvgp.data.tables.reservoir import RESERVOIR_ROWS
@@ -86,7 +86,7 @@ def common_sample(survey: Survey, group: Group) -> Rows[Array]:
 
 def _per_column(columns: tuple[Column, ...], values: Array) -> list[Array]:
     """The values [D] of the features of each column."""
-    return np.split(values, np.cumsum([len(column.feature_names) for column in columns]))[: len(columns)]
+    return [values[own] for own in feature_slices(columns)]
 
 
 def _as_features(column: Column) -> Array:

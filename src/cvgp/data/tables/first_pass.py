@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.scaling import Moments, moments_of, no_moments
-from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
+from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule, feature_slices
 from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
@@ -198,15 +198,13 @@ def _without_unused(survey: Survey) -> Survey:
     is_used = np.array([name not in text or survey.moments.mean[d] > 0.0 for d, name in enumerate(names)])
     if is_used.all():
         return survey
-    columns, start = [], 0
-    for column in survey.encoder.columns:
-        stop = start + len(column.feature_names)
-        used = is_used[start:stop]
+    columns = []
+    for column, own in zip(survey.encoder.columns, feature_slices(survey.encoder.columns), strict=True):
+        used = is_used[own]
         if not used.any():
             raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
         kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
         columns.append(replace(column, categories=kept))
-        start = stop
     moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
     reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
     return replace(

@@ -24,6 +24,7 @@ __all__ = [
     "Statistics",
     "Weighting",
     "check_matrices",
+    "check_sizes",
     "data_gradient",
     "gather",
     "gather_whitened",
@@ -125,6 +126,16 @@ class Statistics(NamedTuple):
                 f"got [M, Q] of {tuple(self.b.shape)} and {tuple(other.b.shape)}."
             )
         return Statistics(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def check_sizes(statistics: Statistics, K_cc: Tensor, w: Tensor) -> None:
+    """Refuse a matrix or weights that are not of the pseudo-inputs of the statistics."""
+    M = len(statistics.b)
+    if K_cc.shape != (M, M) or w.shape != (M,):
+        raise InvalidInputError(
+            f"With statistics of {M} pseudo-inputs, K_cc must be [{M}, {M}] and the weights w [{M}]; "
+            f"got {tuple(K_cc.shape)} and {tuple(w.shape)}."
+        )
 
 
 def whitener(K_cc: Tensor) -> Tensor:
