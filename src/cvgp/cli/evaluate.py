@@ -12,10 +12,7 @@ from cvgp.cli.model_files import features, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
+    from cvgp.data.rows import Array
 
 __all__ = ["evaluate"]
 

@@ -4,19 +4,18 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
 __all__ = ["PredictiveMixin"]
-
-Array = NDArray[np.float64]
 
 
 class _Noise(TypedDict, total=False):

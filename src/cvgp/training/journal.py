@@ -17,16 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
+from cvgp.optim.lbfgs import Evaluation, Vector
 from cvgp.training.monitor import Watch
 
 __all__ = ["Beginning", "Journal", "journal_identity"]
-
-Vector = NDArray[np.float64]
-Evaluation = tuple[float, Vector]
 
 BEGINNING = 2**64 - 1
 """In place of a digest: the record holds the point where a stretch begins, and how many evaluations came before."""

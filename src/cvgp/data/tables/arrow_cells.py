@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
 __all__ = ["check_categories", "kind_of_type", "labels", "numbers", "spell_numbers", "truths"]
-
-Array = NDArray[np.float64]
 
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _ISO_DATE = re.compile(

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.data.scaling import Moments, moments_of, no_moments
 from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule, feature_slices
 from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
@@ -27,8 +28,6 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
 __all__ = ["Survey", "TableColumns", "survey_table"]
-
-Array = NDArray[np.float64]
 
 
 class TableColumns(NamedTuple):
