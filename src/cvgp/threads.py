@@ -19,8 +19,6 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["check_n_jobs", "limited_threads", "threads_for"]
-
 WORK_OF_A_THREAD = 5e7
 """Multiply-adds that each thread is to have: a computation of less than twice as many is left to one."""
 

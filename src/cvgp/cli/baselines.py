@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["Baselines", "learn_baselines"]
-
 Predictions = tuple[Array, Array]
 """Means and standard deviations [n]."""
 

@@ -11,8 +11,6 @@ from cvgp.cli.model_files import check_can_write
 from cvgp.files.atomic import make_folder
 from cvgp.parallel.launcher import launched
 
-__all__ = ["check_folder", "check_stored", "how_to_go_on"]
-
 
 def check_folder(folder: Path | None, resume: bool) -> None:
     """Refuse, before any work, a folder that does not go with what was asked."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["check_storage", "fit_on_ray", "predict_on_ray"]
-
 RUN = "fit"
 """The folder in the storage that the checkpoints of a fit are in."""
 

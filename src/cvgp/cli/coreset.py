@@ -10,8 +10,6 @@ from cvgp.cli.console import print_json
 from cvgp.cli.model_files import check_can_write, free_names
 from cvgp.cli.options import AsJson, ModelFile
 
-__all__ = ["coreset"]
-
 
 def coreset(
     model_file: ModelFile,

@@ -9,8 +9,6 @@ import typer
 from cvgp.cli.console import note
 from cvgp.files.atomic import make_folder
 
-__all__ = ["demo"]
-
 TRAINING_ROWS, TEST_ROWS = 1000, 300
 
 

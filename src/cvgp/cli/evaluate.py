@@ -14,8 +14,6 @@ from cvgp.cli.options import AsJson, ModelFile
 if TYPE_CHECKING:
     from cvgp.data.rows import Array
 
-__all__ = ["evaluate"]
-
 LEVELS = (50, 90, 95)
 
 

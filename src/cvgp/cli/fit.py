@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["fit"]
-
 # The value of each choice is its name in lower case, unless it is given.
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
 Noise = StrEnum("Noise", {"AUTO": "auto", "CONSTANT": "constant", "INPUT_DEPENDENT": "input-dependent"})

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Column
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["as_text", "info", "summarise"]
-
 MOST_FEATURES = 5
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["check_can_write", "features", "free_names", "model_schema"]
-
 
 class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
     pass

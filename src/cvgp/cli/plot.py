@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot"]
-
 ENDINGS = (".png", ".pdf", ".svg")
 MOST_COLUMNS = 4
 

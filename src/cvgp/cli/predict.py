@@ -15,8 +15,6 @@ from cvgp.cli.options import AsJson, ModelFile, OnBadRows, Ray, Workers
 if TYPE_CHECKING:
     from cvgp.cli.predictor import Predictor
 
-__all__ = ["predict"]
-
 
 def predict(
     model_file: ModelFile,

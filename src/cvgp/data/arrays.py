@@ -12,8 +12,6 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["MemorySource", "Undivided"]
-
 
 class Undivided(ABC):
     """What holds for a source whose rows are all in one process."""

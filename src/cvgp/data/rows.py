@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Array", "Rows"]
-
 Array = NDArray[np.float64]
 Values = TypeVar("Values")
 

@@ -20,20 +20,6 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 
-__all__ = [
-    "Bulk",
-    "Moments",
-    "Scaling",
-    "Spread",
-    "bulk_of",
-    "constant_output_sd",
-    "learn_scaling",
-    "moments_of",
-    "no_moments",
-    "no_scaling",
-    "pool_scalings",
-]
-
 PART_ROWS = 1 << 17
 """Rows that are looked at together: what is computed of large data takes no memory of their size."""
 TINY = float(np.finfo(np.float64).tiny)

@@ -15,8 +15,6 @@ from typing import Any, Literal, get_args
 
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 
-__all__ = ["MAX_CATEGORIES", "Column", "Impute", "Schema", "check_rule", "feature_slices", "warn_unknown"]
-
 Kind = Literal["numeric", "boolean", "categorical"]
 Impute = Literal["mean", "median", "drop"]
 

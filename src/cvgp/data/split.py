@@ -13,8 +13,6 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["SharedSource", "SplitSource", "split"]
-
 
 def split(whole: MemorySource, group: Group) -> "SplitSource":
     """Spread rows that every process of a group of several holds, after a look whether they are the same."""

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["Resized", "known_source", "quality_by_size", "resize"]
-
 HELD_OUT = 0.2
 """The share of the rows, the last ones, that are scored where no others are given."""
 

@@ -24,25 +24,6 @@ from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
-__all__ = [
-    "array_source",
-    "array_sources",
-    "canonical",
-    "check_callbacks",
-    "check_folder",
-    "check_noise",
-    "check_observed",
-    "check_prediction",
-    "check_seed",
-    "check_size",
-    "check_training",
-    "check_variance",
-    "first_seed",
-    "held_out_rows",
-    "is_in_files",
-    "known_device",
-]
-
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
 

@@ -22,8 +22,6 @@ from cvgp.data.scaling import Scaling, Spread, constant_output_sd, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning
 
-__all__ = ["Sources", "Units", "model_units", "notice_constants", "notice_one_output", "notice_weights"]
-
 FARTHEST_INPUT = 1e3
 """Inputs of more standard deviations count as this many: distances of float64 would lose the others' digits."""
 MOST_NAMES = 10

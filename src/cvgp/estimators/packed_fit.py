@@ -1,6 +1,6 @@
-"""What a fit leaves beside its model, as arrays and JSON of a file: history, noise(x), and rows to consult.
+"""What a fit leaves beside its model, as arrays and JSON of a file: its history, and the rows that predictions consult.
 
-Numbers are in float64, so that predictions stay to the bit.
+Rows are in float64, so that predictions stay to the bit.
 """
 
 import reprlib
@@ -14,19 +14,12 @@ from cvgp.data.rows import Rows
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.model import CVGP
 from cvgp.training.monitor import as_columns, check_history
 from cvgp.training.neighbour_rows import NeighbourRows
 
-__all__ = ["NOISE", "pack_history", "pack_noise", "pack_rows", "unpack_history", "unpack_noise", "unpack_rows"]
-
 PREFIX = "rows."
-NOISE = "noise."
-"""What names of their arrays begin with."""
 FLOAT64 = ("float64",)
-LARGEST_LOG = 300.0
-"""Of the noise variance: beyond that its exponential leaves the range of numbers."""
 
 
 def pack_history(history: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, list[Any] | None]]:
@@ -50,21 +43,6 @@ def unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
         raise FileFormatError("The columns of the history differ in length, or are empty.")
     cells = (column if isinstance(column, list) else column.tolist() for column in columns.values())
     return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]))
-
-
-def pack_noise(noise: InputNoise | None) -> dict[str, NDArray[Any]]:
-    """Arrays from which :func:`unpack_noise` makes the same noise; none of a constant."""
-    return {} if noise is None else {NOISE + name: part.cpu().numpy() for name, part in noise._asdict().items()}
-
-
-def unpack_noise(left: Arrays, num_dims: int) -> InputNoise:
-    """The noise of what may be an untrusted file; nothing in it can overflow a prediction."""
-    centres = left.take(f"{NOISE}centres", (None, num_dims), dtypes=FLOAT64)
-    shapes = {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "level": (), "lowest": (), "highest": ()}
-    parts = {name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items()}
-    if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
-        raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
-    return InputNoise(torch.tensor(centres), **{name: torch.tensor(part) for name, part in parts.items()})
 
 
 def pack_rows(kept: NeighbourRows | None) -> dict[str, NDArray[Any]]:

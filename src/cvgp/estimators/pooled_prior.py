@@ -19,8 +19,6 @@ from cvgp.estimators.units import kernel_in_units
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.training.merge import Noise
 
-__all__ = ["as_array", "mean_noise", "mean_prior", "same_prior"]
-
 COMPARED_POINTS = 200
 """Priors are the same if they agree at this many points of the union."""
 SAME = 1e-6

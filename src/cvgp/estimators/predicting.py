@@ -15,8 +15,6 @@ from cvgp.estimators.inputs import check_noise, check_observed, check_prediction
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
-__all__ = ["PredictiveMixin"]
-
 
 class _Noise(TypedDict, total=False):
     """What `predict` may be told of the noise, whatever else it is asked for."""

@@ -52,8 +52,6 @@ from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
 
-__all__ = ["CVGPRegressor"]
-
 Array = NDArray[np.float64]
 
 

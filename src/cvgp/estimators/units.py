@@ -22,8 +22,6 @@ from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
 from cvgp.training.neighbour_rows import NeighbourRows
 
-__all__ = ["ScaledGP", "kernel_in_units"]
-
 Array = NDArray[np.float64]
 
 CHUNK_ROWS = 4096

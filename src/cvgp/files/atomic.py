@@ -9,8 +9,6 @@ from secrets import token_hex
 
 from cvgp.errors import CVGPError, FileAccessError, MissingFileError
 
-__all__ = ["access_errors", "atomic_write", "make_folder"]
-
 
 @contextmanager
 def access_errors(task: str) -> Iterator[None]:

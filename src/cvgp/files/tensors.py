@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from cvgp.errors import FileAccessError, FileFormatError, InvalidTypeError, MissingFileError
 from cvgp.files.atomic import access_errors, atomic_write
 
-__all__ = ["read_tensors", "write_tensors"]
-
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"
 """The name of the array that holds the checksum. As a second text in the metadata it could come before or after the

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from cvgp.errors import DivergenceError
 
-__all__ = ["RegisteredPrior", "log_density", "multiply_inside", "registered_priors"]
-
 MARGIN = 0.01
 """A value at a bound itself has an infinite raw parameter; this share of the interval away it can still be learned."""
 

@@ -22,8 +22,6 @@ from cvgp.gp.posterior import factorise
 if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess, Prediction
 
-__all__ = ["CVGP", "JITTER"]
-
 JITTER = 1e-8
 """Multiple of the mean diagonal that is added to K_cc in the bounds that factorise it (tight, collapsed, Titsias')."""
 

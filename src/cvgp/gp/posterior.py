@@ -22,20 +22,6 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.linalg import as_square, inverse_lower, plus_identity, safe_cholesky, triangular_squares
 
-__all__ = [
-    "Factor",
-    "LeftOut",
-    "check_sites",
-    "condition",
-    "covariance",
-    "factorise",
-    "kl_divergence",
-    "leave_one_out",
-    "mean",
-    "pathwise_weights",
-    "variance",
-]
-
 LARGEST_LEVERAGE = 1.0 - 1e-9
 """A row that decides its own prediction is left out of nothing; what is left of it then is rounding."""
 

@@ -24,8 +24,6 @@ from cvgp.gp.linalg import (
     symmetric_product,
 )
 
-__all__ = ["BestCoreset", "WeightPoint", "best_coreset", "best_weights"]
-
 SMALLEST_WEIGHT = 1e-8
 """The floor of a weight, in units of the largest starting weight."""
 MOST_STEPS = 50

@@ -5,8 +5,6 @@ from torch import Tensor
 from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.model import CVGP
 
-__all__ = ["PriorObjective"]
-
 
 class PriorObjective:
     """log p of kernel, mean and noise under the priors that are registered on them; zero without any.

@@ -13,8 +13,6 @@ from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.host import kept_warnings, single_threaded_blas, warn_or_keep
 from cvgp.optim.stopping import Monitor, Plateau, Progress, Result, Status
 
-__all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vector"]
-
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]

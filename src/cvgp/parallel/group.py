@@ -12,8 +12,6 @@ from torch import Tensor
 
 from cvgp.errors import FactorisationError, WorkerError
 
-__all__ = ["ALONE", "Alone", "Group", "check_same", "gather_text", "sum_of"]
-
 
 class Group(Protocol):
     """Processes numbered from 0 to `world` - 1, of which this one is number `rank`."""

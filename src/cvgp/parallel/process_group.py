@@ -19,7 +19,7 @@ from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.parallel.group import ALONE, Group
 from cvgp.parallel.launcher import Launch, launched
 
-__all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group"]
+__all__ = ["current_group", "process_group"]
 
 TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
 DEFAULT_TIMEOUT = 600.0

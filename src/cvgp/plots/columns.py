@@ -12,8 +12,6 @@ from cvgp.errors import FileFormatError, InvalidInputError
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["TableColumn", "columns_by_importance", "feature_names", "find_column", "stored_schema", "target_name"]
-
 
 class TableColumn(NamedTuple):
     """A column of numbers, which is one feature, or of text, which is one feature per category."""

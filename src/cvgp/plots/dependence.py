@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["axis_values", "heaviest_points", "plot_partial_dependence", "varying_column"]
-
 GRID = 60
 MOST_POINTS = 200
 """The average is over the heaviest points; more of them cost much and change it little."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_noise"]
-
 
 def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
     """Draw how the noise changes with one column, while the others are as in the coreset.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["BLUE", "GREY", "ORANGE", "Z95", "axes_or_current", "draw_band", "draw_coreset", "one_output", "some_rows"]
-
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
 MOST_POINTS = 2000

@@ -34,8 +34,6 @@ from cvgp.training.journal import Journal, journal_identity
 from cvgp.training.monitor import Watch, check_history
 from cvgp.training.plan import Settings
 
-__all__ = ["Checkpoint", "Extra", "fingerprint", "mirrored", "open_checkpoint", "refuse_other_fit"]
-
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
 VECTORS = ("vector", "mean", "square")

@@ -12,18 +12,6 @@ from cvgp.data.source import DataSource
 from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.model import CVGP
 
-__all__ = [
-    "Verdict",
-    "compare",
-    "constant_density",
-    "is_clearly_better",
-    "line_density",
-    "mean_density",
-    "row_densities",
-    "variance_of_y",
-    "weighted_mean",
-]
-
 NO_VARIANCE = 1e-20
 ROWS_COMPARED = 2000
 MARGIN = 0.05

@@ -35,8 +35,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
 
-__all__ = ["FitReport", "fit_from_start", "fit_model"]
-
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
 

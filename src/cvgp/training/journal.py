@@ -23,8 +23,6 @@ from cvgp.files.atomic import access_errors, atomic_write
 from cvgp.optim.lbfgs import Evaluation, Vector
 from cvgp.training.monitor import Watch
 
-__all__ = ["Beginning", "Journal", "journal_identity"]
-
 BEGINNING = 2**64 - 1
 """In place of a digest: the record holds the point where a stretch begins, and how many evaluations came before."""
 

@@ -35,12 +35,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
 from cvgp.training.small_data import distinct_rows, take_observations
 
-__all__ = [
-    "START_FACTORS",
-    "raise_noise",
-    "search_start",
-]
-
 START_FACTORS = (1.0, 0.25, 4.0)
 """Multiples of the typical lengthscale that are tried."""
 START_NOISE = 0.1

@@ -20,8 +20,6 @@ from cvgp.training.monitor import Watch
 if TYPE_CHECKING:
     from cvgp.training.checkpoint import Checkpoint
 
-__all__ = ["maximise_by_lbfgs", "stretch_length"]
-
 STRETCH_BYTES, SHORTEST_STRETCH = 256_000_000, 200
 """A stretch may leave this much in its journal, but ends after no fewer evaluations than this."""
 

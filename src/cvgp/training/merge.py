@@ -29,8 +29,6 @@ from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 
-__all__ = ["Combined", "Noise", "combine", "log_evidence", "refit_prior", "sites_of"]
-
 EVALUATIONS = 300
 TOLERANCE = 1e-5
 """Nats a site that ten iterations must gain."""

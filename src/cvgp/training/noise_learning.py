@@ -24,8 +24,6 @@ from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Watch
 
-__all__ = ["NoiseName", "Residuals", "check_noise_name", "learn_input_noise", "residuals_of"]
-
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
 LEAST_ROWS = 100

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from cvgp.gp.hyperparameters import multiply_inside
 
-__all__ = ["candidate_periods", "is_alias", "periodic_parts", "set_periods", "shortest_periods"]
-
 TREND_DEGREE = 3
 FEWEST_CYCLES = 2.0
 """Within the span of the inputs: one cycle alone cannot be told from a trend."""

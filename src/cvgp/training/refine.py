@@ -25,8 +25,6 @@ from cvgp.training.densities import variance_of_y
 from cvgp.training.monitor import Watch
 from cvgp.training.small_data import distinct_rows
 
-__all__ = ["PHASE", "refine_kernel"]
-
 PHASE = "neighbours"
 STEPS, BATCH = 200, 256
 POOL = STEPS * BATCH // 4

@@ -23,8 +23,6 @@ from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.size import LARGEST_BY_DEFAULT, needed_points
 
-__all__ = ["distinct_rows", "fit_exact", "holds_the_data", "smaller_coreset", "take_observations"]
-
 BEARABLE = 5.0
 """The most points by default may leave so many times more unexplained than a coreset should: .025 nats per row."""
 

@@ -26,8 +26,6 @@ from cvgp.parallel.group import Group
 from cvgp.training.checkpoint import START_FILE, fingerprint, mirrored, refuse_other_fit
 from cvgp.training.plan import Settings
 
-__all__ = ["begin_or_recall", "start_identity"]
-
 FLOATS_AND_FLAGS = ("float32", "float64", "bool", "int64")
 
 

@@ -13,8 +13,6 @@ from cvgp.data.rows import Array
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["check_categories", "kind_of_type", "labels", "numbers", "spell_numbers", "truths"]
-
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _ISO_DATE = re.compile(
     r"\s*\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"

@@ -12,8 +12,6 @@ from cvgp.data.tables.reader import Part
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["BadRows", "OnBadRows"]
-
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
 

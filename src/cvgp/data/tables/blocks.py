@@ -14,8 +14,6 @@ from cvgp.data.tables.arrow_cells import labels, numbers, truths
 from cvgp.data.tables.reader import Part, read_batches
 from cvgp.errors import FileFormatError
 
-__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks", "regrouped"]
-
 BLOCK_ROWS = 8192
 """Rows of a part that are passed on together; the unit in which parts are mixed."""
 

@@ -13,8 +13,6 @@ from cvgp.data.tables.reservoir import RESERVOIR_ROWS
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group
 
-__all__ = ["common_sample", "fill_gaps"]
-
 
 def fill_gaps(survey: Survey, impute: Impute | None, *, fits_in_memory: bool, group: Group) -> Survey:
     """The survey of the table whose missing values are filled by a rule.

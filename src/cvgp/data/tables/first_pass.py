@@ -27,8 +27,6 @@ from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
-__all__ = ["Survey", "TableColumns", "survey_table"]
-
 
 class TableColumns(NamedTuple):
     """Which columns of a table are what; those that are not named are features."""

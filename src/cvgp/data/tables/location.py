@@ -13,8 +13,6 @@ import pyarrow.fs as pafs
 
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["ENDINGS", "SEPARATORS", "Location", "ending_of", "open_dataset"]
-
 Location: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ds.Dataset
 """Where a table is."""
 

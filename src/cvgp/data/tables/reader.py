@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches", "read_parts"]
-
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
 BATCH_ROWS = 1 << 14

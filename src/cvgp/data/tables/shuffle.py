@@ -18,8 +18,6 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
 from cvgp.errors import FileFormatError
 
-__all__ = ["Epoch", "Mixing", "Window", "mix_blocks"]
-
 WINDOW_BYTES = 48_000_000
 """Of the rows that are shuffled together, in float64; one window is in use while the next one is made."""
 OPEN_BYTES = 200_000_000

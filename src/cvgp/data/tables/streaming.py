@@ -23,8 +23,6 @@ from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
 
-__all__ = ["ArrowSource"]
-
 PASS_ROWS = 8 * BLOCK_ROWS
 """Rows that are handed over together in a pass in order."""
 

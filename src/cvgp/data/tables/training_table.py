@@ -20,8 +20,6 @@ from cvgp.data.tables.streaming import ArrowSource
 from cvgp.errors import InvalidTypeError
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["IN_MEMORY_BYTES", "TrainingTable"]
-
 IN_MEMORY_BYTES = 128_000_000
 """Tables up to this size, as features and targets in float64, are loaded; larger ones are read again in parts."""
 

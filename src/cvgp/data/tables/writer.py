@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from cvgp.data.tables.location import SEPARATORS, ending_of
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["table_writer", "write_table"]
-
 Write = Callable[[pa.Table], None]
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

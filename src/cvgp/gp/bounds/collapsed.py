@@ -27,8 +27,6 @@ from cvgp.gp.bounds.statistics import (
 from cvgp.gp.linalg import as_square, first_derivative_only, inverse_lower, plus_identity, safe_cholesky
 from cvgp.gp.posterior import Factor, factorise
 
-__all__ = ["CollapsedSolution", "collapsed_bound", "solve_collapsed"]
-
 
 class CollapsedSolution(NamedTuple):
     """The bound, what attains it, and its derivatives on the M x M side."""

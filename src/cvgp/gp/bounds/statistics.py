@@ -19,20 +19,6 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.linalg import as_square, inverse_lower, safe_cholesky, symmetric_product
 
-__all__ = [
-    "DataGradient",
-    "Statistics",
-    "Weighting",
-    "check_matrices",
-    "check_sizes",
-    "data_gradient",
-    "gather",
-    "gather_whitened",
-    "site_precision",
-    "weigh",
-    "whitener",
-]
-
 
 class Weighting(NamedTuple):
     """Multipliers of the observations of one batch (§3)."""

@@ -1,0 +1,31 @@
+"""Noise that depends on x as arrays of a file."""
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from cvgp.errors import FileFormatError
+from cvgp.files.untrusted import Arrays
+from cvgp.gp.input_noise import InputNoise
+
+NOISE = "noise."
+"""What names of arrays begin with."""
+FLOAT64 = ("float64",)
+LARGEST_LOG = 300.0
+"""Of the noise variance: beyond that its exponential leaves the range of numbers."""
+
+
+def pack_noise(noise: InputNoise | None) -> dict[str, NDArray[Any]]:
+    """Arrays from which :func:`unpack_noise` makes the same noise; none of a constant."""
+    return {} if noise is None else {NOISE + name: part.cpu().numpy() for name, part in noise._asdict().items()}
+
+
+def unpack_noise(left: Arrays, num_dims: int) -> InputNoise:
+    """The noise of what may be an untrusted file; nothing in it can overflow a prediction."""
+    centres = left.take(f"{NOISE}centres", (None, num_dims), dtypes=FLOAT64)
+    shapes = {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "level": (), "lowest": (), "highest": ()}
+    parts = {name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items()}
+    if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
+        raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
+    return InputNoise(torch.tensor(centres), **{name: torch.tensor(part) for name, part in parts.items()})
