@@ -3,7 +3,8 @@
 One value far away must not squeeze all others of its column to a point. So the standard deviation of an input is taken
 with its values moved into the range m - 30 t to m + 30 t. Here m is the median, and t the median distance of the values
 that differ from it. Of a normal column that is 20 standard deviations, and a column without outliers has its plain
-standard deviation. To leave out the values that equal the median lets a column of many zeros keep its few others.
+standard deviation. Values that equal the
+median have no part in t, so that a column of many zeros keeps its few others.
 """
 
 from __future__ import annotations

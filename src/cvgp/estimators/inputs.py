@@ -143,7 +143,7 @@ def known_device(name: str) -> str:
     device = "cpu" if name == "auto" else name
     try:
         torch.zeros(1, device=device)
-    # torch has one for each way to lack a device
+    # torch raises another error for each way in which a device can be missing
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInputError(

@@ -81,8 +81,8 @@ def minimise_lbfgs(
                         "gtol": 1e-10,
                     },
                 )
-            # No slope is left, or a step that changed nothing in floating point. Else SciPy has given up the line
-            # search: of the limits that it knows, this search meets its own first.
+            # SciPy succeeds where no slope is left, or where a step changes nothing in floating point. Otherwise its
+            # line search has found no better point: SciPy never comes to its own limits, which are wider than ours.
             status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:

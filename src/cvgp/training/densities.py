@@ -45,7 +45,7 @@ def is_clearly_better(densities: Tensor, others: Tensor, rows: Rows[Tensor], *, 
 def constant_density(rows: Rows[Tensor]) -> float:
     """What :func:`mean_density` would be of the best constant with the best constant noise."""
     variance = variance_of_y(rows)
-    # Of outputs that are constant no model is asked to learn less noise than there may be.
+    # Of constant outputs no model can learn less noise than the floor.
     return -0.5 * math.log(2.0 * math.pi * math.e * (variance if variance > NO_VARIANCE else NOISE_FLOOR))
 
 

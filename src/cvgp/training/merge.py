@@ -31,7 +31,7 @@ from cvgp.training.monitor import Watch
 
 EVALUATIONS = 300
 TOLERANCE = 1e-5
-"""Nats a site that ten iterations must gain."""
+"""Nats per site that ten iterations must gain."""
 KERNEL_POINTS = 400
 """A kernel is learned from a union through at most this many points: the evidence itself costs the cube."""
 KERNEL_EVALUATIONS = 100

@@ -91,7 +91,7 @@ def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def check_categories(name: str, texts: Sequence[str], num_cells: int) -> None:
-    """Refuse text that cannot be categories: dates, too many different ones, or another one in each of the cells."""
+    """Refuse text that cannot be categories: dates, too many different texts, or a different text in every cell."""
     if not texts:
         raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
     if all(_ISO_DATE.fullmatch(text) for text in texts):

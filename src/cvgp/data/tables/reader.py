@@ -25,7 +25,7 @@ BATCH_ROWS = 1 << 14
 """Rows that are decoded at a time: each open part holds so many."""
 
 TEXT_TYPES = {"numeric": pa.string(), "categorical": pa.string(), "boolean": pa.bool_()}
-"""How the cells of a text file are read, by the kind of their column. A cell that is no number must not end it."""
+"""How the cells of a text file are read, by the kind of their column. A cell that spells no number is no error here."""
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ class TrainingTable:
 
 
 def _looks_small(dataset: ds.Dataset) -> bool:
-    """Whether the files say that the table can be loaded; numbers take at most so much, and text may take more."""
+    """Whether the table can be loaded by what its files say of their size; indicators of text may take more."""
     parts = list_parts(dataset)
     width = 8 * len(dataset.schema.names)
     return sum(part.num_bytes if part.num_rows is None else width * part.num_rows for part in parts) <= IN_MEMORY_BYTES
