@@ -77,8 +77,8 @@ class Scaling(NamedTuple):
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
         known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
-        arrays = (self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
-        return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
+        scaled = Rows(self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
+        return scaled.map(lambda values: torch.as_tensor(values, dtype=dtype, device=device))
 
 
 class Spread(NamedTuple):

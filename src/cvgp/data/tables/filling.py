@@ -74,12 +74,8 @@ def common_sample(survey: Survey, group: Group) -> Rows[Array]:
     """A sample of the rows of all processes, the same everywhere."""
     count = -(-RESERVOIR_ROWS * survey.num_rows // survey.total_rows)
     rows = survey.reservoir.rows
-    chosen = np.sort(np.random.default_rng(0).permutation(len(rows.x))[:count])
-
-    def gather(values: Array | None) -> Array | None:
-        return None if values is None else torch.cat(group.gather(torch.from_numpy(values[chosen]))).numpy()
-
-    return Rows(*(gather(values) for values in rows))  # type: ignore[arg-type]
+    chosen = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows.x))[:count]))
+    return chosen.map(lambda values: torch.cat(group.gather(torch.from_numpy(values))).numpy())
 
 
 def _per_column(columns: tuple[Column, ...], values: Array) -> list[Array]:

@@ -22,7 +22,7 @@ ENDINGS = (*SEPARATORS, *_FORMATS)
 """The last part of a file's name, which tells its format."""
 
 TYPED_BYTES = 32_000_000
-"""In text files of at most so many bytes together all rows decide the types of columns; in larger ones, a first block."""
+"""Text files of at most so many bytes together: all rows decide the types of columns. Else a first block does."""
 BLOCK_BYTES = 1 << 20
 
 

@@ -138,7 +138,7 @@ class Epoch:
 
 
 def _room_for(count: int, like: Rows[Array]) -> Rows[Array]:
-    return Rows(*(None if a is None else np.empty((count, *a.shape[1:])) for a in like))  # type: ignore[arg-type]
+    return like.map(lambda values: np.empty((count, *values.shape[1:])))
 
 
 def _put(rows: Rows[Array], into: Rows[Array], places: NDArray[np.int64]) -> int:
