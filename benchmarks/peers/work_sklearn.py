@@ -16,6 +16,7 @@ from benchmarks.peers.protocol import Array, Job, run
 
 SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 TRIAL_ROWS = 500
+"""So many can always be had: the search ends with the budget."""
 EVALUATIONS = 40
 """Of the likelihood and its gradient, that a search should have time for."""
 MOST_GRADIENT_BYTES = 2e9
@@ -48,14 +49,14 @@ def within_budget(job: Job) -> Mapping[str, float | str]:
 
 
 def _affordable_rows(job: Job, trial: Any) -> int:
-    """By the time of one evaluation on a few rows, which grows with the cube of their number."""
+    """By the time of one evaluation on a few rows, which grows with the cube of their number; never fewer than these."""
     model = GaussianProcessRegressor(_kernel(job), optimizer=None).fit(job.x[trial], job.y[trial])
     begin = time.perf_counter()
     model.log_marginal_likelihood(model.kernel_.theta, eval_gradient=True)
     each = time.perf_counter() - begin
     by_time = len(trial) * ((job.budget - job.seconds) / (EVALUATIONS * each)) ** (1 / 3)
     by_memory = (MOST_GRADIENT_BYTES / (8 * len(model.kernel_.theta))) ** 0.5
-    return max(1, min(len(job.x), int(by_time), int(by_memory)))
+    return min(len(job.x), max(TRIAL_ROWS, min(int(by_time), int(by_memory))))
 
 
 def _timed_search(job: Job) -> Callable[..., tuple[Array, float]]:
