@@ -49,7 +49,7 @@ def within_budget(job: Job) -> Mapping[str, float | str]:
 
 
 def _affordable_rows(job: Job, trial: Any) -> int:
-    """By the time of one evaluation on a few rows, which grows with the cube of their number; never fewer than these."""
+    """By the time of one evaluation on a few rows, which grows with the cube of their number; never fewer."""
     model = GaussianProcessRegressor(_kernel(job), optimizer=None).fit(job.x[trial], job.y[trial])
     begin = time.perf_counter()
     model.log_marginal_likelihood(model.kernel_.theta, eval_gradient=True)
