@@ -17,11 +17,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from cvgp.data.outliers import median
 from cvgp.data.rows import Array
+from cvgp.data.scaling import median
 from cvgp.errors import InvalidInputError
-
-__all__ = ["IDENTITY", "TRANSFORMS", "TargetTransform", "learn_target"]
 
 TransformName = Literal["identity", "log", "yeo-johnson"]
 TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")

@@ -19,8 +19,6 @@ from cvgp.data.rows import Array
 from cvgp.data.target import TargetTransform
 from cvgp.errors import InvalidInputError
 
-__all__ = ["Moments", "covariance_of_y", "moments_of_y"]
-
 NODES, TERMS = 64, 32
 """Points of the Gauss-Hermite quadrature, and polynomials of the expansion."""
 PART_ROWS = 4096

@@ -12,8 +12,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.target_choice import TargetName, choose_target
 from cvgp.training.wild_rows import WildRows, find_wild_rows, kept_rows
 
-__all__ = ["Described", "describe"]
-
 
 class Described(NamedTuple):
     """Rows as they are fitted."""

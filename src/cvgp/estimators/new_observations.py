@@ -17,8 +17,6 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.contamination import Contamination, log_normal
 from cvgp.training.wild_rows import kept_rows
 
-__all__ = ["Predictive", "known_noise"]
-
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
 
 

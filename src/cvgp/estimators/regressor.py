@@ -20,7 +20,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
-from cvgp.estimators.growing import known_source
+from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -31,10 +31,8 @@ from cvgp.estimators.inputs import (
     first_seed,
     is_in_files,
 )
-from cvgp.estimators.model_units import Sources, model_units
-from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.resizing import resize
 from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
@@ -56,8 +54,6 @@ from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
 from cvgp.training.target_choice import TargetName, check_target_name
-
-__all__ = ["CVGPRegressor"]
 
 Array = NDArray[np.float64]
 

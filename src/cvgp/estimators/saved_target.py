@@ -10,8 +10,6 @@ from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.contamination import Contamination
 
-__all__ = ["pack_outliers", "pack_target", "unpack_outliers", "unpack_target"]
-
 PREFIX = "target."
 SHARE, VARIANCE = "outliers.share", "outliers.variance"
 LEARNED = ("centre", "unit", "power")

@@ -6,8 +6,6 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.target import TargetTransform
 from cvgp.errors import InvalidInputError
 
-__all__ = ["sum_of_log_slopes", "transformed"]
-
 
 def transformed(target: TargetTransform, rows: Rows[Array]) -> Rows[Array]:
     """Rows with T(y), which must be finite; known noise variances have the units of y, and allow the identity alone."""

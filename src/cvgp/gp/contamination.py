@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-__all__ = ["Contamination", "log_normal"]
-
 Array = NDArray[np.float64]
 
 BISECTIONS = 60

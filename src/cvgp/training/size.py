@@ -11,17 +11,6 @@ from cvgp.data.source import DataSource
 from cvgp.training.initialise import greedy_order
 from cvgp.training.plan import LBFGS_EVALUATIONS, evaluation_seconds, exact_seconds, fit_seconds
 
-__all__ = [
-    "CANDIDATES",
-    "LARGEST_BY_DEFAULT",
-    "SMALLEST",
-    "choose_size",
-    "enough_points",
-    "exact_is_worth_it",
-    "largest_size",
-    "needed_points",
-]
-
 UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
 

@@ -13,9 +13,8 @@ import torch
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import learn_scaling, moments_of
+from cvgp.data.scaling import bulk_of, learn_scaling, moments_of
 from cvgp.data.target import IDENTITY, TargetTransform, TransformName, learn_target
 from cvgp.errors import FactorisationError, InvalidInputError
 from cvgp.host import kept_warnings
@@ -25,8 +24,6 @@ from cvgp.training.densities import is_clearly_better, weighted_mean
 from cvgp.training.kernel_search import START_NOISE, learn_exactly
 from cvgp.training.monitor import Watch
 from cvgp.training.start import starting_kernel
-
-__all__ = ["TargetName", "check_target_name", "choose_target"]
 
 TargetName = Literal["auto"] | TransformName
 

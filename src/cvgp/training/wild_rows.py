@@ -16,9 +16,8 @@ from gpytorch.means import ZeroMean
 from scipy.optimize import minimize
 
 from cvgp.coreset import Coreset
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, moments_of
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
 from cvgp.errors import FactorisationError
 from cvgp.gp.contamination import Contamination, log_normal
 from cvgp.gp.kernels import gaussian_likelihood
@@ -31,8 +30,6 @@ from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.small_data import distinct_rows, take_observations
 from cvgp.training.start import starting_kernel
-
-__all__ = ["WildRows", "find_wild_rows", "kept_rows"]
 
 LEAST_ROWS = 200
 """With fewer rows nothing can be said of one in fifty."""

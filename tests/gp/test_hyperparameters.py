@@ -5,8 +5,8 @@ from gpytorch.kernels import RBFKernel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import log_positive
-from cvgp.gp.limits import multiply_inside
 
 CONSTRAINTS = {
     "Interval": lambda: Interval(0.3, 0.9),
