@@ -129,7 +129,7 @@ def fit_model(
 
     A coreset that is the data itself becomes smaller after the fit if `summary_rng` is given and fewer points suffice.
     """
-    plan = make_plan(settings, source.num_rows, len(model.X_c))
+    plan = make_plan(settings, source.num_rows, *model.X_c.shape)
     watch.meet()
     # A fit that can go on later is closed whole, so that what it has learned is not lost to a shorter limit.
     to_read = None if watch.max_time is None or checkpoint_dir is not None else _plan_close(model, source, watch)
