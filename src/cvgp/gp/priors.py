@@ -7,12 +7,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.priors import Prior
+from gpytorch.kernels import Kernel
+from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
 from cvgp.errors import DivergenceError
 
-__all__ = ["RegisteredPrior", "log_density", "registered_priors"]
+__all__ = [
+    "RegisteredPrior",
+    "hold_lengthscales",
+    "lengthscales_are_held",
+    "log_density",
+    "registered_priors",
+    "release_lengthscales",
+]
+
+HELD = "held_lengthscale"
 
 
 class RegisteredPrior(NamedTuple):
@@ -42,3 +52,27 @@ def log_density(priors: list[RegisteredPrior], like: Tensor) -> Tensor:
                 "inside, and keep it there with a constraint such as gpytorch.constraints.Interval"
             ) from error
     return total
+
+
+def hold_lengthscales(kernel: Kernel, log_centre: Tensor, spread: float) -> None:
+    """Give the logarithm of each lengthscale of a kernel a normal prior, around `log_centre` [D]."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale:
+            prior = NormalPrior(log_centre.to(part.lengthscale), torch.full_like(part.lengthscale[0], spread))
+            part.register_prior(HELD, prior, _log_lengthscale)
+
+
+def lengthscales_are_held(kernel: Kernel) -> bool:
+    """Whether :func:`hold_lengthscales` has given a kernel its prior."""
+    return any(HELD in part._priors for part in kernel.modules() if isinstance(part, Kernel))
+
+
+def release_lengthscales(kernel: Kernel) -> None:
+    """Take off the prior of :func:`hold_lengthscales`, if there is one: a fitted kernel is to be used as any other."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and HELD in part._priors:
+            del part._priors[HELD], part._modules[HELD]
+
+
+def _log_lengthscale(kernel: Kernel) -> Tensor:
+    return torch.log(kernel.lengthscale)

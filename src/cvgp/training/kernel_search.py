@@ -4,7 +4,7 @@ A bound with a few pseudo-points in many dimensions explains almost no prior var
 explain nothing: all noise, no function. Every later stage inherits that. The exact likelihood of some rows has no such
 escape. But what it learns need not suit a small coreset: of a function without noise it makes a process so smooth and
 so large that few points cannot carry it. So both are tried: kernels that the exact likelihood learned, and kernels that
-a short fit of a small coreset learned. The density of unseen rows decides (docs: mathematics, starts).
+a short fit of a small coreset learned. The density of unseen rows decides (docs: regressor).
 """
 
 import math
@@ -33,6 +33,7 @@ from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
+from cvgp.training.shrinkage import choose_shrinkage, may_overfit
 from cvgp.training.small_data import distinct_rows, take_observations
 
 __all__ = [
@@ -113,6 +114,8 @@ def search_start(
     for i, start in enumerate(_with_periods(first, learning, shortest), 1):
         tries.append(partial(learn_exactly, start, f"start period {i}"))
     by_rows = best_of(tries, watch)
+    if by_rows is not None and may_overfit(by_rows.kernel, source.num_rows, learning.x.shape[1]):
+        by_rows, first = choose_shrinkage(by_rows, first, learn_exactly, learning, judging, watch)
     if by_rows is not None and alternatives:
         learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)

@@ -21,6 +21,7 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
+from cvgp.gp.priors import hold_lengthscales, lengthscales_are_held
 from cvgp.parallel.group import Group
 from cvgp.training.checkpoint import START_FILE, fingerprint, make_folder, mirrored, refuse_other_fit
 from cvgp.training.plan import Settings
@@ -65,7 +66,12 @@ def begin_or_recall(
         write_tensors(
             Path(folder) / START_FILE,
             arrays,
-            {"identity": identity(), "kernel": name_of_kernel(model.kernel), "rng": _state(rng)},
+            {
+                "identity": identity(),
+                "kernel": name_of_kernel(model.kernel),
+                "held": lengthscales_are_held(model.kernel),
+                "rng": _state(rng),
+            },
         )
     return model
 
@@ -88,7 +94,7 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
     try:
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
-        kernel = members.text("kernel")
+        kernel, is_held = members.text("kernel"), members.flag("held")
         numbers = members.members("rng")
         state = {name: numbers.text(name) for name in numbers.names()}
         members.close()
@@ -96,6 +102,8 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
         if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
+        if is_held:
+            hold_lengthscales(model.kernel, torch.zeros(x.shape[1]), 1.0)  # what is stored takes their place
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():
