@@ -14,8 +14,6 @@ __all__ = ["report", "tasks"]
 
 NEAR_CONSTANT = 0.95
 """A fit whose RMSE is more than this share of the constant's has learned nothing."""
-TINY = 1e-12
-"""A function that is zero has no spread."""
 LEARNABLE = 0.5
 """The share of variance that the true function must explain for that to be a failure."""
 
@@ -44,7 +42,6 @@ def _run(name: str, seed: int) -> Outcome:
             "rmse_true": _rms(error),
             "rmse_constant": _rms(data.y_test - data.y.mean()),
             "rmse_line": _rms(data.y_test - _line(data)),
-            "function_error": _rms(mean - data.f_test) / max(float(np.std(data.f_test)), TINY),
             "explained": 1.0 - float(np.var(error) / np.var(data.y_test)),
             "points": float(len(model.coreset_)),
             "neighbors": float(model.n_neighbors_),

@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
-from gpytorch.means import ZeroMean
 from gpytorch.priors import GammaPrior
 
 import cvgp
 from cvgp import CVGPRegressor
-from cvgp.data.rows import Rows
-from cvgp.gp.priors import lengthscales_are_held
-from cvgp.training.candidates import Start
-from cvgp.training.monitor import Watch
-from cvgp.training.shrinkage import choose_shrinkage, may_overfit
+from cvgp.gp.priors import lengthscales_are_held, registered_priors
+from cvgp.training.shrinkage import hold_if_few, may_overfit
 from cvgp.training.start import starting_kernel
-from tests.parallel.groups import ThreadGroup, run_in_threads
 
 D = 30
 
@@ -62,35 +57,17 @@ def test_lengthscales_are_held_where_more_are_learned_than_rows_can_tell(
     assert may_overfit(kernel, num_rows, D) is expected
 
 
-ROWS = Rows(torch.randn(20, D, generator=torch.Generator().manual_seed(0)), torch.zeros(20), None, None)
-FIRST = Start(starting_kernel("matern32", D, ard=True), ZeroMean(), 0.1, 0.0, torch.zeros(20))
+def test_the_kernel_that_was_given_stays_as_it_is() -> None:
+    kernel, x = starting_kernel("matern32", D, ard=True), torch.randn(D, D, dtype=torch.float64)
+    assert lengthscales_are_held(hold_if_few(kernel, D, x))
+    assert not lengthscales_are_held(kernel)
 
 
-def choose(gain: float, watch: Watch) -> tuple[Start, Start]:
-    """The choice where each row gains so much by the prior, with a spread of .1."""
-
-    def learn(start: Start, phase: str) -> Start:
-        return start._replace(densities=gain + 0.1 * torch.tensor([-1.0, 1.0]).repeat(10))
-
-    return choose_shrinkage(FIRST, FIRST, learn, ROWS, ROWS, watch)
-
-
-@pytest.mark.parametrize(("gain", "expected"), [(1.0, True), (-0.01, True), (-1.0, False)])
-def test_lengthscales_are_held_unless_unseen_rows_are_clearly_less_likely(gain: float, expected: bool) -> None:
-    assert [lengthscales_are_held(start.kernel) for start in choose(gain, Watch())] == [expected, expected]
-
-
-def test_the_start_without_the_prior_stays_as_it_is() -> None:
-    choose(1.0, Watch())
-    assert not lengthscales_are_held(FIRST.kernel)
-
-
-def test_processes_take_the_choice_of_the_first() -> None:
-    def choose_in(group: ThreadGroup) -> bool:
-        _, first = choose(1.0 if group.rank == 0 else -1.0, Watch(group=group))
-        return lengthscales_are_held(first.kernel)
-
-    assert run_in_threads(2, choose_in) == [True, True]
+def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
+    x = torch.tensor(np.random.default_rng(0).normal(size=(40, D)) * np.linspace(0.1, 5.0, D))
+    held = hold_if_few(starting_kernel("matern32", D, ard=True), 40, x)
+    ((_, _, prior, _),) = registered_priors(held)
+    np.testing.assert_allclose(prior.mean.exp(), np.sqrt(D) * x.std(0), rtol=1e-10)
 
 
 def test_a_fitted_kernel_is_not_held_and_is_saved_without_a_warning(tmp_path: Path) -> None:

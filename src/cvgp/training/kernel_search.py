@@ -33,7 +33,7 @@ from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
-from cvgp.training.shrinkage import choose_shrinkage, may_overfit
+from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.small_data import distinct_rows, take_observations
 
 __all__ = [
@@ -98,6 +98,7 @@ def search_start(
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
     learning = _counting_as(learning, source.total_weight)
     few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
+    kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:
@@ -114,8 +115,6 @@ def search_start(
     for i, start in enumerate(_with_periods(first, learning, shortest), 1):
         tries.append(partial(learn_exactly, start, f"start period {i}"))
     by_rows = best_of(tries, watch)
-    if by_rows is not None and may_overfit(by_rows.kernel, source.num_rows, learning.x.shape[1]):
-        by_rows, first = choose_shrinkage(by_rows, first, learn_exactly, learning, judging, watch)
     if by_rows is not None and alternatives:
         learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
