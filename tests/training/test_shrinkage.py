@@ -8,7 +8,7 @@ from gpytorch.priors import GammaPrior
 
 import cvgp
 from cvgp import CVGPRegressor
-from cvgp.gp.priors import lengthscales_are_held, registered_priors
+from cvgp.gp.hyperparameters import lengthscales_are_held, registered_priors
 from cvgp.training.shrinkage import hold_if_few, may_overfit
 from cvgp.training.start import starting_kernel
 

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cvgp
 from cvgp.cli.console import print_json, print_table
-from cvgp.cli.model_files import features, load_model, model_schema
+from cvgp.cli.model_files import features, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-__all__ = ["evaluate"]
+    from cvgp.data.rows import Array
 
 LEVELS = (50, 90, 95)
 
@@ -30,7 +26,7 @@ def evaluate(
 
     The constant and the linear model have learned from the rows that the model was fitted to.
     """
-    model = load_model(model_file)
+    model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
     from cvgp.cli.baselines import Baselines

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import cvgp
 from cvgp.cli.console import print_facts, print_json
-from cvgp.cli.model_files import load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Column
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["as_text", "info", "summarise"]
-
 MOST_FEATURES = 5
 
 
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel and how its fit ended."""
-    model = load_model(model_file)
+    model = cvgp.load(model_file)
 
     from cvgp.plots.columns import stored_schema
 

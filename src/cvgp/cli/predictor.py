@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["Predictor"]
-
 COLUMNS = ("mean", "sd", "lower", "upper")
 LEVEL = 0.95
 ADVICE = (

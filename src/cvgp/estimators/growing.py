@@ -1,19 +1,21 @@
-"""Coresets of other sizes for a fitted estimator: rows to grow on, and quality by size."""
+"""Coresets of other sizes for a fitted estimator: rows to grow on, the neighbours that it consults, quality by size."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
+from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.data.split import SharedSource
-from cvgp.errors import InvalidInputError
+from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.inputs import (
     array_source,
     canonical,
@@ -24,16 +26,18 @@ from cvgp.estimators.inputs import (
 )
 from cvgp.estimators.tables import load_arrays, open_table
 from cvgp.estimators.units import ScaledGP
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.model import CVGP
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.grow import grow_model
+from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order
+from cvgp.training.neighbours import reason_against
 from cvgp.training.prune import shrink_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["known_source", "quality_by_size"]
 
 HELD_OUT = 0.2
 """The share of the rows, the last ones, that are scored where no others are given."""
@@ -63,6 +67,48 @@ def known_source(
     _check_outputs(estimator, len(table.scaling.y_mean))
     source = table.source(gp.scaling, device)
     return source if group.world == 1 else SharedSource(source, group)
+
+
+class Resized(NamedTuple):
+    """What an estimator is to hold from now on."""
+
+    gp: ScaledGP
+    statistics: Statistics
+    bound: float | None
+    """That of the model with neighbours, in nats and in the model's units; None without neighbours."""
+
+
+def resize(
+    gp: ScaledGP, model: CVGP, statistics: Statistics, source: DataSource | None = None, seed: int = 0
+) -> Resized:
+    """Put a model with other points, and the same kernel and noise, in the place of one that may consult neighbours.
+
+    Parameters
+    ----------
+    gp
+        The present one.
+    model, statistics
+        The new model, which is the result where no neighbours are consulted.
+    source, seed
+        Rows to consult from now on, and their order; those of the present one by default. Rows that cannot be consulted
+        leave the coreset alone, with a warning.
+    """
+    rows, num_neighbours = None, 0
+    if gp.local is not None:
+        rows, num_neighbours = gp.local.kept.rows, gp.local.kept.num_neighbours
+        if isinstance(source, MemorySource) and not reason_against(source):
+            rows = in_random_order(source.data, seed)
+        elif source is not None:
+            warnings.warn(
+                f"The model has consulted neighbours, and no longer does: {reason_against(source)}.",
+                CVGPWarning,
+                stacklevel=3,
+            )
+            rows = None
+    if rows is None:
+        return Resized(gp.with_model(model), statistics, None)
+    kept, bound = adopt_neighbours(model, rows, num_neighbours)
+    return Resized(gp.with_model(model, kept), kept.statistics, bound)
 
 
 def quality_by_size(

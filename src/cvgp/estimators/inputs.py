@@ -15,34 +15,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, moments_of
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
-
-__all__ = [
-    "array_source",
-    "array_sources",
-    "canonical",
-    "check_callbacks",
-    "check_folder",
-    "check_noise",
-    "check_observed",
-    "check_prediction",
-    "check_seed",
-    "check_size",
-    "check_training",
-    "check_variance",
-    "first_seed",
-    "held_out_rows",
-    "is_in_files",
-    "known_device",
-]
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
@@ -163,7 +143,7 @@ def known_device(name: str) -> str:
     device = "cpu" if name == "auto" else name
     try:
         torch.zeros(1, device=device)
-    # torch has one for each way to lack a device
+    # torch raises another error for each way in which a device can be missing
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInputError(

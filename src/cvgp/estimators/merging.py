@@ -22,8 +22,6 @@ from cvgp.optim.stopping import Result
 from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch, as_columns
 
-__all__ = ["merge"]
-
 
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0

@@ -1,22 +1,26 @@
 """What a fitted regressor predicts at new inputs, in the units of the data."""
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
-__all__ = ["PredictiveMixin"]
 
-Array = NDArray[np.float64]
+class _Noise(TypedDict, total=False):
+    """What `predict` may be told of the noise, whatever else it is asked for."""
+
+    include_noise: bool
+    noise_variance: ArrayLike | None
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
@@ -27,47 +31,18 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     @overload
     def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        return_cov: Literal[False] = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
+        self, X: ArrayLike, return_std: Literal[False] = ..., return_cov: Literal[False] = ..., **noise: Unpack[_Noise]
     ) -> Array: ...
 
     @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[True],
-        return_cov: Literal[False] = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_cov: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
 
     @overload
     def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        *,
-        return_cov: Literal[True],
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
-    ) -> tuple[Array, Array]: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = ...,
-        return_cov: bool = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
+        self, X: ArrayLike, return_std: bool = ..., return_cov: bool = ..., **noise: Unpack[_Noise]
     ) -> Array | tuple[Array, Array]: ...
 
     @overload
@@ -76,10 +51,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
         *,
         return_noise: Literal[True],
+        **noise: Unpack[_Noise],
     ) -> tuple[Array, ...]: ...
 
     def predict(

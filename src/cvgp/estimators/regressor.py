@@ -19,7 +19,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.growing import known_source
+from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -30,10 +30,8 @@ from cvgp.estimators.inputs import (
     first_seed,
     is_in_files,
 )
-from cvgp.estimators.model_units import model_units
-from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.model_units import model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.resizing import resize
 from cvgp.estimators.tables import load_arrays, open_table, table_sources
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
@@ -53,8 +51,6 @@ from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_s
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
-
-__all__ = ["CVGPRegressor"]
 
 Array = NDArray[np.float64]
 

@@ -26,9 +26,8 @@ from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.packed_history import pack_history, unpack_history
+from cvgp.estimators.packed_fit import pack_history, pack_rows, unpack_history, unpack_rows
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.estimators.saved_rows import pack_rows, unpack_rows
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -36,8 +35,6 @@ from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
-
-__all__ = ["load", "save"]
 
 ArrayDict = dict[str, NDArray[Any]]
 

@@ -16,8 +16,6 @@ from cvgp.training.plan import Settings
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
 
-__all__ = ["load_arrays", "open_table", "table_sources"]
-
 
 def open_table(x: Any, y: Any, **options: Any) -> TrainingTable:
     """The table that `fit` was given the place of, looked through once."""

@@ -14,15 +14,13 @@ from cvgp.coreset import Coreset
 from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
 from cvgp.training.neighbour_rows import NeighbourRows
-
-__all__ = ["ScaledGP", "kernel_in_units"]
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,6 @@ from cvgp.gp.bounds import whitener
 from cvgp.gp.linalg import add_jitter
 from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
 
-__all__ = ["Features", "InputNoise", "log_density"]
-
 JITTER = 1e-6
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.plots.columns import TableColumn, find_column, target_name
 from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["axis_values", "heaviest_points", "plot_partial_dependence", "varying_column"]
-
-Array = NDArray[np.float64]
 GRID = 60
 MOST_POINTS = 200
 """The average is over the heaviest points; more of them cost much and change it little."""

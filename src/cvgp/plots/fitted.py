@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_feature_importance", "plot_history", "plot_posterior_1d"]
-
 
 def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw data, mean, 95 % intervals of the function and of new observations, and the coreset, for one input.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["plot_noise"]
-
-Array = NDArray[np.float64]
 
 
 def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_calibration", "plot_predicted", "plot_quality_by_size"]
-
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw the share of observations inside central intervals against the probability that the intervals claim.

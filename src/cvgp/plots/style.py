@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.extras import optional_packages
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["BLUE", "GREY", "ORANGE", "Z95", "axes_or_current", "draw_band", "draw_coreset", "one_output", "some_rows"]
-
-Array = NDArray[np.float64]
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))

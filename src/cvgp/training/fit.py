@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.hyperparameters import release_lengthscales
 from cvgp.gp.model import CVGP
-from cvgp.gp.priors import release_lengthscales
 from cvgp.host import kept_warnings, reused_memory
 from cvgp.objectives.full_batch import (
     CHUNK_ROWS,
@@ -29,14 +29,12 @@ from cvgp.objectives.full_batch import (
 from cvgp.optim.stopping import Result, Status
 from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
+from cvgp.training.densities import compare
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
-from cvgp.training.verdict import compare
-
-__all__ = ["FitReport", "fit_from_start", "fit_model"]
 
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""

@@ -21,8 +21,8 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import NOISE_FLOOR
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
@@ -35,12 +35,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
 from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.small_data import distinct_rows, take_observations
-
-__all__ = [
-    "START_FACTORS",
-    "raise_noise",
-    "search_start",
-]
 
 START_FACTORS = (1.0, 0.25, 4.0)
 """Multiples of the typical lengthscale that are tried."""

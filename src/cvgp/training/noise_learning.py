@@ -18,13 +18,11 @@ from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.input_noise import Features, InputNoise, log_density
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean, stationary_form
-from cvgp.gp.leave_one_out import leave_one_out
 from cvgp.gp.model import CVGP
+from cvgp.gp.posterior import leave_one_out
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Watch
-
-__all__ = ["NoiseName", "Residuals", "check_noise_name", "learn_input_noise", "residuals_of"]
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["Plan", "Settings", "choose_solver", "evaluation_seconds", "exact_seconds", "fit_seconds", "make_plan"]
-
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight", "power"]
 Number = int | float | np.integer | np.floating

@@ -13,10 +13,8 @@ import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
+from cvgp.gp.hyperparameters import hold_lengthscales, registered_priors
 from cvgp.gp.kernels import stationary_form
-from cvgp.gp.priors import hold_lengthscales, registered_priors
-
-__all__ = ["hold_if_few", "may_overfit"]
 
 ROWS_PER_LENGTHSCALE = 2
 """With more rows than this for each lengthscale, the rows decide. On generated problems with three to eight rows for

@@ -18,17 +18,6 @@ from cvgp.training.plan import (
     fit_seconds,
 )
 
-__all__ = [
-    "CANDIDATES",
-    "LARGEST_BY_DEFAULT",
-    "SMALLEST",
-    "choose_size",
-    "enough_points",
-    "exact_is_worth_it",
-    "largest_size",
-    "needed_points",
-]
-
 UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
 

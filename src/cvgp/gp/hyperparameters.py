@@ -1,4 +1,4 @@
-"""Priors that GPyTorch modules carry: their log density, which a fit adds to its bound (§6.3).
+"""What GPyTorch modules say of their parameters: constraints, and priors, whose density a fit adds to its bound (§6.3).
 
 A prior is on the value that its module shows (a lengthscale, a variance), not on the raw parameter, as in GPyTorch.
 """
@@ -13,16 +13,9 @@ from torch import Tensor, nn
 
 from cvgp.errors import DivergenceError
 
-__all__ = [
-    "RegisteredPrior",
-    "hold_lengthscales",
-    "lengthscales_are_held",
-    "log_density",
-    "registered_priors",
-    "release_lengthscales",
-]
-
 HELD = "held_lengthscale"
+MARGIN = 0.01
+"""A value at a bound itself has an infinite raw parameter; this share of the interval away it can still be learned."""
 
 
 class RegisteredPrior(NamedTuple):
@@ -52,6 +45,24 @@ def log_density(priors: list[RegisteredPrior], like: Tensor) -> Tensor:
                 "inside, and keep it there with a constraint such as gpytorch.constraints.Interval"
             ) from error
     return total
+
+
+@torch.no_grad()
+def multiply_inside(module: Any, name: str, factor: Tensor | float) -> None:
+    """Multiply a constrained parameter, such as `lengthscale`, by a factor, as far as its constraint allows."""
+    value, constraint = getattr(module, name) * factor, module.constraint_for_parameter_name(f"raw_{name}")
+    if constraint is not None:
+        value = _inside(value, constraint.lower_bound, constraint.upper_bound)
+    setattr(module, name, value)
+
+
+def _inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """The nearest value at least a margin away from both bounds, for those that are beyond it."""
+    lower, upper = lower.to(value), upper.to(value)
+    width = upper - lower
+    # With one bound alone, the margin is a share of that bound.
+    margin = MARGIN * torch.where(torch.isfinite(width), width, torch.where(torch.isfinite(lower), lower, upper).abs())
+    return torch.where(value <= lower, lower + margin, torch.where(value >= upper, upper - margin, value))
 
 
 def hold_lengthscales(kernel: Kernel, log_centre: Tensor, spread: float) -> None:
