@@ -129,9 +129,9 @@ def test_a_damaged_start_is_named(damage: str, tmp_path: Path) -> None:
     elif damage == "array":
         tensors.pop("raw_beta")
     elif damage == "state":
-        metadata["rng"].pop("inc")
+        metadata["rng"]["state"].pop("inc")
     else:
-        metadata["rng"]["state"] = "9" * 60
+        metadata["rng"]["state"]["state"] = "9" * 60
     write_tensors(path, tensors, metadata)
     with pytest.raises(FileFormatError, match=rf"{START_FILE} is damaged.*Remove it"):
         estimator("adam", tmp_path, max_iter=3).fit(X, Y)
