@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
     from cvgp.data.rows import Array
+    from cvgp.estimators.regressor import CVGPRegressor
 
 LEVELS = (50, 90, 95)
 
@@ -33,12 +34,12 @@ def evaluate(
     from cvgp.data.tables.by_schema import load_rows
 
     x, y = load_rows(data, schema)
-    predictions = {"cvgp": model.predict(features(schema, x), return_std=True)}
+    scores = {"cvgp": _scores_of(model, features(schema, x), y)}
     stored = getattr(model, "baselines_", None)
     if stored is not None:
         simple = Baselines.from_json(stored, x.shape[1])
-        predictions |= {"linear": simple.linear(x), "constant": simple.constant(len(y))}
-    scores = {name: _scores(y, *pair) for name, pair in predictions.items()}
+        predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
+        scores |= {name: _scores(y, *pair) for name, pair in predictions.items()}
     if as_json:
         print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
@@ -46,6 +47,28 @@ def evaluate(
     print_table(["", *scores], _rows(scores))
     if stored is None:
         print("The file holds no linear and constant model to compare with; `cvgp fit` stores them.")
+
+
+def _scores_of(model: CVGPRegressor, x: Any, y: Array) -> dict[str, float]:
+    """Those of the model, whose predictions need not be Gaussian."""
+    import numpy as np
+
+    from cvgp import metrics
+    from cvgp.estimators.inputs import check_prediction
+    from cvgp.estimators.new_observations import Predictive
+
+    found = Predictive.at(model.gp_, check_prediction(model, x))
+    mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
+    is_gaussian = model.target_ == "identity" and model.outlier_share_ == 0.0
+    halves = np.array(LEVELS) / 200
+    ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, 0]  # [n, 2 L]
+    inside = (ends[:, : len(LEVELS)] <= y[:, None]) & (y[:, None] <= ends[:, len(LEVELS) :])
+    return {
+        "rmse": metrics.rmse(y, mean),
+        "mean_log_likelihood": float(found.log_density(y[:, None]).mean()),
+        "crps": metrics.crps(y, mean, sd) if is_gaussian else float(found.crps(y[:, None]).mean()),
+        **{f"coverage_{level}": float(share) for level, share in zip(LEVELS, inside.mean(axis=0), strict=True)},
+    }
 
 
 def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # The value of each choice is its name in lower case, unless it is given.
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
+Target = StrEnum("Target", {"IDENTITY": "identity", "AUTO": "auto", "LOG": "log", "YEO_JOHNSON": "yeo-johnson"})
 Noise = StrEnum("Noise", {"AUTO": "auto", "CONSTANT": "constant", "INPUT_DEPENDENT": "input-dependent"})
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
 Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
@@ -93,6 +94,9 @@ def fit(
     ] = "0",
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     noise: Annotated[Noise, of_model(help="One noise level, or one for each place.")] = Noise.AUTO,
+    target_transform: Annotated[
+        Target, of_model(help="What is Gaussian: the target, its logarithm, or a power of it.")
+    ] = Target.IDENTITY,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
     bound: Annotated[Bound, of_training(help="The paper's bound, the tighter one, or power EP.")] = Bound.AUTO,
@@ -142,6 +146,7 @@ def fit(
         "neighbors": count,
         "ard": ard,
         "noise": noise.value,
+        "target": target_transform.value,
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,

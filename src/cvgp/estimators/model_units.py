@@ -20,7 +20,9 @@ from gpytorch.means import Mean
 from cvgp.data.rows import Array
 from cvgp.data.scaling import Scaling, Spread, constant_output_sd, no_scaling
 from cvgp.data.source import DataSource
+from cvgp.data.target import IDENTITY, TargetTransform
 from cvgp.errors import CVGPWarning
+from cvgp.gp.contamination import Contamination
 
 FARTHEST_INPUT = 1e3
 """Inputs of more standard deviations count as this many: distances of float64 would lose the others' digits."""
@@ -41,16 +43,32 @@ class Sources(NamedTuple):
     """Of the scaled rows; None where every column has variance one."""
     only_y: Array | None
     """The outputs [Q] of all rows, where these have the same."""
+    target: TargetTransform
+    """What y became before it was scaled."""
+    outliers: Contamination | None
+    """Where some rows are wildly wrong; the rows count by the probability that they are not."""
+    log_slopes: float
+    """The sum over rows and outputs of log T'(y), by which a bound for T(y) differs from one for y."""
 
     @classmethod
     def of(
-        cls, train: DataSource, held_out: DataSource | None, scaling: Scaling, learned: Scaling, *, y_varies: bool
+        cls,
+        train: DataSource,
+        held_out: DataSource | None,
+        scaling: Scaling,
+        learned: Scaling,
+        *,
+        y_varies: bool,
+        target: TargetTransform = IDENTITY,
+        outliers: Contamination | None = None,
+        log_slopes: float = 0.0,
     ) -> "Sources":
         """With the spread that a scaling leaves of the means and standard deviations of the data."""
         as_learned = all(own is known for own, known in zip(scaling[:4], learned[:4], strict=True))
         is_standard = as_learned and scaling.varies.all()
         spread = None if is_standard else Spread.left_by(scaling, learned)
-        return cls(train, held_out, scaling, spread, None if y_varies else learned.y_mean)
+        only_y = None if y_varies else target.invert(learned.y_mean)
+        return cls(train, held_out, scaling, spread, only_y, target, outliers, log_slopes)
 
     @property
     def known_noise(self) -> float | None:

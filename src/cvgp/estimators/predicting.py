@@ -5,13 +5,13 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.inputs import check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.new_observations import Predictive, known_noise
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
@@ -75,9 +75,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
             Whether the uncertainty is that of a new observation y. Then it includes the learned noise, and
-            `noise_variance` where it is given. False gives the uncertainty of the function alone.
+            `noise_variance` where it is given. False gives the uncertainty of the function alone, which is what y would
+            be on average over its noise. The mean is the same for both, also where y is transformed.
         noise_variance : array-like of shape (n_samples,), optional
-            Known noise variances of the points to predict.
+            Known noise variances of the points to predict; not for a model that transforms y.
         return_noise : bool
             Also return the standard deviation of the learned noise at each row, as the last value.
 
@@ -98,7 +99,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Before `fit`.
         InvalidInputError
             If X has other columns than the data of the fit or holds NaN or infinity, if `noise_variance` is not one
-            number of at least 0 per row, or if both `return_std` and `return_cov` are set.
+            number of at least 0 per row, or if both `return_std` and `return_cov` are set. If y is transformed and its
+            mean or variance is beyond the range of floats.
         InvalidTypeError
             If X holds no numbers.
 
@@ -121,21 +123,21 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        extra = (self._shape(np.sqrt(self.gp_.noise_at(x))),) if return_noise else ()
-        if not (return_std or return_cov):
-            mean = self._shape(self.gp_.mean(x))
-            return (mean, *extra) if extra else mean
-        noise = np.zeros((len(x), 1))
-        if include_noise:
-            noise = noise + self.gp_.noise_at(x)
-            if noise_variance is not None:
-                noise = noise + check_noise(noise_variance, len(x))[:, None]
+        if not (return_std or return_cov or return_noise) and self.gp_.target.name == "identity":
+            return self._shape(self.gp_.mean(x))
+        known = known_noise(self.gp_.target, noise_variance if include_noise else None, len(x))
+        found = Predictive.at(self.gp_, x)
+        mean, f_variance, noise = found.moments
+        extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
-            mean, f_var = self.gp_.mean_and_variance(x)
-            return (self._shape(mean), self._shape(np.sqrt(f_var + noise)), *extra)
-        cov = self.gp_.covariance(x)[:, :, None] * self.gp_.scaling.y_scale**2
-        cov[np.arange(len(x)), np.arange(len(x))] += noise
-        return (self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov, *extra)
+            sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
+            return (self._shape(mean), self._shape(sd), *extra)
+        if return_cov:
+            cov = found.function_covariance(self.gp_.covariance(x))
+            if include_noise:
+                cov[np.arange(len(x)), np.arange(len(x))] += noise + known
+            return (self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra)
+        return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Predict quantiles of new observations, noise included.
@@ -177,8 +179,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             raise InvalidTypeError(f"q must be one or more numbers between 0 and 1; got {q!r}.") from error
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
-        mean, sd = self.predict(X, return_std=True)
-        return np.asarray(mean[..., None] + sd[..., None] * ndtri(levels))
+        check_is_fitted(self)
+        return self._shape(Predictive.at(self.gp_, check_prediction(self, X)).quantiles(levels))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw new observations at all rows of X jointly, noise included.
@@ -219,12 +221,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         n_samples = check_size("n_samples", n_samples)
         rng = check_seed(random_state)
-        noise = self.gp_.noise_at(x)[:, 0] / self.gp_.scaling.y_scale[0] ** 2  # [n], in the model's units
-        cov = torch.as_tensor(self.gp_.covariance(x)) + torch.as_tensor(noise).diag()
-        L = safe_cholesky(cov, "predictive covariance").numpy()
+        scale = self.gp_.scaling.y_scale  # outputs share a covariance, but for their scales
+        cov = self.gp_.covariance(x)[:, :, 0] + np.diag(self.gp_.noise_at(x)[:, 0])
+        L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
         mean = self.gp_.mean(x)
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
-        samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
+        samples = np.stack([self.gp_.target.invert(mean + draws[..., i] * scale) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
@@ -240,7 +242,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats per row; several outputs are summed.
+            Nats per row; several outputs are summed. Minus infinity where y cannot be: at and below 0 for a model with
+            ``target="log"``.
 
         Raises
         ------
@@ -262,10 +265,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> bool(near > far)
         True
         """
-        mean, sd = self.predict(X, return_std=True)
-        values = check_observed(y, mean.shape)
-        density = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((values - mean) / sd) ** 2
-        return np.asarray(density.reshape(len(density), -1).sum(axis=1))
+        check_is_fitted(self)
+        found = Predictive.at(self.gp_, check_prediction(self, X))
+        values = check_observed(y, self._shape(found.mean).shape).reshape(found.mean.shape)
+        return np.asarray(found.log_density(values).sum(axis=1))
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._single_output else values

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
 from cvgp.plots.style import ORANGE, axes_or_current
@@ -59,7 +60,7 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     variances = []
     for value in values:
         points[:, chosen.features] = value
-        variances.append(model.gp_.noise_at(points)[:, 0])
+        variances.append(Predictive.at(model.gp_, points).moments.noise_variance[:, 0])
     sd = np.sqrt(np.array(variances))  # [G, points]
     typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
     if chosen.categories:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from cvgp import metrics
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.inputs import check_observed
 from cvgp.plots.columns import target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
 
@@ -57,10 +58,11 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     'Calibration'
     """
     ax = axes_or_current(ax)
-    mean, sd = one_output(model).predict(X, return_std=True)
     levels = np.linspace(0.05, 0.95, 19)
-    observed = [metrics.coverage(y, mean, sd, level) for level in levels]
-    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(mean))
+    ends = one_output(model).predict_quantiles(X, np.append(0.5 - 0.5 * levels, 0.5 + 0.5 * levels))  # [n, 38]
+    values = check_observed(y, (len(ends),))[:, None]
+    observed = ((ends[:, :19] <= values) & (values <= ends[:, 19:])).mean(axis=0)
+    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(ends))
     ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
     ax.plot([0, 1], [0, 1], color=GREY, lw=1)
     ax.plot(levels, observed, "o-", color=BLUE, ms=4, label="model")
@@ -105,9 +107,10 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     'predicted y'
     """
     ax = axes_or_current(ax)
-    mean, sd = one_output(model).predict(X, return_std=True)
+    mean = one_output(model).predict(X)
     observed = np.asarray(y, dtype=np.float64).reshape(-1)
-    outside = np.abs(observed - mean) > Z95 * sd
+    low, high = model.predict_quantiles(X, [0.025, 0.975]).T
+    outside = (observed < low) | (observed > high)
     shown = some_rows(len(mean))
     for group, colour, marker, place in ((~outside, BLUE, "o", "inside"), (outside, ORANGE, "^", "outside")):
         rows = shown[group[shown]]

@@ -101,16 +101,16 @@ def search_start(
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
-    def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        found = _learn_exactly(start, few, judging, watch, phase, evaluations)
+    def learn_from_few(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
+        found = learn_exactly(start, few, judging, watch, phase, evaluations)
         return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
 
-    tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
+    tries = [partial(learn_from_few, _scaled(first, f), f"start x{f:g}") for f in factors]
     for i, start in enumerate(_with_periods(first, learning, shortest), 1):
-        tries.append(partial(learn_exactly, start, f"start period {i}"))
+        tries.append(partial(learn_from_few, start, f"start period {i}"))
     by_rows = best_of(tries, watch)
     if by_rows is not None and alternatives:
-        learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
+        learn_kernel = partial(learn_from_few, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
         first = first._replace(kernel=kernel if chosen is None else chosen)
     if by_rows is None:
@@ -132,7 +132,7 @@ def search_start(
     return best_of(attempts, watch) or by_rows
 
 
-def _learn_exactly(
+def learn_exactly(
     start: Start, rows: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
 ) -> Start:
     """What the exact likelihood of some rows learns, and its density of others."""
