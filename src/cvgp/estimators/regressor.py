@@ -57,6 +57,9 @@ from cvgp.training.target_choice import TargetName, check_target_name
 
 Array = NDArray[np.float64]
 
+SECONDS_FOR_NOISE = (0.3, 0.05, 0.2)
+"""What a time limit keeps back to learn the noise: so many seconds and this share of it, and this share at most."""
+
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
@@ -398,20 +401,28 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             group=group,
         )
         with limited_threads(n_jobs):
-            report, kept = fit_with_neighbours(
-                neighbors,
-                begin,
-                source,
-                settings,
-                watch,
-                checkpoint_dir=folder,
-                validation=held_out,
-                summary_rng=rng if is_auto else None,
-            )
+            with watch.shortened(self._seconds_for_noise()):
+                report, kept = fit_with_neighbours(
+                    neighbors,
+                    begin,
+                    source,
+                    settings,
+                    watch,
+                    checkpoint_dir=folder,
+                    validation=held_out,
+                    summary_rng=rng if is_auto else None,
+                )
             noise = self._learn_noise(report, kept, source, watch, rng)
         lines.finish()
         self._set_results(report, kept, noise, sources, watch.history)
         return self
+
+    def _seconds_for_noise(self) -> float:
+        """What a time limit keeps back for :meth:`_learn_noise`, which takes fewer rows where the limit is short."""
+        if self.max_time is None or self.noise == "constant" or self.solver == "paper":
+            return 0.0
+        once, share, most = SECONDS_FOR_NOISE
+        return min(once + share * self.max_time, most * self.max_time)
 
     def _learn_noise(
         self,

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.priors import Prior
+from gpytorch.kernels import Kernel
+from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 
 from cvgp.errors import DivergenceError
 
+HELD = "held_lengthscale"
 MARGIN = 0.01
 """A value at a bound itself has an infinite raw parameter; this share of the interval away it can still be learned."""
 
@@ -61,3 +63,27 @@ def _inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     # With one bound alone, the margin is a share of that bound.
     margin = MARGIN * torch.where(torch.isfinite(width), width, torch.where(torch.isfinite(lower), lower, upper).abs())
     return torch.where(value <= lower, lower + margin, torch.where(value >= upper, upper - margin, value))
+
+
+def hold_lengthscales(kernel: Kernel, log_centre: Tensor, spread: float) -> None:
+    """Give the logarithm of each lengthscale of a kernel a normal prior, around `log_centre` [D]."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale:
+            prior = NormalPrior(log_centre.to(part.lengthscale), torch.full_like(part.lengthscale[0], spread))
+            part.register_prior(HELD, prior, _log_lengthscale)
+
+
+def lengthscales_are_held(kernel: Kernel) -> bool:
+    """Whether :func:`hold_lengthscales` has given a kernel its prior."""
+    return any(HELD in part._priors for part in kernel.modules() if isinstance(part, Kernel))
+
+
+def release_lengthscales(kernel: Kernel) -> None:
+    """Take off the prior of :func:`hold_lengthscales`, if there is one: a fitted kernel is to be used as any other."""
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and HELD in part._priors:
+            del part._priors[HELD], part._modules[HELD]
+
+
+def _log_lengthscale(kernel: Kernel) -> Tensor:
+    return torch.log(kernel.lengthscale)

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.hyperparameters import release_lengthscales
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings, reused_memory
 from cvgp.objectives.full_batch import (
@@ -127,7 +128,7 @@ def fit_model(
 
     A coreset that is the data itself becomes smaller after the fit if `summary_rng` is given and fewer points suffice.
     """
-    plan = make_plan(settings, source.num_rows, len(model.X_c))
+    plan = make_plan(settings, source.num_rows, *model.X_c.shape)
     watch.meet()
     # A fit that can go on later is closed whole, so that what it has learned is not lost to a shorter limit.
     to_read = None if watch.max_time is None or checkpoint_dir is not None else _plan_close(model, source, watch)
@@ -138,6 +139,7 @@ def fit_model(
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
         else:
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
+    release_lengthscales(model.kernel)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)

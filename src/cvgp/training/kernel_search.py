@@ -4,7 +4,7 @@ A bound with a few pseudo-points in many dimensions explains almost no prior var
 explain nothing: all noise, no function. Every later stage inherits that. The exact likelihood of some rows has no such
 escape. But what it learns need not suit a small coreset: of a function without noise it makes a process so smooth and
 so large that few points cannot carry it. So both are tried: kernels that the exact likelihood learned, and kernels that
-a short fit of a small coreset learned. The density of unseen rows decides (docs: mathematics, starts).
+a short fit of a small coreset learned. The density of unseen rows decides (docs: regressor).
 """
 
 import math
@@ -33,6 +33,7 @@ from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
+from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.small_data import distinct_rows, take_observations
 
 START_FACTORS = (1.0, 0.25, 4.0)
@@ -91,6 +92,7 @@ def search_start(
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
     learning = _counting_as(learning, source.total_weight)
     few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
+    kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:

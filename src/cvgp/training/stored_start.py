@@ -20,6 +20,7 @@ from cvgp.errors import FileFormatError
 from cvgp.files.atomic import make_folder
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.hyperparameters import hold_lengthscales, lengthscales_are_held
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
@@ -64,7 +65,12 @@ def begin_or_recall(
         write_tensors(
             Path(folder) / START_FILE,
             arrays,
-            {"identity": identity(), "kernel": name_of_kernel(model.kernel), "rng": rng.bit_generator.state},
+            {
+                "identity": identity(),
+                "kernel": name_of_kernel(model.kernel),
+                "held": lengthscales_are_held(model.kernel),
+                "rng": rng.bit_generator.state,
+            },
         )
     return model
 
@@ -87,13 +93,15 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
     try:
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
-        kernel = members.text("kernel")
+        kernel, is_held = members.text("kernel"), members.flag("held")
         state = members.take("rng")
         members.close()
         x, y = tensors.get("X_c"), tensors.get("y_c")
         if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
+        if is_held:
+            hold_lengthscales(model.kernel, torch.zeros(x.shape[1]), 1.0)  # what is stored takes their place
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():
