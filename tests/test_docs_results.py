@@ -31,6 +31,14 @@ def records(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RESULTS / name).read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.parametrize("record", records("hard.jsonl"), ids=lambda record: record["task"]["problem"])
+def test_a_hard_problem_is_learned_with_intervals_that_hold(record: dict[str, Any]) -> None:
+    metrics = record["metrics"]
+    assert metrics["coverage"] > 0.8
+    if metrics["explained"] >= 0.5:
+        assert metrics["rmse"] < 0.95 * metrics["rmse_constant"]
+
+
 def test_every_stored_result_of_the_paper_is_of_the_preset_fair() -> None:
     presets = {
         r["task"]["preset"] for path in (RESULTS / "paper").glob("*.jsonl") for r in records(f"paper/{path.name}")
