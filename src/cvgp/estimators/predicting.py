@@ -5,7 +5,6 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -204,7 +203,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
         mean, sd = self.predict(X, return_std=True)
-        return np.asarray(mean[..., None] + sd[..., None] * ndtri(levels))
+        return np.asarray(mean[..., None] + sd[..., None] * self.gp_.tails.quantiles(levels))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw new observations at all rows of X jointly, noise included.
@@ -247,9 +246,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         rng = check_seed(random_state)
         noise = self.gp_.noise_at(x)[:, 0] / self.gp_.scaling.y_scale[0] ** 2  # [n], in the model's units
         cov = torch.as_tensor(self.gp_.covariance(x)) + torch.as_tensor(noise).diag()
-        L = safe_cholesky(cov, "predictive covariance").numpy()
+        sd = cov.diagonal().sqrt()
+        L = safe_cholesky(cov / sd[:, None] / sd, "predictive correlation").numpy()
         mean = self.gp_.mean(x)
-        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
+        # Draws with these correlations, each then taken to the place of the same rank in its own distribution.
+        draws = self.gp_.tails.from_normal(np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples))))
+        draws *= sd.numpy()[:, None, None]
         samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
@@ -290,7 +292,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         """
         mean, sd = self.predict(X, return_std=True)
         values = check_observed(y, mean.shape)
-        density = -0.5 * np.log(2 * np.pi * sd**2) - 0.5 * ((values - mean) / sd) ** 2
+        square, variance = (torch.as_tensor(part) for part in ((values - mean) ** 2, sd**2))
+        density = self.gp_.tails.cpu().log_density(square, variance)[0].numpy()
         return np.asarray(density.reshape(len(density), -1).sum(axis=1))
 
     def _shape(self, values: Array) -> Array:

@@ -126,6 +126,10 @@ class Statistics(NamedTuple):
             )
         return Statistics(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def without(self, part: "Statistics") -> "Statistics":
+        """Statistics of the rows that are left when a part of them is taken out."""
+        return self.merge(Statistics(*(-sums for sums in part)))
+
 
 def whitener(K_cc: Tensor) -> Tensor:
     """L_K^-1 [M, M] with K_cc = L_K L_K^T: turns kernel columns into features with unit prior covariance (§5.1)."""
