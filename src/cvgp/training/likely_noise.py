@@ -12,7 +12,7 @@ from cvgp.training.residuals import Residuals
 
 __all__ = ["LikelyNoise", "Recipe", "likely_noise"]
 
-EVALUATIONS = 60
+EVALUATIONS = 40
 WIDEST = 12.0
 """Nats that the logarithm of the noise may go from its level in a search."""
 

@@ -97,28 +97,32 @@ def fit_noise(
     choice = choose_noise(report.model, left, rng, watch, always=always)
     if choice is None:
         return NoiseFit(report, kept)
-    fit = NoiseFit(report, kept, choice.learn(left))
-    weigh, first = _Weighing(report, kept, source, settings), left
+    best = tried = NoiseFit(report, kept, choice.learn(left))
+    weigh, judged = _Weighing(report, kept, source, settings), left.take(choice.judged)
+    best_left, density = left, mean_over(choice.held_out(left), judged)
     for round_ in range(1, ROUNDS + 1):
         if watch.stopped or not weigh.is_in_time(watch):
             break
-        assert fit.noise is not None, "learned above"
-        weighed = weigh(fit.noise)
-        again = left_of(*weighed).take(counted)._replace(known=left.known)  # the noise of x is still to be learned
-        gain = mean_over(choice.held_out(again) - choice.held_out(left), left.take(choice.judged))
-        error = mean_over(again.square.mean(1), left) / mean_over(first.square.mean(1), left)
-        _report(watch, weighed.report.bound / source.total_weight, round_, gain, error)
-        if gain <= 0.0 or error > LARGEST_ERROR:
+        assert tried.noise is not None, "learned above"
+        tried = weigh(tried.noise)
+        again = left_of(*tried).take(counted)._replace(known=left.known)  # the noise of x is still to be learned
+        before, density = density, mean_over(choice.held_out(again), judged)
+        error = mean_over(again.square.mean(1), left) / mean_over(left.square.mean(1), left)
+        _report(watch, tried.report.bound / source.total_weight, round_, density - before, error)
+        if density <= before:
             break
-        assert weighed.noise is not None, "weighed with"
-        left, base = again, weighed.noise.base
-        fit = weighed._replace(noise=choice.learn(left)._replace(base=base))
-    if left is first:
-        return fit
+        assert tried.noise is not None, "weighed with"
+        tried = tried._replace(noise=choice.learn(again)._replace(base=tried.noise.base))
+        if error <= LARGEST_ERROR:
+            best, best_left = tried, again
+    if best_left is left:
+        return best
     # What is left now may need another description than what was left at first.
-    choice = choose_noise(fit.report.model, left, rng, watch, always=True)
+    assert best.noise is not None, "learned above"
+    choice = choose_noise(best.report.model, best_left, rng, watch, always=True)
     assert choice is not None, "wanted always"
-    return fit._replace(noise=choice.learn(left)._replace(base=base, constant=report.model.noise.detach().clone()))
+    noise = choice.learn(best_left)._replace(base=best.noise.base, constant=best.noise.constant)
+    return best._replace(noise=noise)
 
 
 class _Weighing:

@@ -32,12 +32,14 @@ ROWS, ROWS_TO_CHOOSE_BY, FEWEST = 10_000, 2_000, 500
 ENOUGH_TIME = 20.0
 """Seconds of a time limit from which on all these rows are used; with less time their number is in proportion."""
 CENTRES, ROWS_PER_CENTRE = 200, 10
-FOLDS = 3
+FOLDS = 2
 OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
 """Lengthscales that are tried: those of the kernel over these factors, and sqrt(D) for all columns over these."""
 FIRST_STRENGTH, STRENGTHS = 0.3, (0.03, 0.3, 3.0, 30.0)
 STANDARD_ERRORS = 2.0
 """A gain counts from so many standard errors on."""
+LARGEST_GAIN = 3.0
+"""Nats that one row may count for."""
 
 
 def check_noise_name(name: object) -> None:
@@ -68,7 +70,9 @@ class NoiseChoice(NamedTuple):
         at = self.features.at(rows.x)
         level, gamma, doubt, tails = likely_noise(at, rows, self.recipe)
         shift = tails.variance.log()
-        log_noise = (level + shift + at @ gamma).clamp_min(math.log(NOISE_FLOOR))
+        # No noise is larger than the largest residual.
+        most = rows.square.mean(1).max().clamp_min(2.0 * NOISE_FLOOR)
+        log_noise = (level + shift + at @ gamma).clamp(math.log(NOISE_FLOOR), most.log().item())
         return InputNoise(
             centres=self.features.centres,
             inverse_lengthscale=self.features.inverse_lengthscale,
@@ -142,8 +146,12 @@ def choose_noise(
 
 
 def clear_gain(densities: Tensor, others: Tensor, rows: Residuals) -> bool:
-    """Whether the mean density of rows is above another by more than some standard errors of the difference."""
-    gain = densities - others
+    """Whether the mean density of rows is above another by more than some standard errors of the difference.
+
+    No row counts for more than a few nats. Otherwise the very rows that only heavy tails describe would make the
+    difference look uncertain.
+    """
+    gain = (densities - others).clamp(-LARGEST_GAIN, LARGEST_GAIN)
     spread = (gain - mean_over(gain, rows)).square()
     return mean_over(gain, rows) > STANDARD_ERRORS * math.sqrt(mean_over(spread, rows) / len(gain))
 
