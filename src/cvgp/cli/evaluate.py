@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from cvgp.estimators.regressor import CVGPRegressor
+
     Array = NDArray[np.float64]
 
 __all__ = ["evaluate"]
@@ -37,12 +39,14 @@ def evaluate(
     from cvgp.data.tables.by_schema import load_rows
 
     x, y = load_rows(data, schema)
-    predictions = {"cvgp": model.predict(features(schema, x), return_std=True)}
+    own = features(schema, x)
+    predictions = {"cvgp": model.predict(own, return_std=True)}
     stored = getattr(model, "baselines_", None)
     if stored is not None:
         simple = Baselines.from_json(stored, x.shape[1])
         predictions |= {"linear": simple.linear(x), "constant": simple.constant(len(y))}
     scores = {name: _scores(y, *pair) for name, pair in predictions.items()}
+    scores["cvgp"] |= _own_scores(model, own, y)
     if as_json:
         print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
@@ -61,6 +65,17 @@ def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
         "crps": metrics.crps(y, mean, sd),
         **{f"coverage_{level}": metrics.coverage(y, mean, sd, level / 100) for level in LEVELS},
     }
+
+
+def _own_scores(model: CVGPRegressor, x: Array, y: Array) -> dict[str, float]:
+    """What depends on the shape of the predictive distribution, which need not be normal."""
+    import numpy as np
+
+    found = {"mean_log_likelihood": float(np.mean(model.log_predictive_density(x, y)))}
+    for level in LEVELS:
+        low, high = model.predict_quantiles(x, [0.5 - level / 200, 0.5 + level / 200]).T
+        found[f"coverage_{level}"] = float(np.mean((low <= y) & (y <= high)))
+    return found
 
 
 def _rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:

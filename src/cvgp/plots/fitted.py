@@ -65,7 +65,8 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
     mean, f_var = (values[:, 0] for values in one_output(model).gp_.mean_and_variance(grid[:, None]))
     shown = some_rows(len(x))
     ax.scatter(x[shown], observed[shown], s=7, color=GREY, alpha=0.5, lw=0, label="data")
-    draw_band(ax, grid, mean, np.sqrt(f_var + model.noise_variance_), 0.15, "95 % of new data")
+    low, high = model.predict_quantiles(grid[:, None], [0.025, 0.975]).T
+    ax.fill_between(grid, low, high, color=BLUE, alpha=0.15, lw=0, label="95 % of new data")
     draw_band(ax, grid, mean, np.sqrt(f_var), 0.4, "95 % of the function")
     ax.plot(grid, mean, color=BLUE, label="mean")
     draw_coreset(ax, model, 0)

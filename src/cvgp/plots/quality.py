@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from cvgp import metrics
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.inputs import check_observed
 from cvgp.plots.columns import target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
 
@@ -59,10 +60,11 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     'Calibration'
     """
     ax = axes_or_current(ax)
-    mean, sd = one_output(model).predict(X, return_std=True)
     levels = np.linspace(0.05, 0.95, 19)
-    observed = [metrics.coverage(y, mean, sd, level) for level in levels]
-    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(mean))
+    ends = one_output(model).predict_quantiles(X, np.concatenate([0.5 - 0.5 * levels, 0.5 + 0.5 * levels]))
+    values = check_observed(y, ends.shape[:1])[:, None]
+    observed = ((ends[:, :19] <= values) & (values <= ends[:, 19:])).mean(axis=0)
+    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(ends))
     ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
     ax.plot([0, 1], [0, 1], color=GREY, lw=1)
     ax.plot(levels, observed, "o-", color=BLUE, ms=4, label="model")

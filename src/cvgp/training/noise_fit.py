@@ -23,7 +23,7 @@ from cvgp.optim.stopping import Progress
 from cvgp.training.fit import FitReport
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, residuals_given_neighbours
-from cvgp.training.noise_learning import choose_noise, mean_over, number_of_rows
+from cvgp.training.noise_learning import choose_noise, clear_gain, mean_over, number_of_rows
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import Residuals, residuals_of
 from cvgp.training.small_data import holds_the_data, take_observations
@@ -99,17 +99,17 @@ def fit_noise(
         return NoiseFit(report, kept)
     best = tried = NoiseFit(report, kept, choice.learn(left))
     weigh, judged = _Weighing(report, kept, source, settings), left.take(choice.judged)
-    best_left, density = left, mean_over(choice.held_out(left), judged)
+    best_left, densities = left, choice.held_out(left)
     for round_ in range(1, ROUNDS + 1):
         if watch.stopped or not weigh.is_in_time(watch):
             break
         assert tried.noise is not None, "learned above"
         tried = weigh(tried.noise)
         again = left_of(*tried).take(counted)._replace(known=left.known)  # the noise of x is still to be learned
-        before, density = density, mean_over(choice.held_out(again), judged)
+        before, densities = densities, choice.held_out(again)
         error = mean_over(again.square.mean(1), left) / mean_over(left.square.mean(1), left)
-        _report(watch, tried.report.bound / source.total_weight, round_, density - before, error)
-        if density <= before:
+        _report(watch, tried.report.bound / source.total_weight, round_, mean_over(densities - before, judged), error)
+        if not clear_gain(densities, before, judged):
             break
         assert tried.noise is not None, "weighed with"
         tried = tried._replace(noise=choice.learn(again)._replace(base=tried.noise.base))
