@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks.accuracy import accuracy_figure, accuracy_race, accuracy_tables, accuracy_targets, entries
+from benchmarks.accuracy.race_splits import FLIGHTS, KINDS, check_dataset
 from benchmarks.peers.environments import ROOT, WORK_FOLDER
 from benchmarks.quality import defaults as defaults_benchmark
 from benchmarks.quality import defaults_table
@@ -22,7 +24,7 @@ from benchmarks.speed import figures as speed_figures
 from benchmarks.speed import plans as speed
 from benchmarks.speed import tables as speed_tables
 from benchmarks.speed import targets as speed_targets
-from cvgp.errors import CVGPError
+from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.paper.datasets import load
 from cvgp.paper.markdown import fill
 from cvgp.paper.splits import NUM_FOLDS
@@ -34,6 +36,7 @@ ALL_DATASETS = "energy,concrete,airfoil,wine,skillcraft,parkinsons,elevators,bik
 """From small to large."""
 RACE_DATASETS = ",".join(speed.RACE_DATASETS)
 SPEED_PAGE = ROOT / "docs" / "speed.md"
+ALL_ENTRIES = ",".join(entry.name for entry in entries.ENTRIES)
 ALL_FACTORS = ",".join(defaults_benchmark.FACTORS)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -127,6 +130,37 @@ def race(
     """Measure quality against seconds, of all peers."""
     plans = _plans(quick, threads) if quick else speed.full(threads, _names(datasets), size, budget)
     _measure_speed("race", plans, quick, threads, store, renew)
+
+
+@app.command()
+def accuracy(
+    datasets: Datasets = f"{ALL_DATASETS},{FLIGHTS}",
+    splits: Annotated[int, typer.Option(min=1, help="Splits of each kind; a fifth of the rows is scored.")] = 5,
+    kinds: Annotated[str, typer.Option(help="random, grouped, or both separated by a comma.")] = ",".join(KINDS),
+    peers: Annotated[str, typer.Option(help="Methods separated by commas, ours among them.")] = ALL_ENTRIES,
+    budget: Annotated[
+        float, typer.Option(min=1.0, help="Seconds of a peer's fit on up to 50,000 rows; more rows, more seconds.")
+    ] = 30.0,
+    threads: Threads = 2,
+    store: StorePath = RESULTS / "accuracy.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Race the defaults against boosted trees and other GPs: errors, densities, intervals, seconds."""
+    plan = accuracy_race.Plan(_names(datasets), splits, _kinds(kinds), entries.choose(_names(peers)), budget, threads)
+    results = Store(store)
+    if not table:
+        for name in plan.datasets:
+            check_dataset(name)
+        for split in range(splits):  # a run that is cut short has whole splits of everything
+            run_tasks(accuracy_race.tasks(plan, results, split), results, threads, renew=renew, warm_up=False)
+    _show(accuracy_targets.report(plan, results), "accuracy-targets", write)
+    picture = accuracy_figure.draw(plan, results, write.parent / "images") if write is not None else ""
+    for kind in plan.kinds:
+        _show(accuracy_tables.report(plan, results, kind), f"accuracy-{kind}", write)
+    if write is not None:
+        fill(write, "accuracy-picture", picture)
 
 
 @app.command()
@@ -284,6 +318,14 @@ def _run(tasks: Sequence[Task], datasets: Sequence[str], store: Store, threads: 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = _names(text)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
+        raise InvalidInputError(f"Unknown kinds of split {', '.join(unknown)}. Choose from {', '.join(KINDS)}.")
+    return kinds
 
 
 def _show(text: str, place: str, page: Path | None) -> None:

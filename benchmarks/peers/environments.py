@@ -1,5 +1,6 @@
 """An environment of its own for each peer: made on first use from ``peers/NAME.txt``, then kept."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 __all__ = ["ROOT", "WORK_FOLDER", "PeerError", "interpreter"]
 
 ROOT = Path(__file__).resolve().parents[2]
-WORK_FOLDER = ROOT / ".bench"
-"""What the measurements write besides results; not under version control."""
+WORK_FOLDER = Path(os.environ.get("CVGP_BENCH", ROOT / ".bench")).resolve()
+"""What the measurements write besides results; not under version control. Several clones can share one, named by
+CVGP_BENCH."""
 
 PINS = Path(__file__).resolve().parent
 LINES_OF_PIP = 3
@@ -60,7 +62,7 @@ def _are_here(pins: str) -> bool:
 
 
 def _install(folder: Path, python: Path, pins: Path, *, complete: bool) -> None:
-    print(f"installing {pins.name} into {folder.relative_to(ROOT)}", flush=True)
+    print(f"installing {pins.name} into {folder}", flush=True)
     venv.create(folder, clear=True, with_pip=True)
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(pins)]
     done = subprocess.run([*command, *(["--no-deps"] if complete else [])], capture_output=True, text=True, check=False)

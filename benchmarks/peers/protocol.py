@@ -4,8 +4,8 @@ A worker is a module that ends in ``run({name: method, ...}, versions)``. It is 
 `data.npz` and `settings.json`, works in a process of its own, and answers in JSON, one object a line:
 
 - ``{"versions": {...}}`` once it has imported its library;
-- ``{"seconds": s, "prediction": file}`` for each prediction of the test rows, which is in the file, as mean and
-  standard deviation: the caller does the scoring, with one code for all;
+- ``{"seconds": s, "prediction": file, "predict_seconds": t}`` for each prediction of the test rows, which is in the
+  file, as a mean and mostly a standard deviation: the caller does the scoring, with one code for all;
 - ``{"times": [...]}`` for each number that it reads from its standard input, where times of single calls are asked;
 - ``{"done": {...}}`` at the end, with numbers that it wants to add, or ``{"error": "..."}``.
 """
@@ -23,11 +23,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Job", "Method", "Predict", "answer_times", "one_cycle", "peak_memory", "resident_memory", "run"]
+__all__ = [
+    "Job",
+    "Method",
+    "Predict",
+    "PredictArrays",
+    "answer_times",
+    "one_cycle",
+    "peak_memory",
+    "resident_memory",
+    "run",
+]
 
 Array = NDArray[np.float64]
 Predict = Callable[[Array], tuple[Any, Any]]
 """From inputs [n, D] to mean [n] and standard deviation [n] of y."""
+PredictArrays = Callable[[Array], Mapping[str, Any]]
+"""From inputs [n, D] to arrays by name, for what a mean and a standard deviation do not say."""
 
 
 class Job:
@@ -82,12 +94,18 @@ class Job:
 
     def record(self, predict: Predict) -> None:
         """Predict the test rows and hand the result on."""
+        self.record_arrays(lambda x: dict(zip(("mean", "sd"), predict(x), strict=True)))
+
+    def record_arrays(self, predict: PredictArrays) -> None:
+        """Predict the test rows and hand on whatever arrays the prediction consists of."""
         with self._pause() as seconds:
-            mean, sd = predict(self.data["x_test"])
+            begin = time.perf_counter()
+            found = {name: np.asarray(values, np.float64) for name, values in predict(self.data["x_test"]).items()}
+            took = time.perf_counter() - begin
             self._count += 1
-            name = f"prediction-{self._count}.npy"
-            np.save(self.folder / name, np.stack([np.asarray(mean, np.float64), np.asarray(sd, np.float64)]))
-            say({"seconds": seconds, "prediction": name})
+            name = f"prediction-{self._count}.npz"
+            np.savez(self.folder / name, **found)
+            say({"seconds": seconds, "prediction": name, "predict_seconds": took})
 
     @contextmanager
     def _pause(self) -> Iterator[float]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import gpytorch
 import torch
+import torch._dynamo  # the first step of an optimiser would import it, which takes seconds of a budget
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, PredictiveLogLikelihood, VariationalELBO
 from linear_operator.utils.errors import NanError, NotPSDError

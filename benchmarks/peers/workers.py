@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,8 @@ __all__ = ["WORKERS", "Session", "fit_in_worker", "own_environment"]
 
 Arrays = Mapping[str, NDArray[np.float64]]
 Settings = Mapping[str, Any]
+Score = Callable[[NDArray[np.float64], Arrays], Metrics]
+"""From the observations and the arrays of a prediction to its scores."""
 
 WORKERS = {
     "cvgp": None,
@@ -33,6 +35,9 @@ WORKERS = {
     "gpflow": "gpflow",
     "gpboost": "gpboost",
     "lightgbm": "lightgbm",
+    "lightgbm_density": "lightgbm",
+    "catboost": "catboost",
+    "ngboost": "ngboost",
     "sklearn": "sklearn",
 }
 """Modules ``peers/work_NAME.py``, and the environment of each; None is the one that runs this."""
@@ -44,8 +49,18 @@ LEAST_PATIENCE = 300.0
 """One with a budget may overrun it, since some cannot be stopped, but not without end."""
 
 
+def _mean_and_sd(y: NDArray[np.float64], found: Arrays) -> Metrics:
+    return marginal_scores(y, found["mean"], found["sd"])
+
+
 def fit_in_worker(
-    worker: str, settings: Settings, split: Split, *, threads: int, extra: Arrays | None = None
+    worker: str,
+    settings: Settings,
+    split: Split,
+    *,
+    threads: int,
+    extra: Arrays | None = None,
+    score: Score = _mean_and_sd,
 ) -> Outcome:
     """Fit in a process of its own; everything that it predicted on the way is scored."""
     python = _python(worker)
@@ -67,7 +82,7 @@ def fit_in_worker(
             raise PeerError(f"{worker} had no result after {patience:g} seconds") from error
         said = list(_parse(done.stdout.splitlines()))
         end = _end(worker, said, done.stderr)
-        trace = [_scored(line, folder, split.y_test) for line in said if "prediction" in line]
+        trace = [_scored(line, folder, split.y_test, score) for line in said if "prediction" in line]
     if not trace:
         raise PeerError(f"{worker} ended without a prediction")
     numbers = {name: float(value) for name, value in end.items() if not isinstance(value, str)}
@@ -186,9 +201,9 @@ def _end(worker: str, said: Sequence[dict[str, Any]], errors: str) -> dict[str, 
     raise PeerError(f"{worker} died: {' '.join(last) or 'it left no message'}")
 
 
-def _scored(line: dict[str, Any], folder: Path, y: NDArray[np.float64]) -> Metrics:
-    mean, sd = np.load(folder / line["prediction"])
-    return marginal_scores(y, mean, sd) | {"seconds": line["seconds"]}
+def _scored(line: dict[str, Any], folder: Path, y: NDArray[np.float64], score: Score) -> Metrics:
+    with np.load(folder / line["prediction"]) as found:
+        return score(y, dict(found)) | {name: line[name] for name in ("seconds", "predict_seconds")}
 
 
 def _versions(said: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Choice:
 def default_config(size: int) -> Config:
     """The estimator's present defaults, for many rows."""
     estimator_defaults = CVGPRegressor()
-    plan = make_plan(Settings(), NO_STEP_LIMIT, size)
+    plan = make_plan(Settings(), NO_STEP_LIMIT, size, 10)
     return Config(
         kernel=DEFAULT_KERNEL,
         bound=estimator_defaults.bound,

@@ -104,7 +104,7 @@ def _steps(plan: Plan) -> int:
     """The peer takes as many steps as our Adam does."""
     if plan.steps is not None:
         return plan.steps
-    return make_plan(Settings(solver="adam", batch_size=BATCH_SIZE), 10**6, plan.size).max_iter
+    return make_plan(Settings(solver="adam", batch_size=BATCH_SIZE), 10**6, plan.size, 10).max_iter
 
 
 def _measure(plan: Plan, dataset: str, number: int, method: Method) -> Outcome:

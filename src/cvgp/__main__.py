@@ -5,8 +5,6 @@ import sys
 from cvgp.errors import MissingDependencyError
 from cvgp.extras import optional_packages
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line, or say which packages it needs."""

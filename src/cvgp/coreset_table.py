@@ -15,8 +15,6 @@ from cvgp.finite import REAL_KINDS, FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["table_of", "triplet_in"]
-
 _NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
 
 

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from cvgp.errors import MissingDependencyError
 
-__all__ = ["EXTRAS", "optional_packages"]
-
 EXTRAS = {
     "pandas": "tables",
     "pyarrow": "tables",

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["REAL_KINDS", "FloatArray", "finite_array"]
-
 FloatArray = NDArray[np.float64]
 
 REAL_KINDS = "biuf"

@@ -19,8 +19,6 @@ from types import TracebackType
 import numpy as np
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
-__all__ = ["kept_warnings", "memory_left", "reused_memory", "single_threaded_blas", "warn_or_keep"]
-
 TRIM_THRESHOLD = -1
 """The number by which glibc's `mallopt` knows how much free memory at the end of the heap it keeps."""
 

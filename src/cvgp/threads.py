@@ -19,8 +19,6 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["check_n_jobs", "limited_threads", "threads_for"]
-
 WORK_OF_A_THREAD = 5e7
 """Multiply-adds that each thread is to have: a computation of less than twice as many is left to one."""
 
@@ -76,9 +74,10 @@ def threads_for(work: float) -> Iterator[None]:
 
 
 class _TorchThreads:
-    """The number of torch's threads, which each thread has for itself and a new one takes from who set it last.
+    """The number of torch's threads that the user wants.
 
-    So a thread that comes while others have changed the number must not take theirs for the user's.
+    Each thread has a number of its own. A new thread begins with the number that any thread set last. So a thread that
+    comes while fits in others have changed the number must not take theirs for the user's.
     """
 
     def __init__(self) -> None:

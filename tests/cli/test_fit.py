@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -38,7 +39,7 @@ def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> Non
             "float32",
         ),
         *("--device", "cpu", "--seed", 3, "--batch-size", 16, "--learning-rate", 0.02, "--early-stopping"),
-        *("--max-time", 60),
+        *("--max-time", 60, "--noise", "constant", "--target-transform", "yeo-johnson"),
     ]
     run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, *flags)
     found = cvgp.load(tmp_path / "m").get_params()
@@ -59,6 +60,8 @@ def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> Non
         "early_stopping": True,
         "max_iter": 20,
         "max_time": 60.0,
+        "noise": "constant",
+        "target": "yeo-johnson",
     }
     assert {name: found[name] for name in expected} == expected
 
@@ -196,3 +199,21 @@ def test_info_says_whether_the_file_holds_the_rows(
     run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, "--neighbors", neighbors)
     assert said in flat(run("info", tmp_path / "m").output)
     assert json.loads(run("info", tmp_path / "m", "--json").output)["neighbors"] == neighbors
+
+
+def test_info_and_predict_speak_of_the_target_of_a_model_of_its_logarithm(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "skewed.csv"
+    make_table(80).assign(price=lambda rows: np.exp(rows["price"])).to_csv(table, index=False)
+    flags = ("--target-transform", "log", "--json")
+    facts = json.loads(run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, *flags).stdout)
+    assert facts["target_transform"] == "log"
+    assert "described by its logarithm" in run("info", tmp_path / "m").stdout
+    run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
+    predicted = pd.read_csv(tmp_path / "p.csv")
+    assert (predicted["price_lower"] > 0.0).all()
+    assert (
+        predicted["price_mean"] - predicted["price_lower"] < predicted["price_upper"] - predicted["price_mean"]
+    ).all()
+    scores = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)["scores"]["cvgp"]
+    assert 0.0 < scores["crps"] < scores["rmse"]
+    assert scores["coverage_90"] > 0.7

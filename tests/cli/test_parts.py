@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cvgp.cli.model_files import load_model
+import cvgp
 from cvgp.data.tables import training_table as table_module
 from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import damage, read_table, write, write_parts
@@ -42,8 +42,8 @@ def test_a_small_table_in_several_files_is_the_same_model_as_in_one(
     flags = ("--target", "price", "--out", tmp_path / "m", "--coreset", 10, "--max-iter", 20)
     result = run("fit", f"{folder}/*.parquet", *flags)
     assert "3 files, 60 rows, 3 columns as 4 features (loaded" in flat(result.stderr)
-    x = load_model(model).coreset_.X
-    np.testing.assert_allclose(load_model(tmp_path / "m").coreset_.X, x, rtol=1e-6)
+    x = cvgp.load(model).coreset_.X
+    np.testing.assert_allclose(cvgp.load(tmp_path / "m").coreset_.X, x, rtol=1e-6)
 
 
 def test_one_small_file_is_said_to_be_loaded(run: Run, table: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_large_table_is_read_in_parts(run: Run, folder: Path, tmp_path: Path, 
     result = run("fit", tmp_path / place, *flags)
     assert result.exit_code == 0
     assert "is more than 0 MB" in flat(result.stderr)
-    assert load_model(tmp_path / "m").baselines_ is not None
+    assert cvgp.load(tmp_path / "m").baselines_ is not None
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "tsv.gz", "feather"])

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cvgp.data.outliers import REACH, bulk_of, median
-from cvgp.data.scaling import learn_scaling
+from cvgp.data.scaling import REACH, bulk_of, learn_scaling, median
 
 rng = np.random.default_rng(2)
 X = rng.normal(size=(200, 2))

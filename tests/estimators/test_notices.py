@@ -13,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cvgp
 from cvgp import CVGPRegressor, plots
-from cvgp.data.outliers import bulk_of
-from cvgp.data.scaling import learn_scaling
+from cvgp.data.scaling import bulk_of, learn_scaling
 from cvgp.data.tables import training_table as table_module
 from cvgp.errors import CVGPWarning, InvalidInputError
 

@@ -8,7 +8,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from cvgp.estimators.regressor import CVGPRegressor
 
 # The checks fit dozens of times on a handful of rows each; a short fit shows the same behaviour.
-ESTIMATORS = [CVGPRegressor(n_coreset=10, max_iter=30), CVGPRegressor(n_coreset=10, solver="adam", max_iter=20)]
+ESTIMATORS = [
+    CVGPRegressor(n_coreset=10, max_iter=30, random_state=0),
+    CVGPRegressor(n_coreset=10, solver="adam", max_iter=20, random_state=0),
+]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

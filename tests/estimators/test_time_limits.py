@@ -15,7 +15,7 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.training import monitor, plan
+from cvgp.training import fit, monitor, plan
 from cvgp.training.checkpoint import START_FILE
 from cvgp.training.monitor import FitEvent
 
@@ -90,6 +90,21 @@ def test_the_best_point_of_lbfgs_is_kept_when_time_is_out(tmp_path: Path) -> Non
     assert model.history_["bound"][-1] == max(bounds)
 
 
+def test_time_to_learn_the_noise_is_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(fit, "time", SimpleNamespace(perf_counter=lambda: 1e-6 * next(ticks)))  # closing takes no time
+
+    def end_of_fit(noise: str) -> float:
+        events: list[FitEvent] = []
+        model = CVGPRegressor(**KINDS["adam"], max_time=0.2, noise=noise, callbacks=[events.append])
+        model.set_params(random_state=1).fit(X, Y)
+        return events[-1].seconds
+
+    limit_of_fit = 0.8 * 0.2
+    assert end_of_fit("constant") > limit_of_fit + 0.02
+    assert end_of_fit("auto") < limit_of_fit + 0.02
+
+
 def test_the_start_is_found_again_with_its_random_numbers(tmp_path: Path) -> None:
     whole = CVGPRegressor(random_state=1).fit(X, Y)
     estimator("size by the data", tmp_path, tol=1e-4, callbacks=[lambda e: e.phase == "adam"]).fit(X, Y)
@@ -114,9 +129,9 @@ def test_a_damaged_start_is_named(damage: str, tmp_path: Path) -> None:
     elif damage == "array":
         tensors.pop("raw_beta")
     elif damage == "state":
-        metadata["rng"].pop("inc")
+        metadata["rng"]["state"].pop("inc")
     else:
-        metadata["rng"]["state"] = "9" * 60
+        metadata["rng"]["state"]["state"] = "9" * 60
     write_tensors(path, tensors, metadata)
     with pytest.raises(FileFormatError, match=rf"{START_FILE} is damaged.*Remove it"):
         estimator("adam", tmp_path, max_iter=3).fit(X, Y)

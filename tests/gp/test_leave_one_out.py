@@ -3,8 +3,8 @@ import torch
 
 from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, make_kernel, square_matrix
-from cvgp.gp.leave_one_out import leave_one_out
 from cvgp.gp.linalg import add_jitter
+from cvgp.gp.posterior import leave_one_out
 
 NOISE = 0.3
 

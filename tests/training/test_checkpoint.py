@@ -11,7 +11,8 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
-from cvgp.training.journal import Beginning, stretch_length
+from cvgp.training.journal import Beginning
+from cvgp.training.maximise import stretch_length
 from cvgp.training.monitor import FitEvent, Watch
 from cvgp.training.plan import Settings
 from tests.training.problems import make_model, make_source
@@ -272,7 +273,7 @@ def test_folder_is_made(tmp_path: Path) -> None:
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileAccessError, match="Could not make the checkpoint folder"):
+    with pytest.raises(FileAccessError, match="Could not make the folder"):
         make_checkpoint(tmp_path / "file")
 
 

@@ -32,32 +32,33 @@ from cvgp.training.plan import (
 from tests.training.problems import NUM_ROWS, SIZE, make_model, make_source, rmse
 
 MANY = 50 * LBFGS_ROWS
+DIMS = 10
 
 
 def test_few_rows_are_fitted_by_lbfgs() -> None:
-    assert make_plan(Settings(), LBFGS_ROWS, SIZE).solver == "lbfgs"
+    assert make_plan(Settings(), LBFGS_ROWS, SIZE, DIMS).solver == "lbfgs"
 
 
 def test_many_rows_are_fitted_by_adam() -> None:
-    assert make_plan(Settings(), LBFGS_ROWS + 1, SIZE).solver == "adam"
+    assert make_plan(Settings(), LBFGS_ROWS + 1, SIZE, DIMS).solver == "adam"
 
 
 def test_early_stopping_is_fitted_by_adam() -> None:
-    assert make_plan(Settings(early_stopping=True), 100, SIZE).solver == "adam"
+    assert make_plan(Settings(early_stopping=True), 100, SIZE, DIMS).solver == "adam"
 
 
 @pytest.mark.parametrize(("solver", "rows"), [("adam", 100), ("lbfgs", MANY)])
 def test_named_solver_is_used_at_any_size(solver: str, rows: int) -> None:
-    assert make_plan(Settings(solver=solver), rows, SIZE).solver == solver
+    assert make_plan(Settings(solver=solver), rows, SIZE, DIMS).solver == solver
 
 
 @pytest.mark.parametrize(("solver", "limit"), [("lbfgs", LBFGS_EVALUATIONS), ("adam", ADAM_STEPS)])
 def test_each_solver_has_its_own_limit(solver: str, limit: int) -> None:
-    assert make_plan(Settings(solver=solver), USUAL_ROWS, SIZE).max_iter == limit
+    assert make_plan(Settings(solver=solver), USUAL_ROWS, SIZE, DIMS).max_iter == limit
 
 
 def test_limit_that_is_asked_for_is_kept() -> None:
-    assert make_plan(Settings(max_iter=7), MANY, SIZE).max_iter == 7
+    assert make_plan(Settings(max_iter=7), MANY, SIZE, DIMS).max_iter == 7
 
 
 @pytest.mark.parametrize(("size", "batch"), [(1, 512), (256, 512), (257, 1024), (1000, 2048)])
@@ -66,46 +67,46 @@ def test_default_batch_is_at_least_twice_the_coreset(size: int, batch: int) -> N
 
 
 def test_batch_that_is_asked_for_is_kept() -> None:
-    assert make_plan(Settings(batch_size=33), MANY, SIZE).batch_size == 33
+    assert make_plan(Settings(batch_size=33), MANY, SIZE, DIMS).batch_size == 33
 
 
 def test_batch_is_no_larger_than_the_data() -> None:
-    assert make_plan(Settings(batch_size=5000), 100, SIZE).batch_size == 100
+    assert make_plan(Settings(batch_size=5000), 100, SIZE, DIMS).batch_size == 100
 
 
 @pytest.mark.parametrize(("solver", "tight"), [("lbfgs", True), ("adam", False), ("paper", False)])
 def test_auto_takes_the_tight_bound_with_lbfgs_alone(solver: str, tight: bool) -> None:
-    assert make_plan(Settings(solver=solver), 100, SIZE).tight is tight
+    assert make_plan(Settings(solver=solver), 100, SIZE, DIMS).tight is tight
 
 
 @pytest.mark.parametrize(("bound", "tight"), [("elbo", False), ("tight", True)])
 def test_bound_is_the_one_that_is_asked_for(bound: str, tight: bool) -> None:
-    plan = make_plan(Settings(bound=bound, power=0.3), 100, SIZE)
+    plan = make_plan(Settings(bound=bound, power=0.3), 100, SIZE, DIMS)
     assert (plan.tight, plan.power) == (tight, None)
 
 
 @pytest.mark.parametrize(("solver", "rows"), [("lbfgs", 100), ("adam", 100), ("auto", LBFGS_ROWS + 1)])
 def test_power_ep_that_is_asked_for_is_all_that_is_maximised(solver: str, rows: int) -> None:
-    plan = make_plan(Settings(solver=solver, bound="power", power=0.3), rows, SIZE)
+    plan = make_plan(Settings(solver=solver, bound="power", power=0.3), rows, SIZE, DIMS)
     assert (plan.power, plan.tight, plan.polish_tight) == (0.3, False, False)
 
 
 @pytest.mark.parametrize(("solver", "dtype"), [("lbfgs", "float64"), ("adam", "auto"), ("paper", "float32")])
 def test_each_solver_has_its_own_precision(solver: str, dtype: str) -> None:
-    assert make_plan(Settings(solver=solver), 100, SIZE).dtype == dtype
+    assert make_plan(Settings(solver=solver), 100, SIZE, DIMS).dtype == dtype
 
 
 def test_precision_that_is_asked_for_is_kept() -> None:
-    assert make_plan(Settings(solver="paper", dtype="float64"), 100, SIZE).dtype == "float64"
+    assert make_plan(Settings(solver="paper", dtype="float64"), 100, SIZE, DIMS).dtype == "float64"
 
 
 def test_papers_recipe_is_adam_at_a_constant_rate_on_its_batch() -> None:
-    plan = make_plan(Settings(solver="paper"), 10 * PAPER_BATCH, 1000)
+    plan = make_plan(Settings(solver="paper"), 10 * PAPER_BATCH, 1000, DIMS)
     assert (plan.solver, plan.learning_rate, plan.schedule_is_constant, plan.batch_size) == ("adam", 1e-3, True, 512)
 
 
 def test_papers_recipe_is_limited_in_epochs() -> None:
-    assert make_plan(Settings(solver="paper"), 10 * PAPER_BATCH, SIZE).max_iter == 10 * PAPER_EPOCHS
+    assert make_plan(Settings(solver="paper"), 10 * PAPER_BATCH, SIZE, DIMS).max_iter == 10 * PAPER_EPOCHS
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_papers_recipe_is_limited_in_epochs() -> None:
     ids=["lbfgs", "adam", "early stopping"],
 )
 def test_sites_are_solved_at_the_end_unless_validation_chose_them(settings: Settings, solved: bool) -> None:
-    assert make_plan(settings, 100, SIZE).solve_at_end is solved
+    assert make_plan(settings, 100, SIZE, DIMS).solve_at_end is solved
 
 
 @pytest.mark.parametrize("bound", ["elbo", "tight", "power"])
@@ -213,16 +214,16 @@ def test_fit_of_zero_tolerance_by_adam_does_not_claim_convergence() -> None:
 
 
 def test_lbfgs_follows_adam_while_its_passes_are_affordable() -> None:
-    plan = make_plan(Settings(), LBFGS_ROWS + 1, 200)
+    plan = make_plan(Settings(), LBFGS_ROWS + 1, 200, DIMS)
     assert (plan.polish, plan.polish_tight, plan.tight) == (POLISH_EVALUATIONS, True, False)
 
 
 @pytest.mark.parametrize("rows", [5_000, 20_000, 60_000, 200_000])
 def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
-    passes = polish_evaluations(rows, 200)
+    passes = polish_evaluations(rows, 200, DIMS)
     assert passes == 0 or FEWEST_POLISH_EVALUATIONS <= passes <= POLISH_EVALUATIONS
-    assert passes * evaluation_seconds(rows, 200) <= POLISH_SECONDS * max(rows / USUAL_ROWS, 1.0) ** 0.5
-    assert polish_evaluations(2 * rows, 200) <= passes
+    assert passes * evaluation_seconds(rows, 200, DIMS) <= POLISH_SECONDS * max(rows / USUAL_ROWS, 1.0) ** 0.5
+    assert polish_evaluations(2 * rows, 200, DIMS) <= passes
 
 
 @pytest.mark.parametrize(
@@ -231,11 +232,11 @@ def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
     ids=["adam", "max_iter", "early stopping", "paper"],
 )
 def test_nothing_follows_adam_where_the_user_says_what_ends_the_fit(settings: Settings) -> None:
-    assert make_plan(settings, LBFGS_ROWS + 1, 200).polish == 0
+    assert make_plan(settings, LBFGS_ROWS + 1, 200, DIMS).polish == 0
 
 
 def test_bound_that_is_asked_for_is_used_by_both_solvers() -> None:
-    plan = make_plan(Settings(bound="elbo"), LBFGS_ROWS + 1, 200)
+    plan = make_plan(Settings(bound="elbo"), LBFGS_ROWS + 1, 200, DIMS)
     assert (plan.tight, plan.polish_tight) == (False, False)
 
 
@@ -343,9 +344,9 @@ def test_gain_of_the_tight_bound_comes_with_the_statistics() -> None:
 
 
 def test_more_rows_get_more_steps_and_a_time_limit_allows_more() -> None:
-    steps = [make_plan(Settings(), rows, 200).max_iter for rows in (5_000, 20_000, 80_000, 10**7)]
+    steps = [make_plan(Settings(), rows, 200, DIMS).max_iter for rows in (5_000, 20_000, 80_000, 10**7)]
     assert steps == [ADAM_STEPS, ADAM_STEPS, 2 * ADAM_STEPS, MOST_ADAM_STEPS]
-    assert make_plan(Settings(max_time=60.0), 5_000, 200).max_iter == TIMED_ADAM_STEPS
+    assert make_plan(Settings(max_time=60.0), 5_000, 200, DIMS).max_iter == TIMED_ADAM_STEPS
 
 
 def test_a_start_that_training_made_worse_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,9 +364,15 @@ def test_a_start_that_training_made_worse_is_kept(monkeypatch: pytest.MonkeyPatc
     assert torch.equal(model.X_c, before)
 
 
+@pytest.mark.parametrize("size", [400, 1000])
+def test_lbfgs_on_many_columns_takes_fewer_evaluations(size: int) -> None:
+    few, many = (make_plan(Settings(), 1000, size, num_dims).max_iter for num_dims in (DIMS, 100 * DIMS))
+    assert many < few
+
+
 def test_lbfgs_on_many_points_takes_fewer_evaluations_unless_a_limit_ends_it() -> None:
-    few, many, exact = (make_plan(Settings(), 2000, size).max_iter for size in (20, 1000, 2000))
+    few, many, exact = (make_plan(Settings(), 2000, size, DIMS).max_iter for size in (20, 1000, 2000))
     assert few == LBFGS_EVALUATIONS > many > exact
     assert exact == plan_module.FEWEST_LBFGS_EVALUATIONS
-    assert make_plan(Settings(max_time=60.0), 2000, 2000).max_iter == LBFGS_EVALUATIONS
-    assert make_plan(Settings(max_iter=77), 2000, 2000).max_iter == 77
+    assert make_plan(Settings(max_time=60.0), 2000, 2000, DIMS).max_iter == LBFGS_EVALUATIONS
+    assert make_plan(Settings(max_iter=77), 2000, 2000, DIMS).max_iter == 77

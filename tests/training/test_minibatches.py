@@ -26,7 +26,7 @@ def run_adam(
     source = make_source()
     model = make_model(source) if model is None else model
     watch = Watch() if watch is None else watch
-    plan = make_plan(settings, NUM_ROWS, SIZE)
+    plan = make_plan(settings, NUM_ROWS, SIZE, 2)
     validation = make_source(40, seed=9) if validate else None
     result = fit_adam(model, source, plan, settings, watch, None, validation)
     return model, result
@@ -190,7 +190,7 @@ def groups_problem(lengthscale: float) -> tuple[CVGP, MemorySource]:
 def test_steps_of_pseudo_inputs_are_small_against_the_lengthscales(lengthscale: float) -> None:
     model, source = groups_problem(lengthscale)
     settings, watch = Settings(solver="adam", max_iter=120), Watch()
-    fit_adam(model, source, make_plan(settings, 300, 24), settings, watch)
+    fit_adam(model, source, make_plan(settings, 300, 24, 2), settings, watch)
     bound = [row["bound"] for row in watch.history]
     assert min(bound) > bound[0] - 0.5
     assert bound[-1] > bound[0]

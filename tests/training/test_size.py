@@ -6,6 +6,7 @@ from gpytorch.kernels import Kernel
 from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
 from cvgp.training import size as size_module
+from cvgp.training.plan import LBFGS_SECONDS, exact_seconds, lbfgs_evaluations
 from cvgp.training.size import (
     LARGEST_BY_DEFAULT,
     SMALLEST,
@@ -113,6 +114,16 @@ def test_exact_gp_is_worth_it_up_to_a_number_of_rows_and_never_beyond() -> None:
     assert worth == sorted(worth, reverse=True)
     assert worth[0]
     assert not worth[-1]
+
+
+def test_exact_gp_is_worth_it_for_fewer_rows_where_many_columns_make_its_matrices_dear() -> None:
+    assert most_exact_rows(500, 400) < most_exact_rows(8, 400)
+
+
+@pytest.mark.parametrize("num_dims", [1, 30, 500])
+def test_exact_gp_takes_no_longer_than_lbfgs_may_by_itself(num_dims: int) -> None:
+    rows = most_exact_rows(num_dims, 400)
+    assert lbfgs_evaluations(rows, rows, num_dims) * exact_seconds(rows, num_dims) <= LBFGS_SECONDS
 
 
 def test_time_limit_that_is_too_short_for_the_exact_gp_rules_it_out() -> None:

@@ -15,8 +15,6 @@ from cvgp.cli.paper import paper
 from cvgp.cli.plot import plot
 from cvgp.cli.predict import predict
 
-__all__ = ["app"]
-
 app = typer.Typer(
     cls=GuardedGroup,
     help="Gaussian process regression for tables, with a learned coreset.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Members
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["Baselines", "learn_baselines"]
-
-Array = NDArray[np.float64]
 Predictions = tuple[Array, Array]
 """Means and standard deviations [n]."""
 

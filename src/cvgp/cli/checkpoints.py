@@ -1,15 +1,15 @@
 """The folder in which an interrupted fit can go on, as the command line sees it."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
 
 import typer
 
-from cvgp.cli.model_files import check_can_write, make_folder
+from cvgp.cli.model_files import check_can_write
+from cvgp.files.atomic import make_folder
 from cvgp.parallel.launcher import launched
-
-__all__ = ["check_folder", "check_stored", "how_to_go_on"]
 
 
 def check_folder(folder: Path | None, resume: bool) -> None:
@@ -41,7 +41,7 @@ def check_stored(folder: Path, resume: bool, *, stored: bool) -> None:
         )
 
 
-def how_to_go_on(folder: Path | None) -> str:
+def how_to_go_on(folder: str | os.PathLike[str] | None) -> str:
     """What to tell a user whose fit ended before its model was stored."""
     if folder is None:
         return "Progress was not kept; --checkpoint-dir FOLDER keeps it the next time."
@@ -60,8 +60,8 @@ def _program() -> list[str]:
     return ["torchrun", *machines, "--nproc-per-node", str(launch.local_world), "-m", "cvgp"]
 
 
-def _holds_a_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _file_names())
+def _holds_a_run(folder: str | os.PathLike[str]) -> bool:
+    return any((Path(folder) / name).exists() for name in _file_names())
 
 
 def _file_names() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from secrets import token_hex
@@ -18,12 +19,11 @@ from cvgp.cli.checkpoints import check_stored
 from cvgp.cli.options import Impute, OnBadRows
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
+from cvgp.files.atomic import access_errors
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["check_storage", "fit_on_ray", "predict_on_ray"]
 
 RUN = "fit"
 """The folder in the storage that the checkpoints of a fit are in."""
@@ -86,7 +86,9 @@ def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     temporary = out.absolute().with_name(f".cvgp-{token_hex(8)}.tmp")
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(access_errors(f"write the folder {out}"))
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         temporary.mkdir()
         numbers = [{"part": number} for number in range(len(list_parts(dataset)))]
         # Given, not read: a task that reads would wait for a processor that the predictors have taken.
@@ -107,12 +109,6 @@ def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, 
             predictor.unknown += Counter(json.loads(str(counts["unknown"])))
         predictor.check_some(data)
         os.replace(temporary, out)
-    except FileAccessError:
-        raise
-    except OSError as error:
-        raise FileAccessError(f"Could not write the folder {out} ({error.strerror or error}).") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return names
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from cvgp.parallel.launcher import launched
 
-__all__ = ["note", "print_facts", "print_json", "print_table"]
-
 
 def note(text: str) -> None:
     """Say something about the work, on the standard error; of several workers the first speaks for all."""

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
+import cvgp
 from cvgp.cli.console import print_json
-from cvgp.cli.model_files import check_can_write, check_ending, free_names, load_model
+from cvgp.cli.model_files import check_can_write, free_names
 from cvgp.cli.options import AsJson, ModelFile
-
-__all__ = ["coreset"]
 
 
 def coreset(
@@ -23,9 +22,8 @@ def coreset(
     """
     from cvgp.data.tables.location import ENDINGS
 
-    check_ending(out, ENDINGS)
-    check_can_write(out)
-    model = load_model(model_file)
+    check_can_write(out, ENDINGS)
+    model = cvgp.load(model_file)
 
     import numpy as np
     import pyarrow as pa

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cvgp.cli.console import note
-from cvgp.cli.model_files import make_folder
-
-__all__ = ["demo"]
+from cvgp.files.atomic import make_folder
 
 TRAINING_ROWS, TEST_ROWS = 1000, 300
 

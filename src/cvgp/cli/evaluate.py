@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import cvgp
 from cvgp.cli.console import print_json, print_table
-from cvgp.cli.model_files import features, load_model, model_schema
+from cvgp.cli.model_files import features, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from cvgp.data.rows import Array
     from cvgp.estimators.regressor import CVGPRegressor
-
-    Array = NDArray[np.float64]
-
-__all__ = ["evaluate"]
 
 LEVELS = (50, 90, 95)
 
@@ -32,21 +27,19 @@ def evaluate(
 
     The constant and the linear model have learned from the rows that the model was fitted to.
     """
-    model = load_model(model_file)
+    model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
     from cvgp.cli.baselines import Baselines
     from cvgp.data.tables.by_schema import load_rows
 
     x, y = load_rows(data, schema)
-    own = features(schema, x)
-    predictions = {"cvgp": model.predict(own, return_std=True)}
+    scores = {"cvgp": _scores_of(model, features(schema, x), y)}
     stored = getattr(model, "baselines_", None)
     if stored is not None:
         simple = Baselines.from_json(stored, x.shape[1])
-        predictions |= {"linear": simple.linear(x), "constant": simple.constant(len(y))}
-    scores = {name: _scores(y, *pair) for name, pair in predictions.items()}
-    scores["cvgp"] |= _own_scores(model, own, y)
+        predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
+        scores |= {name: _scores(y, *pair) for name, pair in predictions.items()}
     if as_json:
         print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
@@ -54,6 +47,28 @@ def evaluate(
     print_table(["", *scores], _rows(scores))
     if stored is None:
         print("The file holds no linear and constant model to compare with; `cvgp fit` stores them.")
+
+
+def _scores_of(model: CVGPRegressor, x: Any, y: Array) -> dict[str, float]:
+    """Those of the model, whose predictions need not be Gaussian."""
+    import numpy as np
+
+    from cvgp import metrics
+    from cvgp.estimators.inputs import check_prediction
+    from cvgp.estimators.new_observations import Predictive
+
+    found = Predictive.at(model.gp_, check_prediction(model, x))
+    mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
+    is_gaussian = model.target_ == "identity" and model.outlier_share_ == 0.0
+    halves = np.array(LEVELS) / 200
+    ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, 0]  # [n, 2 L]
+    inside = (ends[:, : len(LEVELS)] <= y[:, None]) & (y[:, None] <= ends[:, len(LEVELS) :])
+    return {
+        "rmse": metrics.rmse(y, mean),
+        "mean_log_likelihood": float(found.log_density(y[:, None]).mean()),
+        "crps": metrics.crps(y, mean, sd) if is_gaussian else float(found.crps(y[:, None]).mean()),
+        **{f"coverage_{level}": float(share) for level, share in zip(LEVELS, inside.mean(axis=0), strict=True)},
+    }
 
 
 def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
@@ -65,17 +80,6 @@ def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
         "crps": metrics.crps(y, mean, sd),
         **{f"coverage_{level}": metrics.coverage(y, mean, sd, level / 100) for level in LEVELS},
     }
-
-
-def _own_scores(model: CVGPRegressor, x: Array, y: Array) -> dict[str, float]:
-    """What depends on the shape of the predictive distribution, which need not be normal."""
-    import numpy as np
-
-    found = {"mean_log_likelihood": float(np.mean(model.log_predictive_density(x, y)))}
-    for level in LEVELS:
-        low, high = model.predict_quantiles(x, [0.5 - level / 200, 0.5 + level / 200]).T
-        found[f"coverage_{level}"] = float(np.mean((low <= y) & (y <= high)))
-    return found
 
 
 def _rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["fit"]
-
 # The value of each choice is its name in lower case, unless it is given.
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
+Target = StrEnum("Target", {"IDENTITY": "identity", "AUTO": "auto", "LOG": "log", "YEO_JOHNSON": "yeo-johnson"})
 Noise = StrEnum("Noise", {"AUTO": "auto", "CONSTANT": "constant", "INPUT_DEPENDENT": "input-dependent"})
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
 Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
@@ -96,6 +94,9 @@ def fit(
     ] = "0",
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     noise: Annotated[Noise, of_model(help="One noise level, or one for each place.")] = Noise.AUTO,
+    target_transform: Annotated[
+        Target, of_model(help="What is Gaussian: the target, its logarithm, or a power of it.")
+    ] = Target.IDENTITY,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
     bound: Annotated[Bound, of_training(help="The paper's bound, the tighter one, or power EP.")] = Bound.AUTO,
@@ -145,6 +146,7 @@ def fit(
         "neighbors": count,
         "ard": ard,
         "noise": noise.value,
+        "target": target_transform.value,
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,
@@ -169,7 +171,9 @@ def fit(
         model = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
         _finish(model, out, target, time.perf_counter() - start, as_json)
         return
-    with _join_workers():
+    from cvgp.parallel.process_group import process_group
+
+    with process_group():  # alone, unless torchrun started other processes beside this one
         table = _open_table(data, target, impute, on_bad_rows)
         left_out = table.survey.bad.summary()
         if left_out:
@@ -187,15 +191,6 @@ def fit(
 
     learn_baselines(model, table)
     _finish(model, out, target, seconds, as_json)
-
-
-def _join_workers() -> AbstractContextManager[Any]:
-    """Meet the processes that torchrun started beside this one, if it did."""
-    if launched().world == 1:
-        return nullcontext()
-    from cvgp.parallel.process_group import process_group
-
-    return process_group()
 
 
 def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingTable:
@@ -226,7 +221,7 @@ def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_jso
     try:
         model.save(out)
     except FileAccessError as error:
-        raise FileAccessError(f"{error}\n{how_to_go_on(_folder(model))}") from error
+        raise FileAccessError(f"{error}\n{how_to_go_on(model.checkpoint_dir)}") from error
     facts = summarise(model)
     if as_json:
         left_out = {"rows_dropped": model.schema_["n_dropped"], "rows_skipped": model.n_bad_rows_}
@@ -245,14 +240,10 @@ def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: b
             ending = [end_here] if launched().rank == 0 else []
             model.set_params(callbacks=[*callbacks, *ending]).fit(table, target)
     except WorkerError as error:
-        raise WorkerError(f"{error}\n{how_to_go_on(_folder(model))}") from error
+        raise WorkerError(f"{error}\n{how_to_go_on(model.checkpoint_dir)}") from error
     except KeyboardInterrupt as stop:
-        raise type(stop)(how_to_go_on(_folder(model))) from stop
+        raise type(stop)(how_to_go_on(model.checkpoint_dir)) from stop
     return model
-
-
-def _folder(model: CVGPRegressor) -> Path | None:
-    return None if model.checkpoint_dir is None else Path(model.checkpoint_dir)
 
 
 def _count_or_auto(option: str, text: str, least: int) -> int | Literal["auto"]:

@@ -17,8 +17,6 @@ from cvgp.errors import CVGPError, MissingFileError
 from cvgp.extras import optional_packages
 from cvgp.parallel.launcher import launched
 
-__all__ = ["GuardedGroup", "Terminated", "terminate_between_iterations"]
-
 FAILURE, WRONG_USE = 1, 2
 INTERRUPTED, TERMINATED = 130, 143
 """By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import cvgp
 from cvgp.cli.console import print_facts, print_json
-from cvgp.cli.model_files import load_model
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Column
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["as_text", "info", "summarise"]
-
 MOST_FEATURES = 5
+TRANSFORMS = {"log": "logarithm", "yeo-johnson": "Yeo-Johnson transform"}
 
 
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel and how its fit ended."""
-    model = load_model(model_file)
+    model = cvgp.load(model_file)
 
     from cvgp.plots.columns import stored_schema
 
@@ -64,6 +63,8 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "converged": bool(model.converged_),
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
+        "target_transform": model.target_,
+        "outlier_share": model.outlier_share_,
         "noise": model.noise_,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
@@ -77,7 +78,10 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
 
     unit = "evaluations" if facts["solver"] == "lbfgs" else "steps"
     ended = "converged" if facts["converged"] else "stopped before it converged"
-    standardised = facts["elbo_per_row"] + float(np.log(model.gp_.scaling.y_scale).sum())
+    bound = f"{facts['elbo_per_row']:.4f} nats per row"
+    if facts["target_transform"] == "identity":
+        standardised = facts["elbo_per_row"] + float(np.log(model.gp_.scaling.y_scale).sum())
+        bound += f" ({standardised:.4f} with y standardised)"
     sizes = f"{facts['coreset_size']} points for {facts['rows']} rows"
     text = {
         "solver": f"{facts['solver']}, {facts['iterations']} {unit}, {ended}",
@@ -86,9 +90,13 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
         if facts["holds_training_rows"]
         else "none, so the file holds no training rows but points of the coreset",
         "kernel": facts["kernel"] + (", one lengthscale per feature" if facts["ard"] else ", one lengthscale"),
-        "bound": f"{facts['elbo_per_row']:.4f} nats per row ({standardised:.4f} with y standardised)",
+        "bound": bound,
         "noise sd": ", ".join(f"{sd:.4g}" for sd in np.atleast_1d(facts["noise_sd"])),
     }
+    if facts["target_transform"] != "identity":
+        text["target"] = f"described by its {TRANSFORMS[facts['target_transform']]}, which the noise is that of"
+    if facts["outlier_share"] > 0:
+        text["outliers"] = f"{facts['outlier_share']:.1%} of the rows are wildly wrong; they hardly count"
     if facts["noise"] == "input-dependent":
         text["noise sd"] += " as a constant; it depends on the features"
     if facts["feature_importances"] is not None:

@@ -9,49 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cvgp.errors import FileAccessError, InvalidInputError
+from cvgp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["check_can_write", "check_ending", "features", "free_names", "load_model", "make_folder", "model_schema"]
 
 
 class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
     pass
 
 
-def check_can_write(path: Path) -> None:
-    """Find out before the work whether its result can be stored: by the steps that will store it."""
+def check_can_write(path: Path, endings: tuple[str, ...] = ("",)) -> None:
+    """Find out before the work whether its result can be stored: by the steps that will store it.
+
+    A name that has none of the endings, which say in which format to write, is refused too.
+    """
+    if not path.name.lower().endswith(endings):
+        raise typer.BadParameter(
+            f"{path} has no ending that names a format; use one of {', '.join(endings)}.", param_hint="'--out'"
+        )
     from cvgp.files.atomic import atomic_write
 
     with suppress(_OnlyATrial), atomic_write(path):
         raise _OnlyATrial
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder, and those around it, unless it is there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(f"Could not make the folder {path} ({error.strerror}); choose another place.") from error
-
-
-def check_ending(path: Path, endings: Sequence[str]) -> None:
-    """Refuse a name whose ending does not say in which of the known formats to write."""
-    if not path.name.lower().endswith(tuple(endings)):
-        raise typer.BadParameter(
-            f"{path} has no ending that names a format; use one of {', '.join(endings)}.", param_hint="'--out'"
-        )
-
-
-def load_model(path: Path) -> CVGPRegressor:
-    """The model in a file."""
-    import cvgp
-
-    model: CVGPRegressor = cvgp.load(path)
-    return model
 
 
 def model_schema(model: CVGPRegressor, path: Path) -> Schema:

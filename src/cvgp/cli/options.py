@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Impute", "ModelFile", "OnBadRows", "Quiet", "Ray", "Workers"]
-
 Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
 
 

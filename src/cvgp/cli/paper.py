@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cvgp.paper.experiments import Experiment, Plan, Results
     from cvgp.paper.store import Key
 
-__all__ = ["paper"]
-
 paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper: its data, tables and figures.")
 
 SEVERAL = ("--datasets", "--methods", "--sizes")

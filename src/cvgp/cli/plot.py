@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import cvgp
 from cvgp.cli.console import print_json, print_table
-from cvgp.cli.model_files import check_can_write, check_ending, features, load_model, model_schema
+from cvgp.cli.model_files import check_can_write, features, model_schema
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["plot"]
 
 ENDINGS = (".png", ".pdf", ".svg")
 MOST_COLUMNS = 4
@@ -39,11 +38,12 @@ def plot(
 
     With `--train` the model is pruned and grown to the powers of two up to twice its size.
     """
-    check_ending(out, ENDINGS)
-    check_can_write(out)
-    model = load_model(model_file)
+    check_can_write(out, ENDINGS)
+    model = cvgp.load(model_file)
     table = None if data is None else _load(data, model, model_file)
-    quality = None if train is None else _quality(model, _load(train, model, model_file), table)
+    quality = None
+    if train is not None:
+        quality = cvgp.quality_by_size(model, *_load(train, model, model_file), held_out=table)
     figure, names = _draw(model, table, quality)
 
     from cvgp.files.atomic import atomic_write
@@ -67,12 +67,6 @@ def _load(location: str, model: CVGPRegressor, model_file: Path) -> tuple[Any, A
     schema = model_schema(model, model_file)
     x, y = load_rows(location, schema)
     return features(schema, x), y
-
-
-def _quality(model: CVGPRegressor, train: tuple[Any, Any], table: tuple[Any, Any] | None) -> dict[str, Any]:
-    import cvgp
-
-    return cvgp.quality_by_size(model, *train, held_out=table)
 
 
 def _draw(

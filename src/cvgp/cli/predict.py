@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cvgp
 from cvgp.cli.console import note, print_json
-from cvgp.cli.model_files import check_can_write, check_ending, load_model, model_schema
+from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import AsJson, ModelFile, OnBadRows, Ray, Workers
 
 if TYPE_CHECKING:
     from cvgp.cli.predictor import Predictor
-
-__all__ = ["predict"]
 
 
 def predict(
@@ -38,9 +37,8 @@ def predict(
     if ray is None:
         from cvgp.data.tables.location import ENDINGS
 
-        check_ending(out, ENDINGS)
-        check_can_write(out)
-    model = load_model(model_file)
+        check_can_write(out, ENDINGS)
+    model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
     from cvgp.cli.predictor import Predictor

@@ -17,13 +17,12 @@ from cvgp.data.tables.by_schema import encoder_of
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.reader import Part, read_parts
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.metrics import interval
+from cvgp.estimators.inputs import check_prediction
+from cvgp.estimators.new_observations import Predictive
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["Predictor"]
 
 COLUMNS = ("mean", "sd", "lower", "upper")
 LEVEL = 0.95
@@ -88,7 +87,9 @@ class Predictor:
         self.empty += int((~good).sum())
         columns = [np.full(len(good), np.nan) for _ in COLUMNS]
         if good.any():
-            mean, sd = self.model.predict(features(self.schema, x[good]), return_std=True)
-            for column, values in zip(columns, (mean, sd, *interval(mean, sd, LEVEL)), strict=True):
+            found = Predictive.at(self.model.gp_, check_prediction(self.model, features(self.schema, x[good])))
+            ends = found.quantiles(np.array([0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL]))[:, 0]  # [n, 2]
+            mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
+            for column, values in zip(columns, (mean, sd, *ends.T), strict=True):
                 column[good] = values
         return columns

@@ -13,8 +13,6 @@ from cvgp.cli.console import note
 if TYPE_CHECKING:
     from cvgp.training.monitor import FitEvent
 
-__all__ = ["Pace", "progress_lines", "show_progress"]
-
 Show = Callable[["FitEvent"], None]
 
 

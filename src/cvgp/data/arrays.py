@@ -12,8 +12,6 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["MemorySource", "Undivided"]
-
 
 class Undivided(ABC):
     """What holds for a source whose rows are all in one process."""
@@ -82,15 +80,15 @@ class MemorySource(Undivided):
 
     def to(self, dtype: torch.dtype) -> "MemorySource":
         """The same rows in another precision."""
-        return MemorySource(*(None if t is None else t.to(dtype) for t in self.data))  # type: ignore[arg-type]
+        return MemorySource(*self.data.map(lambda values: values.to(dtype)))
 
     def take(self, rows: Tensor) -> "MemorySource":
         """Some of the rows, by index."""
-        return MemorySource(*_select(self.data, rows))
+        return MemorySource(*self.data.map(lambda values: values.index_select(0, rows)))
 
     def part(self, start: int, stop: int) -> "MemorySource":
         """Some of the rows, one after the other, as views."""
-        return MemorySource(*(None if t is None else t[start:stop] for t in self.data))  # type: ignore[arg-type]
+        return MemorySource(*self.data.take(slice(start, stop)))
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """So many different rows, in order; all of them, without a draw, where there are no more."""
@@ -120,7 +118,7 @@ class MemorySource(Undivided):
             self._order = self._shuffle(generator).to(self.data.x.device)
             self._epoch_key = (seed, epoch)
         rows = self._order[position * size : (position + 1) * size]
-        return _select(self.data._replace(sample_weight=None), rows)
+        return self.data._replace(sample_weight=None).map(lambda values: values.index_select(0, rows))
 
     @cached_property
     def total_weight(self) -> float:
@@ -137,7 +135,3 @@ class MemorySource(Undivided):
         offset = torch.rand((), generator=generator, dtype=torch.float64)
         ticks = (torch.arange(self.num_rows, dtype=torch.float64) + offset) * (edges[-1] / self.num_rows)
         return torch.searchsorted(edges, ticks, right=True).clamp_max(self.num_rows - 1)[permutation]
-
-
-def _select(data: Rows[Tensor], rows: Tensor) -> Rows[Tensor]:
-    return Rows(*(None if t is None else t.index_select(0, rows) for t in data))  # type: ignore[arg-type]

@@ -11,8 +11,6 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.parallel.group import Group
 
-__all__ = ["add_noise", "with_extra_noise"]
-
 Variance = Callable[[Tensor], Tensor]
 """From inputs [n, D] to noise variances [n]."""
 

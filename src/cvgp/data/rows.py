@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-__all__ = ["Array", "Rows"]
 
 Array = NDArray[np.float64]
 Values = TypeVar("Values")
@@ -29,7 +27,11 @@ class Rows(NamedTuple, Generic[Values]):
 
     def take(self, rows: Any) -> Rows[Values]:
         """The rows of an index, a mask or a slice."""
-        return Rows(*(None if values is None else values[rows] for values in self))  # type: ignore[index, arg-type]
+        return self.map(lambda values: values[rows])  # type: ignore[index]
+
+    def map(self, change: Callable[[Values], Any]) -> Rows[Any]:
+        """The same rows with all that is known of them changed in one way."""
+        return Rows(*(None if values is None else change(values) for values in self))
 
     @staticmethod
     def join(pieces: Sequence[Rows[Values]]) -> Rows[Values]:

@@ -1,4 +1,11 @@
-"""Standardisation of inputs and outputs, by moments that parts of the rows add up to."""
+"""Standardisation of inputs and outputs, by moments that parts of the rows add up to.
+
+One value far away must not squeeze all others of its column to a point. So the standard deviation of an input is taken
+with its values moved into the range m - 30 t to m + 30 t. Here m is the median, and t the median distance of the values
+that differ from it. Of a normal column that is 20 standard deviations, and a column without outliers has its plain
+standard deviation. Values that equal the
+median have no part in t, so that a column of many zeros keeps its few others.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.outliers import Bulk
-from cvgp.data.rows import Rows
-
-__all__ = [
-    "Moments",
-    "Scaling",
-    "Spread",
-    "constant_output_sd",
-    "learn_scaling",
-    "moments_of",
-    "no_moments",
-    "no_scaling",
-    "pool_scalings",
-]
-
-Array = NDArray[np.float64]
+from cvgp.data.rows import Array, Rows
 
 PART_ROWS = 1 << 17
 """Rows that are looked at together: what is computed of large data takes no memory of their size."""
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12
-"""Values that differ by less than this share of their size are equal."""
+"""Values, and sums of weights, that differ by less than this share of their size are equal."""
+REACH = 30.0
+"""How many typical distances from the median the bulk of a column may extend."""
 
 
 class Scaling(NamedTuple):
@@ -83,8 +77,8 @@ class Scaling(NamedTuple):
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
         known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
-        arrays = (self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
-        return Rows(*(None if a is None else torch.as_tensor(a, dtype=dtype, device=device) for a in arrays))  # type: ignore[arg-type]
+        scaled = Rows(self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
+        return scaled.map(lambda values: torch.as_tensor(values, dtype=dtype, device=device))
 
 
 class Spread(NamedTuple):
@@ -151,6 +145,43 @@ class Moments(NamedTuple):
         x, y = (Moments(*(values[part] for values in self)) for part in (slice(num_dims), slice(num_dims, None)))
         constant = y.scales == 0.0
         return Scaling(x.means, x.scales, y.means, np.where(constant, constant_output_sd(y.means, y.weight), y.scales))
+
+
+class Bulk(NamedTuple):
+    """Limits of each column [D]."""
+
+    low: Array
+    high: Array
+
+    def moved_into(self, x: Array) -> Array:
+        """Rows [n, D] with values beyond a limit put on it."""
+        return np.clip(x, self.low, self.high)
+
+
+def bulk_of(x: Array, weight: Array | None = None) -> Bulk:
+    """The limits of columns [n, D]; a row of weight w counts as w rows."""
+    limits = np.array([_limits(column, weight) for column in x.T]).reshape(-1, 2)
+    return Bulk(limits[:, 0], limits[:, 1])
+
+
+def _limits(column: Array, weight: Array | None) -> tuple[float, float]:
+    middle = median(column, weight)
+    distance = np.abs(column - middle)
+    away = distance > 0.0
+    if not away.any():
+        return middle, middle
+    reach = REACH * median(distance[away], None if weight is None else weight[away])
+    return middle - reach, middle + reach
+
+
+def median(values: Array, weight: Array | None = None) -> float:
+    """The median of values that stand as often as their weights say."""
+    if weight is None:
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weight[order]) / weight.sum() - 0.5
+    lower, upper = np.searchsorted(share, [-ROUNDING, ROUNDING], side="right")
+    return float(0.5 * (values[order[min(lower, len(order) - 1)]] + values[order[min(upper, len(order) - 1)]]))
 
 
 def constant_output_sd(value: Array, weight: Array) -> Array:

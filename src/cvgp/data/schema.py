@@ -8,13 +8,12 @@ from __future__ import annotations
 import reprlib  # what comes from a file may be too long or too deep for repr
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
-
-__all__ = ["MAX_CATEGORIES", "Column", "Impute", "Schema", "check_rule", "warn_unknown"]
 
 Kind = Literal["numeric", "boolean", "categorical"]
 Impute = Literal["mean", "median", "drop"]
@@ -166,6 +165,12 @@ class Schema:
             return cls(data["target"], columns, data["impute"], data["n_dropped"])
         except InvalidInputError as error:
             raise FileFormatError(f"The schema cannot be used: {error}") from error
+
+
+def feature_slices(columns: Sequence[Column]) -> list[slice]:
+    """Which features stand for each column."""
+    ends = accumulate((len(column.feature_names) for column in columns), initial=0)
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 def check_rule(impute: object) -> None:

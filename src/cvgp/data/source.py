@@ -10,8 +10,6 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.parallel.group import Group
 
-__all__ = ["DataSource"]
-
 
 class DataSource(Protocol):
     """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.

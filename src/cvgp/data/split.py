@@ -13,8 +13,6 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["SharedSource", "SplitSource", "split"]
-
 
 def split(whole: MemorySource, group: Group) -> "SplitSource":
     """Spread rows that every process of a group of several holds, after a look whether they are the same."""
@@ -119,7 +117,7 @@ class SharedSource:
         counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
         own = np.random.default_rng([seed, self.group.rank])
         mine = self._local.sample(int(counts[self.group.rank]), own)
-        return Rows(*(None if t is None else torch.cat(self.group.gather(t)) for t in mine))  # type: ignore[arg-type]
+        return mine.map(lambda values: torch.cat(self.group.gather(values)))
 
 
 def _cut(rows: int, group: Group) -> tuple[int, int]:

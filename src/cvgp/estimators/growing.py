@@ -1,19 +1,21 @@
-"""Coresets of other sizes for a fitted estimator: rows to grow on, and quality by size."""
+"""Coresets of other sizes for a fitted estimator: rows to grow on, the neighbours that it consults, quality by size."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
+from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.data.split import SharedSource
-from cvgp.errors import InvalidInputError
+from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.inputs import (
     array_source,
     canonical,
@@ -22,10 +24,16 @@ from cvgp.estimators.inputs import (
     check_training,
     is_in_files,
 )
-from cvgp.estimators.tables import load_arrays, open_table
+from cvgp.estimators.new_observations import Predictive
+from cvgp.estimators.tables import load_arrays, open_table, refuse_transform
+from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.model import CVGP
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.grow import grow_model
+from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order
+from cvgp.training.neighbours import reason_against
 from cvgp.training.prune import shrink_model
 
 if TYPE_CHECKING:
@@ -33,16 +41,17 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["known_source", "quality_by_size"]
-
 HELD_OUT = 0.2
 """The share of the rows, the last ones, that are scored where no others are given."""
 
 
 def known_source(
     estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group, **reading: Any
-) -> DataSource:
-    """Rows as `fit` takes them, in the units of a fitted estimator, whose columns they must have."""
+) -> tuple[DataSource, float]:
+    """Rows as `fit` takes them, in the units of a fitted estimator, whose columns they must have.
+
+    Also returns the sum over rows of log T'(y), for the transform T of the estimator.
+    """
     gp, table = estimator.gp_, None
     if is_in_files(x):
         named = {"sample_weight": sample_weight, "noise_variance": noise_variance}
@@ -53,16 +62,62 @@ def known_source(
         raise InvalidInputError("impute and on_bad_rows are for tables in files; drop or fill bad rows of an array.")
     device = gp.model.X_c.device
     if table is None:
-        rows = _known_rows(estimator, x, y, sample_weight, noise_variance)
-        return array_source(canonical(rows), gp.scaling, device, group)
+        rows = canonical(_known_rows(estimator, x, y, sample_weight, noise_variance))
+        if gp.outliers is not None:
+            rows = Predictive.at(gp, rows.x).regular(rows)
+        source = array_source(transformed(gp.target, rows), gp.scaling, device, group)
+        return source, sum_of_log_slopes(gp.target, rows)
+    refuse_transform(gp.target.name)
     expected = list(getattr(estimator, "feature_names_in_", ()))
     if table.feature_names != expected:
         raise InvalidInputError(
             f"The table must have the features that the model was fitted to, {expected}; got {table.feature_names}."
         )
     _check_outputs(estimator, len(table.scaling.y_mean))
-    source = table.source(gp.scaling, device)
-    return source if group.world == 1 else SharedSource(source, group)
+    read = table.source(gp.scaling, device)
+    return (read if group.world == 1 else SharedSource(read, group)), 0.0
+
+
+class Resized(NamedTuple):
+    """What an estimator is to hold from now on."""
+
+    gp: ScaledGP
+    statistics: Statistics
+    bound: float | None
+    """That of the model with neighbours, in nats and in the model's units; None without neighbours."""
+
+
+def resize(
+    gp: ScaledGP, model: CVGP, statistics: Statistics, source: DataSource | None = None, seed: int = 0
+) -> Resized:
+    """Put a model with other points, and the same kernel and noise, in the place of one that may consult neighbours.
+
+    Parameters
+    ----------
+    gp
+        The present one.
+    model, statistics
+        The new model, which is the result where no neighbours are consulted.
+    source, seed
+        Rows to consult from now on, and their order; those of the present one by default. Rows that cannot be consulted
+        leave the coreset alone, with a warning.
+    """
+    rows, num_neighbours = None, 0
+    if gp.local is not None:
+        rows, num_neighbours = gp.local.kept.rows, gp.local.kept.num_neighbours
+        if isinstance(source, MemorySource) and not reason_against(source):
+            rows = in_random_order(source.data, seed)
+        elif source is not None:
+            warnings.warn(
+                f"The model has consulted neighbours, and no longer does: {reason_against(source)}.",
+                CVGPWarning,
+                stacklevel=3,
+            )
+            rows = None
+    if rows is None:
+        return Resized(gp.with_model(model), statistics, None)
+    kept, bound = adopt_neighbours(model, rows, num_neighbours)
+    return Resized(gp.with_model(model, kept), kept.statistics, bound)
 
 
 def quality_by_size(
@@ -131,11 +186,15 @@ def quality_by_size(
     else:
         x_new, y_new = held_out
         scored = _known_rows(model, x_new, y_new, None, None)
-    source = array_source(canonical(rows), model.gp_.scaling, model.model_.X_c.device, ALONE)
+    target, rows = model.gp_.target, canonical(rows)
+    if model.gp_.outliers is not None:
+        rows = Predictive.at(model.gp_, rows.x).regular(rows)
+    source = array_source(transformed(target, rows), model.gp_.scaling, model.model_.X_c.device, ALONE)
     seed = check_seed(model.random_state).randint(2**31)
     # Also at the present size: the fit may have seen the rows that are now held out.
     present = grow_model(model.model_, source, len(model.model_.X_c), np.random.default_rng(seed))
     log_scale = float(np.log(model.gp_.scaling.y_scale).sum())
+    log_scale -= sum_of_log_slopes(target, rows) / source.total_weight
     found = []
     for size in _checked_sizes(sizes, len(present.model.X_c), source.num_rows):
         start = time.perf_counter()
@@ -183,7 +242,5 @@ def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
 
 def _scores(gp: ScaledGP, scored: Rows[Array]) -> tuple[float, float]:
     """RMSE and mean log-likelihood over rows and outputs."""
-    mean, variance = gp.mean_and_variance(scored.x)
-    noise = gp.noise_at(scored.x) + (0.0 if scored.noise_variance is None else scored.noise_variance[:, None])
-    y, mean, sd = scored.y.ravel(), mean.ravel(), np.sqrt(variance + noise).ravel()
-    return metrics.rmse(y, mean), metrics.mean_log_density(y, mean, sd)
+    found = Predictive.at(gp, scored.x)
+    return metrics.rmse(scored.y.ravel(), found.moments.mean.ravel()), float(found.log_density(scored.y).mean())

@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
@@ -15,34 +15,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling, moments_of
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.described_rows import Described
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
-
-__all__ = [
-    "array_source",
-    "array_sources",
-    "canonical",
-    "check_callbacks",
-    "check_folder",
-    "check_noise",
-    "check_observed",
-    "check_prediction",
-    "check_seed",
-    "check_size",
-    "check_training",
-    "check_variance",
-    "first_seed",
-    "held_out_rows",
-    "is_in_files",
-    "known_device",
-]
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
@@ -132,23 +113,34 @@ def array_sources(
     rng: np.random.Generator,
     *,
     units: Units,
+    describe: Callable[[Rows[Array], Rows[Array] | None], Described],
     device: str,
     group: Group,
 ) -> Sources:
-    """Those of rows in memory, of which every process of the group is given all and works on a part."""
+    """Those of rows in memory, of which every process of the group is given all and works on a part.
+
+    `describe` says what becomes of y, and how much each row counts.
+    """
     held_out = None
     if settings.early_stopping:
         held = held_out_rows(len(data.x), settings)
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
-    train = canonical(data)
+    train, held_out, target, outliers, log_slopes = describe(canonical(data), held_out)
     learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = units(learned, y_varies)
     check_variance(scaling.y_scale)
     source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
     return Sources.of(
-        source(train), None if held_out is None else source(held_out), scaling, learned, y_varies=y_varies
+        source(train),
+        None if held_out is None else source(held_out),
+        scaling,
+        learned,
+        y_varies=y_varies,
+        target=target,
+        outliers=outliers,
+        log_slopes=log_slopes,
     )
 
 
@@ -163,7 +155,7 @@ def known_device(name: str) -> str:
     device = "cpu" if name == "auto" else name
     try:
         torch.zeros(1, device=device)
-    # torch has one for each way to lack a device
+    # torch raises another error for each way in which a device can be missing
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInputError(

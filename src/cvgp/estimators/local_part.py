@@ -10,8 +10,6 @@ from cvgp.gp.model import CVGP
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
 from cvgp.training.neighbour_rows import NeighbourRows
 
-__all__ = ["LocalPart"]
-
 
 class LocalPart:
     """Predictions of a model that consults training rows.

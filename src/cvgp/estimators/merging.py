@@ -22,8 +22,6 @@ from cvgp.optim.stopping import Result
 from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch, as_columns
 
-__all__ = ["merge"]
-
 
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
@@ -60,7 +58,8 @@ def merge(
     NotFittedError
         If one of them is not fitted.
     InvalidInputError
-        If the models have different columns or outputs, or one is given twice.
+        If the models have different columns or outputs, or one is given twice. If they transform y in different ways,
+        as ``target="yeo-johnson"`` does with a power that each shard learns for itself.
 
     Warns
     -----
@@ -99,6 +98,12 @@ def merge(
     if combined.result is not None:
         searches.append(combined.result)
 
+    if any(model.gp_.outliers is not None for model in models):
+        warnings.warn(
+            "The merged model knows of no outliers: its parts left them out, but the share of them is not merged.",
+            CVGPWarning,
+            stacklevel=2,
+        )
     if any(model.gp_.noise is not None for model in models):
         warnings.warn(
             "The merged model has constant noise: what its parts learned of noise that depends on x is not merged.",
@@ -112,7 +117,9 @@ def merge(
         merged.feature_names_in_ = largest.feature_names_in_
     merged._single_output = largest._single_output
     dtypes = {model.gp_.dtype for model in models}
-    merged.gp_ = ScaledGP(combined.model, scaling, dtypes.pop() if len(dtypes) == 1 else torch.float64)
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
+    merged.gp_ = ScaledGP(combined.model, scaling, dtype, target=largest.gp_.target)
+    merged._log_slopes = sum(model._log_slopes for model in models)
     merged.statistics_ = combined.statistics
     merged.n_rows_ = float(rows.sum())
     merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
@@ -146,6 +153,12 @@ def _checked(models: Any) -> list[CVGPRegressor]:
                 f"{_described(model)}, and the first {_described(first)}; fit all shards with the same columns (and "
                 "the same categories of text columns)."
             )
+        if not _same_transform(model, first):
+            raise InvalidInputError(
+                f"Models to merge must describe y in the same way, but model {number} has "
+                f"target_={model.target_!r}{' of another power' if model.target_ == first.target_ else ''}, and the "
+                f"first {first.target_!r}; fit all shards with target='identity' or target='log'."
+            )
     for number, model in enumerate(models):
         if any(model is other or model.coreset_ == other.coreset_ for other in models[:number]):
             raise InvalidInputError(
@@ -174,6 +187,11 @@ def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
         model._single_output,
         len(model.gp_.scaling.y_mean),
     )
+
+
+def _same_transform(model: CVGPRegressor, other: CVGPRegressor) -> bool:
+    own, others = model.gp_.target, other.gp_.target
+    return own.name == others.name and all(map(np.array_equal, own[1:], others[1:]))
 
 
 def _described(model: CVGPRegressor) -> str:

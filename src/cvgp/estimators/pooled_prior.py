@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 from torch.nn import Module
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from cvgp.data.rows import Array
 from cvgp.data.scaling import TINY, Scaling
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import kernel_in_units
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.training.merge import Noise
-
-__all__ = ["as_array", "mean_noise", "mean_prior", "same_prior"]
-
-Array = NDArray[np.float64]
 
 COMPARED_POINTS = 200
 """Priors are the same if they agree at this many points of the union."""

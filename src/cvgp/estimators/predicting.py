@@ -1,21 +1,26 @@
 """What a fitted regressor predicts at new inputs, in the units of the data."""
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.inputs import check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.new_observations import Predictive, known_noise
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
 
-__all__ = ["PredictiveMixin"]
 
-Array = NDArray[np.float64]
+class _Noise(TypedDict, total=False):
+    """What `predict` may be told of the noise, whatever else it is asked for."""
+
+    include_noise: bool
+    noise_variance: ArrayLike | None
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
@@ -26,47 +31,18 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     @overload
     def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        return_cov: Literal[False] = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
+        self, X: ArrayLike, return_std: Literal[False] = ..., return_cov: Literal[False] = ..., **noise: Unpack[_Noise]
     ) -> Array: ...
 
     @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[True],
-        return_cov: Literal[False] = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
-    ) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_cov: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
 
     @overload
     def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        *,
-        return_cov: Literal[True],
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
-    ) -> tuple[Array, Array]: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = ...,
-        return_cov: bool = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
-        return_noise: Literal[False] = ...,
+        self, X: ArrayLike, return_std: bool = ..., return_cov: bool = ..., **noise: Unpack[_Noise]
     ) -> Array | tuple[Array, Array]: ...
 
     @overload
@@ -75,10 +51,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
-        include_noise: bool = ...,
-        noise_variance: ArrayLike | None = ...,
         *,
         return_noise: Literal[True],
+        **noise: Unpack[_Noise],
     ) -> tuple[Array, ...]: ...
 
     def predict(
@@ -100,9 +75,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
             Whether the uncertainty is that of a new observation y. Then it includes the learned noise, and
-            `noise_variance` where it is given. False gives the uncertainty of the function alone.
+            `noise_variance` where it is given. False gives the uncertainty of the function alone, which is what y would
+            be on average over its noise. The mean is the same for both, also where y is transformed.
         noise_variance : array-like of shape (n_samples,), optional
-            Known noise variances of the points to predict.
+            Known noise variances of the points to predict; not for a model that transforms y.
         return_noise : bool
             Also return the standard deviation of the learned noise at each row, as the last value.
 
@@ -123,7 +99,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Before `fit`.
         InvalidInputError
             If X has other columns than the data of the fit or holds NaN or infinity, if `noise_variance` is not one
-            number of at least 0 per row, or if both `return_std` and `return_cov` are set.
+            number of at least 0 per row, or if both `return_std` and `return_cov` are set. If y is transformed and its
+            mean or variance is beyond the range of floats.
         InvalidTypeError
             If X holds no numbers.
 
@@ -146,21 +123,21 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        extra = (self._shape(np.sqrt(self.gp_.noise_at(x))),) if return_noise else ()
-        if not (return_std or return_cov):
-            mean = self._shape(self.gp_.mean(x))
-            return (mean, *extra) if extra else mean
-        noise = np.zeros((len(x), 1))
-        if include_noise:
-            noise = noise + self.gp_.noise_at(x)
-            if noise_variance is not None:
-                noise = noise + check_noise(noise_variance, len(x))[:, None]
+        if not (return_std or return_cov or return_noise) and self.gp_.target.name == "identity":
+            return self._shape(self.gp_.mean(x))
+        known = known_noise(self.gp_.target, noise_variance if include_noise else None, len(x))
+        found = Predictive.at(self.gp_, x)
+        mean, f_variance, noise = found.moments
+        extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
-            mean, f_var = self.gp_.mean_and_variance(x)
-            return (self._shape(mean), self._shape(np.sqrt(f_var + noise)), *extra)
-        cov = self.gp_.covariance(x)[:, :, None] * self.gp_.scaling.y_scale**2
-        cov[np.arange(len(x)), np.arange(len(x))] += noise
-        return (self._shape(self.gp_.mean(x)), cov[:, :, 0] if self._single_output else cov, *extra)
+            sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
+            return (self._shape(mean), self._shape(sd), *extra)
+        if return_cov:
+            cov = found.function_covariance(self.gp_.covariance(x))
+            if include_noise:
+                cov[np.arange(len(x)), np.arange(len(x))] += noise + known
+            return (self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra)
+        return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Predict quantiles of new observations, noise included.
@@ -202,8 +179,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             raise InvalidTypeError(f"q must be one or more numbers between 0 and 1; got {q!r}.") from error
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
-        mean, sd = self.predict(X, return_std=True)
-        return np.asarray(mean[..., None] + sd[..., None] * self.gp_.tails.quantiles(levels))
+        check_is_fitted(self)
+        return self._shape(Predictive.at(self.gp_, check_prediction(self, X)).quantiles(levels))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw new observations at all rows of X jointly, noise included.
@@ -244,15 +221,16 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         x = check_prediction(self, X)
         n_samples = check_size("n_samples", n_samples)
         rng = check_seed(random_state)
-        noise = self.gp_.noise_at(x)[:, 0] / self.gp_.scaling.y_scale[0] ** 2  # [n], in the model's units
-        cov = torch.as_tensor(self.gp_.covariance(x)) + torch.as_tensor(noise).diag()
-        sd = cov.diagonal().sqrt()
-        L = safe_cholesky(cov / sd[:, None] / sd, "predictive correlation").numpy()
+        scale = self.gp_.scaling.y_scale  # outputs share a covariance, but for their scales
+        cov = self.gp_.covariance(x)[:, :, 0] + np.diag(self.gp_.noise_at(x)[:, 0])
+        L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
         mean = self.gp_.mean(x)
-        # Draws with these correlations, each then taken to the place of the same rank in its own distribution.
-        draws = self.gp_.tails.from_normal(np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples))))
-        draws *= sd.numpy()[:, None, None]
-        samples = mean[:, :, None] + draws * self.gp_.scaling.y_scale[:, None]
+        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
+        if self.gp_.tails is not None:
+            # Each draw is taken to the place of the same rank in its own distribution.
+            sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
+            draws = sd * self.gp_.tails.from_normal(draws / sd)
+        samples = np.stack([self.gp_.target.invert(mean + draws[..., i] * scale) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
@@ -268,7 +246,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats per row; several outputs are summed.
+            Nats per row; several outputs are summed. Minus infinity where y cannot be: at and below 0 for a model with
+            ``target="log"``.
 
         Raises
         ------
@@ -290,11 +269,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> bool(near > far)
         True
         """
-        mean, sd = self.predict(X, return_std=True)
-        values = check_observed(y, mean.shape)
-        square, variance = (torch.as_tensor(part) for part in ((values - mean) ** 2, sd**2))
-        density = self.gp_.tails.cpu().log_density(square, variance)[0].numpy()
-        return np.asarray(density.reshape(len(density), -1).sum(axis=1))
+        check_is_fitted(self)
+        found = Predictive.at(self.gp_, check_prediction(self, X))
+        values = check_observed(y, self._shape(found.mean).shape).reshape(found.mean.shape)
+        return np.asarray(found.log_density(values).sum(axis=1))
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._single_output else values

@@ -16,10 +16,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
-from cvgp.data.scaling import Scaling
-from cvgp.data.source import DataSource
+from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.growing import known_source
+from cvgp.estimators.described_rows import describe
+from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -30,11 +30,10 @@ from cvgp.estimators.inputs import (
     first_seed,
     is_in_files,
 )
-from cvgp.estimators.model_units import model_units
-from cvgp.estimators.notices import notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.resizing import resize
-from cvgp.estimators.tables import load_arrays, open_table, table_sources
+from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
+from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
@@ -51,10 +50,12 @@ from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_s
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
 from cvgp.training.stored_start import begin_or_recall, start_identity
-
-__all__ = ["CVGPRegressor"]
+from cvgp.training.target_choice import TargetName, check_target_name
 
 Array = NDArray[np.float64]
+
+SECONDS_FOR_NOISE = (0.3, 0.05, 0.2)
+"""What a time limit keeps back to learn the noise: so many seconds and this share of it, and this share at most."""
 
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
@@ -87,7 +88,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         Prior mean in standardised units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
         Whether the noise may depend on x. It is learned after the fit, from what is left of each row when all others
-        predict it. ``auto`` keeps a constant unless rows that were left out are clearly more likely otherwise.
+        predict it. ``auto`` keeps a constant unless rows that were left out are clearly more likely otherwise. It also
+        looks for rows whose y is wildly wrong, up to one in four, and counts rows by the probability that they are not;
+        `outlier_share_` says what it found. The other two take all rows as they are.
+    target : {"identity", "auto", "log", "yeo-johnson"}
+        What the model describes as Gaussian: y itself, its logarithm, or a power of it that is learned (Yeo and
+        Johnson, 2000). Predictions, densities and `elbo_` are those of y all the same. Intervals of a skewed y are
+        skewed then, and those of ``log`` stay above 0. ``log`` needs y above 0. ``auto`` keeps the identity unless rows
+        that were left out are clearly more likely otherwise; `target_` says what it chose. Known `noise_variance` and
+        tables that are too large for memory allow the identity alone.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
@@ -107,8 +116,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     max_time : float or None
         Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
     early_stopping : bool
-        Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there; stop after
-        `n_iter_no_change` epochs (of at least 50 steps) without a better one.
+        Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there, of y after its
+        transform; stop after `n_iter_no_change` epochs (of at least 50 steps) without a better one.
     validation_fraction : float
         The share of the rows that `early_stopping` holds out.
     n_iter_no_change : int
@@ -141,18 +150,26 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     ----------
     coreset_ : Coreset
         Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbours it stands for what rows say
-        beyond their neighbours, and predictions need both.
+        beyond their neighbours, and predictions need both. Where y is transformed, each pseudo-output is given as the y
+        that it is the transform of.
     n_neighbors_ : int
         How many nearest training rows a prediction consults; 0 for none.
     elbo_ : float
         Lower bound on log p(y) in nats, for y in its own units; with ``bound="power"`` the estimate of log p(y) by
         power EP, which may lie above it. With neighbours it is a bound on log p(y) of the model in which each row
-        depends on the coreset and on its neighbours.
+        depends on the coreset and on its neighbours. Where there are outliers, rows count by the probability that
+        they are none.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Learned noise variance, in the units of y squared. Where the noise depends on x this is the constant of the fit,
-        and ``predict(X, return_noise=True)`` has the noise at each row.
+        and ``predict(X, return_noise=True)`` has the noise at each row. Where y is transformed, it is the variance of
+        the transformed y.
+    target_ : {"identity", "log", "yeo-johnson"}
+        How y is transformed.
     noise_ : {"constant", "input-dependent"}
         What the noise is.
+    outlier_share_ : float
+        The probability that an observation is wildly wrong; 0 where there are no such rows. Quantiles and densities
+        count it. The mean and the standard deviation are those of observations that are not.
     kernel_name_ : str
         The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
@@ -173,7 +190,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     model_ : CVGP
         The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
     kernel_ : gpytorch kernel
-        A copy of the fitted kernel, in the units of the data.
+        A copy of the fitted kernel, in the units of the data (of the transformed y, where it is transformed).
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -199,6 +216,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
+        target: TargetName = "identity",
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
@@ -226,6 +244,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.ard = ard
         self.mean = mean
         self.noise = noise
+        self.target = target
         self.init = init
         self.solver = solver
         self.bound = bound
@@ -251,6 +270,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     statistics_: Statistics
     n_rows_: float
     elbo_: float
+    _log_slopes: float
 
     def fit(
         self,
@@ -327,6 +347,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         neighbors = check_neighbors(self.neighbors)
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
         check_noise_name(self.noise)
+        check_target_name(self.target)
         lines = EventLines(print_line)
         printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
@@ -337,22 +358,25 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
-            sources = array_sources(data, settings, rng, **options)
+            look = self.noise == "auto" and self.solver != "paper"
+            described = partial(describe, target=self.target, look_for_outliers=look, seed=settings.seed, watch=watch)
+            sources = array_sources(data, settings, rng, describe=described, **options)
         else:
+            refuse_transform(self.target)
             sources = table_sources(table, settings, rng, **options)
-        source, held_out, scaling, spread, only_y = sources
+        source, held_out, scaling, spread = sources.train, sources.held_out, sources.scaling, sources.spread
         if group.rank == 0:
             names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
             notice_constants(scaling, names, source.num_rows)
             notice_weights(source.total_weight, source.num_rows)
-            notice_one_output(only_y, source.total_weight)
+            notice_one_output(sources.only_y, source.total_weight)
         is_auto, known_noise = self.n_coreset == "auto", sources.known_noise
         dims, mean = len(scaling.x_mean), starting_mean(self.mean, spread)
         make_kernels: dict[str, Any] = {"num_dims": dims, "ard": self.ard, "spread": spread}
         kernels = [starting_kernel(self.kernel, **make_kernels), *alternative_kernels(self.kernel, **make_kernels)]
         options = {
             "size": None if is_auto else check_size("n_coreset (unless 'auto')", self.n_coreset),
-            "init": self._scaled(self.init, scaling) if isinstance(self.init, Coreset) else self.init,
+            "init": self._scaled(self.init, sources) if isinstance(self.init, Coreset) else self.init,
             "beta_transform": "softplus" if self.solver == "paper" else "log",
             "spread": spread,
             "exact_if_few": choose_solver(settings, source.num_rows) == "lbfgs",
@@ -389,9 +413,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                 )
             fit = NoiseFit(report, kept)
             if learns_noise:
-                fit = fit_noise(report, kept, source, settings, watch, rng, always=always)
+                is_wild = sources.outliers is not None
+                fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
         lines.finish()
-        self._set_results(fit, scaling, source, watch.history)
+        self._set_results(fit, sources, watch.history)
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -438,7 +463,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         if bound is None:
             self.elbo_ -= pruned.loss
         else:
-            self._set_bound(bound, self.n_rows_)
+            self._set_bound(bound, self.n_rows_, self._log_slopes)
         return pruned.dropped
 
     def grow(
@@ -511,7 +536,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         reading = {"impute": impute, "on_bad_rows": on_bad_rows}
-        source = known_source(self, X, y, sample_weight, noise_variance, group, **reading)
+        source, log_slopes = known_source(self, X, y, sample_weight, noise_variance, group, **reading)
         source = self.gp_.weighed(source)
         grown = grow_model(self.model_, source, size, rng)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
@@ -519,7 +544,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         bound = grown.tight_bound(source) if tight else grown.bound
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
-        self._set_bound(bound if with_rows is None else with_rows, source.total_weight)
+        self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
         return grown.added
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -598,6 +623,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return "constant" if self.gp_.noise is None else "input-dependent"
 
     @property
+    def outlier_share_(self) -> float:
+        """The probability that an observation is wildly wrong."""
+        return 0.0 if self.gp_.outliers is None else self.gp_.outliers.share
+
+    @property
+    def target_(self) -> str:
+        """How y is transformed."""
+        return self.gp_.target.name
+
+    @property
     def lengthscales_(self) -> Array | None:
         """Lengthscales in the units of X."""
         return self.gp_.lengthscales
@@ -647,29 +682,32 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             self.schema_ = table.schema.to_json()
         return table
 
-    def _set_results(self, fit: NoiseFit, scaling: Scaling, source: DataSource, history: list[dict[str, Any]]) -> None:
+    def _set_results(self, fit: NoiseFit, sources: Sources, history: list[dict[str, Any]]) -> None:
         report, kept, noise = fit
         dtype = torch.float32 if self.dtype == "float32" else torch.float64
-        self.gp_ = ScaledGP(report.model, scaling, dtype, kept, noise)
+        self.gp_ = ScaledGP(report.model, sources.scaling, dtype, kept, noise, sources.target, sources.outliers)
         self.statistics_ = report.statistics
-        self._set_bound(report.bound, source.total_weight)
+        self._set_bound(report.bound, sources.train.total_weight, sources.log_slopes)
         self.history_ = as_columns(history)
         self.n_iter_ = report.result.num_iter
         self.converged_ = report.result.converged
         self.solver_ = report.solver
 
-    def _set_bound(self, bound: float, num_rows: float) -> None:
-        """Note a bound on the density of the scaled y, as one of y in its own units, for each row and output."""
+    def _set_bound(self, bound: float, num_rows: float, log_slopes: float) -> None:
+        """Note a bound on the density of the scaled T(y), as one of y in its own units, for each row and output."""
         self.n_rows_ = num_rows
-        self.elbo_ = bound - num_rows * float(np.log(self.gp_.scaling.y_scale).sum())
+        self._log_slopes = log_slopes
+        self.elbo_ = bound - num_rows * float(np.log(self.gp_.scaling.y_scale).sum()) + log_slopes
 
-    def _scaled(self, given: Coreset, scaling: Scaling) -> Coreset:
+    def _scaled(self, given: Coreset, sources: Sources) -> Coreset:
         """A coreset in the user's units, brought to the model's."""
+        scaling = sources.scaling
         dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
         if given.num_dims != dims or given.num_outputs != outputs:
             raise InvalidInputError(
                 f"init is a Coreset of {given.num_dims} inputs and {given.num_outputs} outputs; "
                 f"the data have {dims} and {outputs}."
             )
-        y = scaling.scale_y(given.y.reshape(len(given), -1))
+        known = transformed(sources.target, Rows(given.X, given.y.reshape(len(given), -1)))
+        y = scaling.scale_y(known.y)
         return Coreset(scaling.scale_x(given.X), y[:, 0] if outputs == 1 else y, given.beta)

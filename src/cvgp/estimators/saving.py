@@ -25,10 +25,11 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling
+from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.packed_history import pack_history, unpack_history
+from cvgp.estimators.packed_fit import pack_history, pack_rows, unpack_history, unpack_rows
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.estimators.saved_rows import pack_rows, unpack_rows
+from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -37,14 +38,12 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
 
-__all__ = ["load", "save"]
-
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 2
-"""Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult.
-Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+VERSION = 3
+"""Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
+version 3 a transform of y and outliers. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -143,6 +142,8 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         "dtype": next(name for name, dtype in DTYPES.items() if dtype is gp.dtype),
         **{name: kind(getattr(estimator, f"{name}_")) for name, kind in RESULTS.items()},
         "n_neighbors": estimator.n_neighbors_,
+        "target": gp.target.name,
+        "log_slopes": estimator._log_slopes,
     }
     metadata = {
         "format": FORMAT,
@@ -162,7 +163,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
-    arrays |= pack_noise(gp.noise)
+    arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     rows = pack_rows(None if gp.local is None else gp.local.kept)
     return arrays | rows | parameter_arrays | history_arrays, metadata
@@ -203,7 +204,11 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     # Files of version 1 know of no neighbours.
     num_neighbours = fit.integer("n_neighbors", 0) if "n_neighbors" in fit.names() else 0
     kept = unpack_rows(left, num_neighbours, model, estimator.statistics_)
-    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise)
+    # Files before version 3 know of no transforms.
+    target = unpack_target(fit, left, Q) if version > 2 else IDENTITY
+    estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
+    outliers = unpack_outliers(left, Q)
+    estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
     estimator.n_rows_ = fit.number("n_rows")
     if not estimator.n_rows_ > 0:
         raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")

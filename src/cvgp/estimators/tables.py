@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cvgp.data.split import SharedSource
+from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
@@ -15,8 +16,6 @@ from cvgp.training.plan import Settings
 
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
-
-__all__ = ["load_arrays", "open_table", "table_sources"]
 
 
 def open_table(x: Any, y: Any, **options: Any) -> TrainingTable:
@@ -33,6 +32,15 @@ def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
 
     x, y, weight, noise = table.load()
     return pd.DataFrame(x, columns=table.feature_names), y[:, 0] if table.single_output else y, weight, noise
+
+
+def refuse_transform(target: str) -> None:
+    """Refuse a transform of y that would need the rows in memory."""
+    if target not in ("auto", "identity"):
+        raise InvalidInputError(
+            f"target={target!r} is for rows in memory, and this table is too large to be loaded. Store the transformed "
+            "column in the table, or fit a sample of the rows."
+        )
 
 
 def table_sources(

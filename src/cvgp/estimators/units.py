@@ -1,4 +1,7 @@
-"""A fitted model with the scaling that its data had: everything in and out is in the user's units."""
+"""A fitted model with the scaling that its data had: everything in and out is in the user's units.
+
+Where y was transformed, the outputs here are T(y), and `target` has the way back.
+"""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -14,23 +17,25 @@ from cvgp.coreset import Coreset
 from cvgp.data.extra_noise import with_extra_noise
 from cvgp.data.scaling import TINY, Scaling, no_scaling
 from cvgp.data.source import DataSource
+from cvgp.data.target import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
+from cvgp.gp.contamination import Contamination
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
-from cvgp.gp.tails import Tails, normal
+from cvgp.gp.tails import Tails
 from cvgp.training.neighbour_rows import NeighbourRows
-
-__all__ = ["ScaledGP", "kernel_in_units"]
 
 Array = NDArray[np.float64]
 
 CHUNK_ROWS = 4096
 """Rows that are predicted at once: memory is for one chunk, however many rows there are."""
+
+LARGEST = float(np.finfo(np.float64).max)
 
 FARTHEST = 1e15
 """Inputs farther than this many standard deviations count as this far: their squares would overflow."""
@@ -51,6 +56,10 @@ class ScaledGP:
         The training rows that predictions consult, if any.
     noise
         The noise where it depends on x, in the model's units; None if it is the model's constant.
+    target
+        What y became before it was scaled.
+    outliers
+        Where some observations are wildly wrong, in the units of T(y).
     """
 
     def __init__(
@@ -60,7 +69,11 @@ class ScaledGP:
         dtype: torch.dtype = torch.float64,
         kept: NeighbourRows | None = None,
         noise: InputNoise | None = None,
+        target: TargetTransform = IDENTITY,
+        outliers: Contamination | None = None,
     ) -> None:
+        self.outliers = outliers
+        self.target = target
         self.model = model
         self.scaling = scaling
         self.dtype = dtype
@@ -95,18 +108,18 @@ class ScaledGP:
         return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
 
     def covariance(self, x: Array) -> Array:
-        """Joint posterior covariance of f, [n, n] in the model's units; outputs differ by y_scale^2."""
+        """Joint posterior covariance of f, [n, n, Q]."""
         with torch.no_grad():
             points = self._tensor(x)
             C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
             if self.noise is not None:
                 root = self.noise.f_factor(C.diagonal()).sqrt()  # [n]
                 C = root[:, None] * C * root
-        return self._checked(C.to(torch.float64).cpu().numpy())
+        return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
 
     def with_model(self, model: CVGP, kept: NeighbourRows | None = None) -> "ScaledGP":
         """Predictions of another model of the same data, in the same units and with the same noise."""
-        return ScaledGP(model, self.scaling, self.dtype, kept, self.noise)
+        return ScaledGP(model, self.scaling, self.dtype, kept, self.noise, self.target, self.outliers)
 
     def noise_at(self, x: Array) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
@@ -123,9 +136,9 @@ class ScaledGP:
         return own.item() * self.scaling.y_scale**2
 
     @property
-    def tails(self) -> Tails:
-        """The shape of new observations around their mean, of variance one."""
-        return normal(self.model.X_c) if self.noise is None else self.noise.tails
+    def tails(self) -> Tails | None:
+        """The shape of new observations around their mean, of variance one, where it is not normal."""
+        return None if self.noise is None or self.noise.tails.is_normal else self.noise.tails
 
     def weighed(self, source: DataSource) -> DataSource:
         """Rows in the model's units, with the noise by which the model weighs them."""
@@ -134,10 +147,18 @@ class ScaledGP:
         return with_extra_noise(source, self.noise.beyond_base)
 
     @property
+    def y_spread(self) -> Array:
+        """How far y is from its middle, typically [Q]."""
+        middle, scale = self.scaling.y_mean, self.scaling.y_scale
+        return 0.5 * (self.target.invert(middle + scale) - self.target.invert(middle - scale))
+
+    @property
     def coreset(self) -> Coreset:
-        """The coreset in the user's units."""
+        """The coreset in the user's units; its y are those whose transforms are the model's pseudo-outputs."""
         own = self.model.coreset
-        y = self.scaling.unscale_y(own.y.reshape(len(own), -1)).reshape(own.y.shape)
+        y = self.target.invert(self.scaling.unscale_y(own.y.reshape(len(own), -1)))
+        # A point of little weight may be very far away, and its exponential beyond the range of floats.
+        y = np.clip(y, -LARGEST, LARGEST).reshape(own.y.shape)
         return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
 
     @property

@@ -7,9 +7,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from cvgp.errors import FileAccessError, MissingFileError
+from cvgp.errors import CVGPError, FileAccessError, MissingFileError
 
-__all__ = ["atomic_write"]
+
+@contextmanager
+def access_errors(task: str) -> Iterator[None]:
+    """Turn an error of the system into a `FileAccessError`, which says what could not be done: the task."""
+    try:
+        yield
+    except CVGPError:
+        raise
+    except OSError as error:
+        raise FileAccessError(
+            f"Could not {task} ({error.strerror or error}); "
+            "check the free space and the permissions of its folder, or choose another place."
+        ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those around it, unless it is there."""
+    with access_errors(f"make the folder {path}"):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -39,7 +57,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".cvgp-{token_hex(8)}.tmp")
-    try:
+    with access_errors(f"write {target}"):
         _check_target(target)
         # Unlike tempfile's, this file has the permissions that the user's umask asks for.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -52,13 +70,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
-    except FileAccessError:
-        raise
-    except OSError as error:
-        raise FileAccessError(
-            f"Could not write {target} ({error.strerror or error}); "
-            "check the free space and the permissions of its folder, or choose another place."
-        ) from error
     _flush_folder(target.parent)
 
 

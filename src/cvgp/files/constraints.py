@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from cvgp.errors import FileFormatError, InvalidTypeError
 from cvgp.files.untrusted import Arrays, Members
 
-__all__ = ["pack_constraint", "unpack_constraint"]
-
 Transform = Callable[[Tensor], Tensor]
 
 # Each class, how to make it with bounds that are replaced later, and the names of its own bounds.

@@ -29,8 +29,6 @@ from cvgp.files.constraints import pack_constraint, unpack_constraint
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.kernels import scale_kernel
 
-__all__ = ["pack_part", "unpack_part"]
-
 Array = NDArray[Any]
 Shape = tuple[int | Literal["ard"] | None, ...]
 """Sizes of a parameter; "ard" is the number of lengthscales, and None is any number."""

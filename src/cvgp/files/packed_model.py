@@ -24,8 +24,6 @@ from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 
-__all__ = ["pack_model", "unpack_model"]
-
 CORESET = ("X_c", "y_c", "raw_beta")
 NOISE = "likelihood.noise_covar"
 

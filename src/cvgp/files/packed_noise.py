@@ -9,8 +9,6 @@ from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays
 from cvgp.gp.input_noise import InputNoise
 
-__all__ = ["NOISE", "pack_noise", "unpack_noise"]
-
 NOISE = "noise."
 """What names of arrays begin with."""
 FLOAT64 = ("float64",)

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.errors import FileAccessError, FileFormatError, InvalidTypeError, MissingFileError
-from cvgp.files.atomic import atomic_write
-
-__all__ = ["read_tensors", "write_tensors"]
+from cvgp.files.atomic import access_errors, atomic_write
 
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"
@@ -49,11 +47,9 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     if not path.is_file():
         raise FileAccessError(f"{path} is not a regular file. Give the file itself.")
     try:
-        with safe_open(path, framework="numpy") as file:
+        with access_errors(f"read {path}"), safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
             tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except OSError as error:
-        raise FileAccessError(f"Could not read {path}: {error.strerror or error}.") from error
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, MemoryError, OverflowError) as error:
         raise FileFormatError(
             f"{path} is not a cvgp file, or it is damaged ({error}). Save the model again, or restore a copy."

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from cvgp.errors import FileFormatError
 
-__all__ = ["Arrays", "Members"]
-
 Shape = tuple[int | None, ...]
 Value = TypeVar("Value")
 FLOATS = ("float64", "float32")

@@ -25,8 +25,6 @@ from cvgp.gp.stationary import FAMILIES, StationaryKernel
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FeatureMap", "WeightPosterior", "feature_map", "prior_features", "random_features", "weight_posterior"]
-
 
 class FeatureMap(NamedTuple):
     """phi(x) = scale * raw(x), so that a kernel is the inner product of features [B, F]."""

@@ -16,8 +16,6 @@ from cvgp.gp.linalg import add_jitter
 from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
 from cvgp.gp.tails import Tails
 
-__all__ = ["Features", "InputNoise", "RowDensities", "believed_share", "log_density"]
-
 JITTER = 1e-6
 
 

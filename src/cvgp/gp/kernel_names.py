@@ -4,8 +4,6 @@ from typing import Any
 
 from cvgp.errors import InvalidInputError
 
-__all__ = ["KERNEL_NAMES", "name_of_kernel", "parse_kernel_name"]
-
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
 """Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`; ``+`` and ``*`` join them."""
 

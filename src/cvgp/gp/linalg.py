@@ -18,21 +18,6 @@ from torch import Tensor
 from cvgp.errors import FactorisationError, InvalidInputError, JitterWarning
 from cvgp.host import warn_or_keep
 
-__all__ = [
-    "JITTER_LADDER",
-    "add_jitter",
-    "as_square",
-    "backward_from",
-    "first_derivative_only",
-    "inverse_from_factor",
-    "inverse_lower",
-    "plus_identity",
-    "safe_cholesky",
-    "symmetric_product",
-    "symmetrise",
-    "triangular_squares",
-]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

@@ -22,8 +22,6 @@ from cvgp.gp.posterior import factorise
 if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess, Prediction
 
-__all__ = ["CVGP", "JITTER"]
-
 JITTER = 1e-8
 """Multiple of the mean diagonal that is added to K_cc in the bounds that factorise it (tight, collapsed, Titsias')."""
 
@@ -137,15 +135,22 @@ class CVGP(Parameters):
         *,
         tight: bool = False,
         power: float | None = None,
+        collapsed: bool = False,
     ) -> Tensor:
         check_rows(x, y, self.X_c, self.y_c)
+        if collapsed:  # where a NaN would stop the factorisation of the statistics, far from its cause
+            check_finite("x", x)
+            check_finite("y", y)
         K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc = add_jitter(K_cc, JITTER) if tight or power is not None else K_cc
+        K_cc = add_jitter(K_cc, JITTER) if tight or collapsed or power is not None else K_cc
         noise = self.total_noise(noise_variance)
         counts: dict[str, Any] = {"sample_weight": sample_weight, "num_data": num_data}
         rows = K_cx, k_xx, y - prior_mean(self.mean, x, y)
         sites = self._residual_c(), self.beta, noise
-        if power is not None:
+        if collapsed:
+            del counts["num_data"]
+            value = bounds.collapsed_bound(K_cc, *rows, self.beta, noise, site_noise=self.site_noise, **counts)
+        elif power is not None:
             value = bounds.power_evidence(K_cc, *rows, *sites, power, site_noise=self.site_noise, **counts)
         else:
             value = bounds.elbo(K_cc, *rows, *sites, site_noise=self.site_noise, **counts)
@@ -169,19 +174,7 @@ class CVGP(Parameters):
 
         Arguments, result and errors are those of :meth:`elbo`, and `tight` chooses the tighter bound.
         """
-        check_rows(x, y, self.X_c, self.y_c)
-        # A NaN would stop the factorisation of the statistics, far from its cause.
-        check_finite("x", x)
-        check_finite("y", y)
-        K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc, noise, r = add_jitter(K_cc, JITTER), self.total_noise(noise_variance), y - prior_mean(self.mean, x, y)
-        value = bounds.collapsed_bound(
-            K_cc, K_cx, k_xx, r, self.beta, noise, site_noise=self.site_noise, sample_weight=sample_weight
-        )
-        if tight:
-            outputs = self.num_outputs
-            value = value + bounds.tightening(K_cc, K_cx, k_xx, noise, num_outputs=outputs, sample_weight=sample_weight)
-        return value
+        return self._bound(x, y, None, sample_weight, noise_variance, tight=tight, collapsed=True)
 
     @torch.no_grad()
     def solve_coreset(

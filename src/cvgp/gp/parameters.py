@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, prior_mean
-from cvgp.gp.priors import log_density, registered_priors
-
-__all__ = ["Parameters"]
 
 SMALLEST_SHARE = 1e-12
 """A weight of zero, which no positive transform reaches, starts as this share of the largest one."""

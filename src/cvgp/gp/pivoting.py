@@ -20,8 +20,6 @@ from cvgp.gp.kernels import cross_matrix, diagonal, square_matrix
 from cvgp.gp.linalg import add_jitter, inverse_lower, safe_cholesky
 from cvgp.gp.model import JITTER
 
-__all__ = ["randomly_pivoted"]
-
 BLOCK = 200
 LEAST_LEFT = 2.0 * JITTER
 """Rows with less of the largest prior variance left are known. A copy of a present point has the jitter left."""

@@ -22,17 +22,8 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.linalg import as_square, inverse_lower, plus_identity, safe_cholesky, triangular_squares
 
-__all__ = [
-    "Factor",
-    "check_sites",
-    "condition",
-    "covariance",
-    "factorise",
-    "kl_divergence",
-    "mean",
-    "pathwise_weights",
-    "variance",
-]
+LARGEST_LEVERAGE = 1.0 - 1e-9
+"""A row that decides its own prediction is left out of nothing; what is left of it then is rounding."""
 
 
 class Factor(NamedTuple):
@@ -155,3 +146,34 @@ def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
         )
     if not bool(((w >= 0) & torch.isfinite(w)).all()):
         raise InvalidInputError("Site precisions w = beta / noise must be finite and not negative.")
+
+
+class LeftOut(NamedTuple):
+    """Each row under the posterior of all others."""
+
+    residual: Tensor  # [n, Q], y minus the mean of f
+    variance: Tensor  # [n], of f, shared by all outputs
+
+
+def leave_one_out(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor) -> LeftOut:
+    r"""What the posterior says of each row when that row is left out, without solving for it again (§10).
+
+    On whitened features a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`. Its weights have the
+    posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With
+    :math:`q_i = \psi_i^T C^{-1} \psi_i` and the leverage :math:`h_i = \rho_i q_i` its residual becomes
+    :math:`r_i / (1 - h_i)`, and :math:`q_i` becomes :math:`q_i / (1 - h_i)`. Where every row is a pseudo-point these
+    are the exact formulas of a Gaussian process.
+
+    Parameters
+    ----------
+    psi
+        Whitened features of the rows [M, n].
+    k_xx, y, precision
+        Prior variances [n], outputs [n, Q] and precisions rho [n].
+    C_inv, C_inv_b
+        The posterior of u given all rows, [M, M] and [M, Q].
+    """
+    q = (psi * (C_inv @ psi)).sum(0)  # [n]
+    left = 1.0 - (precision * q).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
+    unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
+    return LeftOut((y - psi.mT @ C_inv_b) / left[:, None], unexplained + q / left)

@@ -15,8 +15,6 @@ from cvgp.gp.linalg import safe_cholesky
 if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess
 
-__all__ = ["Prediction", "normal"]
-
 
 def normal(shape: tuple[int, int], generator: torch.Generator, like: Tensor) -> Tensor:
     """Standard normal numbers in float64 from the generator's device, on the device of `like`."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.statistics import Statistics
+from cvgp.gp.bounds.statistics import Statistics, check_sizes
 from cvgp.gp.linalg import (
     as_square,
     inverse_from_factor,
@@ -23,8 +23,6 @@ from cvgp.gp.linalg import (
     safe_cholesky,
     symmetric_product,
 )
-
-__all__ = ["BestCoreset", "WeightPoint", "best_coreset", "best_weights"]
 
 SMALLEST_WEIGHT = 1e-8
 """The floor of a weight, in units of the largest starting weight."""
@@ -52,12 +50,7 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor) -> BestC
     if not bool(((w_start >= 0) & torch.isfinite(w_start)).all()) or not bool((w_start > 0).any()):
         raise InvalidInputError("Starting weights must be finite and not negative, and at least one must be positive.")
     Phi, b, yy, kk, log_normaliser = statistics
-    if K_cc.shape != Phi.shape or w_start.shape != b.shape[:1]:
-        M = len(b)
-        raise InvalidInputError(
-            f"With statistics of {M} pseudo-inputs, K_cc must be [{M}, {M}] and the weights [{M}]; "
-            f"got {tuple(K_cc.shape)} and {tuple(w_start.shape)}."
-        )
+    check_sizes(statistics, K_cc, w_start)
     L_K = safe_cholesky(K_cc, "K_cc")
     best = best_weights(L_K, Phi, w_start, SMALLEST_WEIGHT * w_start.max())
     C_inv_b = torch.cholesky_solve(b, safe_cholesky(plus_identity(Phi), "C = I + Phi"))  # [M, Q]

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from cvgp.gp.kernels import stationary_form
 
-__all__ = ["typical_slopes"]
-
 
 class _Variation(NamedTuple):
     value: Tensor  # [], k(x, x) at inputs of size one

@@ -19,21 +19,6 @@ from torch import Tensor
 
 from cvgp.gp.linalg import first_derivative_only, symmetrise
 
-__all__ = [
-    "FAMILIES",
-    "Covariance",
-    "CovarianceGradient",
-    "Family",
-    "Placed",
-    "StationaryKernel",
-    "covariance_at",
-    "cross_matrix",
-    "place",
-    "pull_back",
-    "pull_back_both",
-    "square_matrix",
-]
-
 
 class Family(NamedTuple):
     """A covariance as a function of the squared distance, with its derivative (§7.1).

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri
 from torch import Tensor
 
-__all__ = ["Tails", "heavy", "learn_tails", "normal"]
-
 Array = NDArray[np.float64]
 
 GRID = tuple(4.0**power for power in range(-8, 5))

@@ -6,8 +6,6 @@ from numpy.typing import ArrayLike
 from cvgp.errors import FactorisationError, InvalidInputError
 from cvgp.finite import FloatArray, finite_array
 
-__all__ = ["LOG_2PI", "check_positive", "cholesky", "predictions", "vectors"]
-
 LOG_2PI = float(np.log(2 * np.pi))
 
 

@@ -14,8 +14,6 @@ class Objective(Protocol):
     @property
     def parameters(self) -> Sequence[Tensor]:
         """What receives the gradient."""
-        ...
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
-        ...

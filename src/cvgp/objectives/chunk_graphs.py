@@ -11,8 +11,6 @@ from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
 
-__all__ = ["ChunkGraph", "graph_of"]
-
 
 class ChunkGraph:
     """One chunk's matrices with their autograd graph, and its part of Titsias' bound or of the tighter one."""

@@ -9,8 +9,6 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives.prior import PriorObjective
 from cvgp.threads import threads_for
 
-__all__ = ["ExactObjective"]
-
 
 class ExactObjective:
     """log p(y) of some rows, plus the log density of priors, as a function of kernel, mean and noise.

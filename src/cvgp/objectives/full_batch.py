@@ -24,18 +24,6 @@ from cvgp.objectives.prior import PriorObjective
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.threads import threads_for
 
-__all__ = [
-    "CHUNK_ROWS",
-    "TitsiasObjective",
-    "chunk_work",
-    "full_bound",
-    "searched_parameters",
-    "solve_coreset",
-    "statistics",
-    "statistics_and_gain",
-    "titsias_value",
-]
-
 CHUNK_ROWS = 2048
 """Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
 

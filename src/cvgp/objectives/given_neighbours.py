@@ -11,8 +11,6 @@ from cvgp.gp.neighbours.global_part import GlobalPart, prior_part
 from cvgp.gp.neighbours.refinement import expected_log_density
 from cvgp.gp.neighbours.whitened_points import no_points, whiten_points
 
-__all__ = ["NeighbourObjective"]
-
 
 class NeighbourObjective:
     """The sum over all rows of E_q log p(y_i | y_N, u), as a function of kernel, mean and noise.

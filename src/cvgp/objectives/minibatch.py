@@ -26,8 +26,6 @@ from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, p
 from cvgp.objectives.prior import PriorObjective
 from cvgp.threads import threads_for
 
-__all__ = ["DirectElbo", "MinibatchObjective", "direct_elbo"]
-
 
 class MinibatchObjective:
     """The bound on all data, estimated from the rows of one step, plus the log density of the model's priors.

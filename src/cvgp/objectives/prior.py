@@ -2,10 +2,8 @@
 
 from torch import Tensor
 
+from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.model import CVGP
-from cvgp.gp.priors import log_density, registered_priors
-
-__all__ = ["PriorObjective"]
 
 
 class PriorObjective:

@@ -10,8 +10,6 @@ from torch import Tensor
 from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.optim.stopping import Monitor, Progress, Result, Status
 
-__all__ = ["SNAPSHOT_EVERY", "AdamState", "Ending", "Snapshot", "constant", "minimise_adam", "one_cycle"]
-
 Schedule = Callable[[float], float]
 """Maps the fraction of the run that is done to a factor on the learning rate."""
 

@@ -13,8 +13,6 @@ from cvgp.errors import DivergenceError, FactorisationError
 from cvgp.host import kept_warnings, single_threaded_blas, warn_or_keep
 from cvgp.optim.stopping import Monitor, Plateau, Progress, Result, Status
 
-__all__ = ["Memo", "minimise_lbfgs", "read_gradient", "read_vector", "write_vector"]
-
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
 Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
@@ -83,8 +81,8 @@ def minimise_lbfgs(
                         "gtol": 1e-10,
                     },
                 )
-            # No slope is left, or a step that changed nothing in floating point. Else SciPy has given up the line
-            # search: of the limits that it knows, this search meets its own first.
+            # SciPy succeeds where no slope is left, or where a step changes nothing in floating point. Otherwise its
+            # line search has found no better point: SciPy never comes to its own limits, which are wider than ours.
             status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:

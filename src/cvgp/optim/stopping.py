@@ -5,8 +5,6 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Monitor", "NoImprovement", "Plateau", "Progress", "Result", "Status"]
-
 
 class Status(Enum):
     """Why an optimiser stopped."""

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from cvgp.paper.store import Arrays, Key, Metrics, Outcome, Record
 
-__all__ = ["attempt", "thread_limit"]
-
 LONGEST_ERROR = 500
 
 

@@ -13,8 +13,6 @@ from cvgp.paper.store import Key, Record, Store
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Board", "outcome"]
-
 Cell = tuple[str, str]
 """A data set (or what else is varied) and a system."""
 

@@ -12,8 +12,6 @@ from cvgp.paper.experiments.experiment import Plan, recipe_of
 from cvgp.paper.splits import Split, fold
 from cvgp.paper.store import Key
 
-__all__ = ["estimate_seconds"]
-
 PROBE_STEPS = 8
 FULL_EVALUATIONS = 60
 """How many evaluations L-BFGS is taken to need; it may converge earlier, or later."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["STYLES", "Style", "grid", "label", "line_style", "save", "shared_legend"]
-
 
 class Style(NamedTuple):
     """How a system is drawn."""

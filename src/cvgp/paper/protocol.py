@@ -6,8 +6,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.paper.baselines import EXACT_ROWS, Recipe
 from cvgp.paper.splits import train_rows
 
-__all__ = ["PRESETS", "Preset", "exact_is_possible", "find_preset"]
-
 
 @dataclass(frozen=True)
 class Preset:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import cvgp
 
-__all__ = ["now", "provenance"]
-
 PACKAGES = ("torch", "gpytorch", "scikit-learn", "numpy", "scipy")
 
 

@@ -17,8 +17,6 @@ from cvgp.paper.provenance import now, provenance
 from cvgp.paper.store import Arrays, Key, Record, Store
 from cvgp.paper.worker import ARRAYS, RESULT, run_task
 
-__all__ = ["Report", "Summary", "run_plan"]
-
 POLL_SECONDS = 0.02
 PRELOAD = ["cvgp.paper.worker", "cvgp.paper.baselines", "sklearn.cluster", "torch._dynamo"]
 """Imported once, by the server: what the first fit of a process would import takes longer than a small fit."""

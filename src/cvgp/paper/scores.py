@@ -10,8 +10,6 @@ from cvgp.errors import FactorisationError
 from cvgp.paper.baselines import Prediction
 from cvgp.paper.store import Metrics
 
-__all__ = ["JOINT_ROWS", "Fitted", "marginal_scores", "score"]
-
 Array = NDArray[np.float64]
 
 JOINT_ROWS = 4000

@@ -16,18 +16,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.paper.datasets import load
 from cvgp.paper.datasets.uci import UCI
 
-__all__ = [
-    "FOLD_SEED",
-    "NUM_FOLDS",
-    "TRAIN_SHARE",
-    "Split",
-    "fold",
-    "random_split",
-    "standardised",
-    "subset_split",
-    "train_rows",
-]
-
 Array = NDArray[np.float64]
 RowNumbers = NDArray[np.intp]
 

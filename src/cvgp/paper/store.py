@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from cvgp.errors import FileFormatError, MissingFileError
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["Arrays", "Key", "Metrics", "Outcome", "Record", "Store", "Value", "key_name"]
-
 Value = str | int | float | bool | None
 Key = dict[str, Value]
 """Everything that decides the result of a task."""

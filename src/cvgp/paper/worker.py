@@ -9,8 +9,6 @@ from cvgp.paper.attempt import attempt, thread_limit
 from cvgp.paper.experiments import find_experiment
 from cvgp.paper.store import Key
 
-__all__ = ["ARRAYS", "RESULT", "run_task"]
-
 RESULT, ARRAYS = "result.json", "arrays.npz"
 
 

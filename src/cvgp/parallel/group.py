@@ -12,8 +12,6 @@ from torch import Tensor
 
 from cvgp.errors import FactorisationError, WorkerError
 
-__all__ = ["ALONE", "Alone", "Group", "check_same", "gather_text", "sum_of"]
-
 
 class Group(Protocol):
     """Processes numbered from 0 to `world` - 1, of which this one is number `rank`."""
@@ -21,28 +19,22 @@ class Group(Protocol):
     @property
     def rank(self) -> int:
         """The number of this process."""
-        ...
 
     @property
     def world(self) -> int:
         """How many processes there are."""
-        ...
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums over all processes, in float64 and in one message; the same bits everywhere."""
-        ...
 
     def first(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The float64 values of process 0; the others give tensors of the same shapes."""
-        ...
 
     def first_bytes(self, content: bytes) -> bytes:
         """The bytes that process 0 gives."""
-        ...
 
     def gather(self, rows: Tensor) -> list[Tensor]:
         """The rows of every process, in the order of their numbers; only the number of rows may differ."""
-        ...
 
 
 class Alone:

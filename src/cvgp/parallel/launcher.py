@@ -3,8 +3,6 @@
 import os
 from typing import NamedTuple
 
-__all__ = ["Launch", "launched"]
-
 
 class Launch(NamedTuple):
     """The numbers of this process and of those that were started with it."""

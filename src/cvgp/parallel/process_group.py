@@ -19,7 +19,7 @@ from cvgp.errors import InvalidInputError, WorkerError
 from cvgp.parallel.group import ALONE, Group
 from cvgp.parallel.launcher import Launch, launched
 
-__all__ = ["TIMEOUT_VARIABLE", "TorchGroup", "current_group", "process_group"]
+__all__ = ["current_group", "process_group"]
 
 TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
 DEFAULT_TIMEOUT = 600.0
@@ -103,15 +103,11 @@ class TorchGroup:
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sums by one all-reduce; every process gets the same bits."""
-        flat = _flatten(tensors)
-        _meet(dist.all_reduce, flat)
-        return _split(flat, tensors)
+        return _meet_flat(tensors, dist.all_reduce)
 
     def first(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The values of process 0, by one broadcast."""
-        flat = _flatten(tensors)
-        _meet(dist.broadcast, flat, 0)
-        return _split(flat, tensors)
+        return _meet_flat(tensors, dist.broadcast, 0)
 
     def first_bytes(self, content: bytes) -> bytes:
         """The bytes of process 0, after their number."""
@@ -180,11 +176,9 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0].strip().rstrip(".")
 
 
-def _flatten(tensors: Sequence[Tensor]) -> Tensor:
-    device = tensors[0].device
-    return torch.cat([t.detach().reshape(-1).to(device, torch.float64) for t in tensors])
-
-
-def _split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    parts = flat.split([t.numel() for t in like])
-    return [part.view(t.shape).to(t.device) for part, t in zip(parts, like, strict=True)]
+def _meet_flat(tensors: Sequence[Tensor], operation: Callable[..., Any], *arguments: Any) -> list[Tensor]:
+    """What an operation makes of all tensors, as one message."""
+    flat = torch.cat([t.detach().reshape(-1).to(tensors[0].device, torch.float64) for t in tensors])
+    _meet(operation, flat, *arguments)
+    parts = flat.split([t.numel() for t in tensors])
+    return [part.view(t.shape).to(t.device) for part, t in zip(parts, tensors, strict=True)]

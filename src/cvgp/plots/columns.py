@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cvgp.data.schema import Schema, feature_slices
 from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.extras import optional_packages
 
 if TYPE_CHECKING:
-    from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["TableColumn", "columns_by_importance", "feature_names", "find_column", "stored_schema", "target_name"]
 
 
 class TableColumn(NamedTuple):
@@ -29,8 +26,6 @@ def stored_schema(model: CVGPRegressor) -> Schema | None:
     stored = getattr(model, "schema_", None)
     if stored is None:
         return None
-    with optional_packages():
-        from cvgp.data.schema import Schema
     schema = Schema.from_json(stored)
     if list(schema.feature_names) != feature_names(model):
         raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
@@ -42,12 +37,8 @@ def _table_columns(model: CVGPRegressor) -> list[TableColumn]:
     schema = stored_schema(model)
     if schema is None:
         return [TableColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(model))]
-    columns, start = [], 0
-    for column in schema.columns:
-        stop = start + len(column.feature_names)
-        columns.append(TableColumn(column.name, slice(start, stop), column.categories))
-        start = stop
-    return columns
+    own = feature_slices(schema.columns)
+    return [TableColumn(c.name, features, c.categories) for c, features in zip(schema.columns, own, strict=True)]
 
 
 def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:

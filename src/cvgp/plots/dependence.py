@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import TableColumn, find_column, target_name
 from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["axis_values", "heaviest_points", "plot_partial_dependence", "varying_column"]
-
-Array = NDArray[np.float64]
 GRID = 60
 MOST_POINTS = 200
 """The average is over the heaviest points; more of them cost much and change it little."""
@@ -105,7 +103,7 @@ def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> Non
     if len(column.categories) > 3:
         ax.tick_params(axis="x", rotation=45)
     # Differences that are small against the spread of y should look small.
-    middle, span = 0.5 * (mean.min() + mean.max()), model.gp_.scaling.y_scale[0]
+    middle, span = 0.5 * (mean.min() + mean.max()), model.gp_.y_spread[0]
     low, high = ax.get_ylim()
     ax.set_ylim(min(low, middle - span), max(high, middle + span))
 
@@ -123,11 +121,12 @@ def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
 
 def _average(model: CVGPRegressor, column: TableColumn, values: Array) -> tuple[Array, Array]:
     """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
-    gp = model.gp_
     points, share = heaviest_points(model)
     means, variances = [], []
     for value in values:
         points[:, column.features] = value
-        means.append(share @ gp.mean(points)[:, 0])
-        variances.append(max(float(share @ gp.covariance(points) @ share), 0.0))
-    return np.array(means), np.sqrt(variances) * gp.scaling.y_scale[0]
+        found = Predictive.at(model.gp_, points)
+        means.append(share @ found.moments.mean[:, 0])
+        covariance = found.function_covariance(model.gp_.covariance(points))[:, :, 0]
+        variances.append(max(float(share @ covariance @ share), 0.0))
+    return np.array(means), np.sqrt(variances)

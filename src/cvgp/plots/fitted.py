@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import feature_names, target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, axes_or_current, draw_band, draw_coreset, one_output, some_rows
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["plot_feature_importance", "plot_history", "plot_posterior_1d"]
 
 
 def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -62,12 +61,13 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
     x, observed = np.asarray(X, dtype=np.float64).reshape(-1), np.asarray(y, dtype=np.float64).reshape(-1)
     margin = 0.1 * np.ptp(x)
     grid = np.linspace(x.min() - margin, x.max() + margin, 300)
-    mean, f_var = (values[:, 0] for values in one_output(model).gp_.mean_and_variance(grid[:, None]))
+    found = Predictive.at(one_output(model).gp_, grid[:, None])
+    mean, f_sd = found.moments.mean[:, 0], np.sqrt(found.moments.f_variance[:, 0])
+    new = found.quantiles(np.array([0.025, 0.975]))[:, 0]  # [300, 2]
     shown = some_rows(len(x))
     ax.scatter(x[shown], observed[shown], s=7, color=GREY, alpha=0.5, lw=0, label="data")
-    low, high = model.predict_quantiles(grid[:, None], [0.025, 0.975]).T
-    ax.fill_between(grid, low, high, color=BLUE, alpha=0.15, lw=0, label="95 % of new data")
-    draw_band(ax, grid, mean, np.sqrt(f_var), 0.4, "95 % of the function")
+    ax.fill_between(grid, *new.T, color=BLUE, alpha=0.15, lw=0, label="95 % of new data")
+    draw_band(ax, grid, mean, f_sd, 0.4, "95 % of the function")
     ax.plot(grid, mean, color=BLUE, label="mean")
     draw_coreset(ax, model, 0)
     ax.set(xlabel=feature_names(model)[0], ylabel=target_name(model), xlim=(grid[0], grid[-1]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cvgp.estimators.new_observations import Predictive
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
 from cvgp.plots.style import ORANGE, axes_or_current
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
-
-__all__ = ["plot_noise"]
-
-Array = NDArray[np.float64]
 
 
 def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
@@ -64,7 +60,7 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     variances = []
     for value in values:
         points[:, chosen.features] = value
-        variances.append(model.gp_.noise_at(points)[:, 0])
+        variances.append(Predictive.at(model.gp_, points).moments.noise_variance[:, 0])
     sd = np.sqrt(np.array(variances))  # [G, points]
     typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
     if chosen.categories:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["plot_calibration", "plot_predicted", "plot_quality_by_size"]
-
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw the share of observations inside central intervals against the probability that the intervals claim.
@@ -61,8 +59,8 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     """
     ax = axes_or_current(ax)
     levels = np.linspace(0.05, 0.95, 19)
-    ends = one_output(model).predict_quantiles(X, np.concatenate([0.5 - 0.5 * levels, 0.5 + 0.5 * levels]))
-    values = check_observed(y, ends.shape[:1])[:, None]
+    ends = one_output(model).predict_quantiles(X, np.append(0.5 - 0.5 * levels, 0.5 + 0.5 * levels))  # [n, 38]
+    values = check_observed(y, (len(ends),))[:, None]
     observed = ((ends[:, :19] <= values) & (values <= ends[:, 19:])).mean(axis=0)
     chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(ends))
     ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
@@ -109,9 +107,10 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     'predicted y'
     """
     ax = axes_or_current(ax)
-    mean, sd = one_output(model).predict(X, return_std=True)
+    mean = one_output(model).predict(X)
     observed = np.asarray(y, dtype=np.float64).reshape(-1)
-    outside = np.abs(observed - mean) > Z95 * sd
+    low, high = model.predict_quantiles(X, [0.025, 0.975]).T
+    outside = (observed < low) | (observed > high)
     shown = some_rows(len(mean))
     for group, colour, marker, place in ((~outside, BLUE, "o", "inside"), (outside, ORANGE, "^", "outside")):
         rows = shown[group[shown]]

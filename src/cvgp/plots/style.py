@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.extras import optional_packages
 
@@ -19,14 +20,12 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["BLUE", "GREY", "ORANGE", "Z95", "axes_or_current", "draw_band", "draw_coreset", "one_output", "some_rows"]
-
-Array = NDArray[np.float64]
-
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
 MOST_POINTS = 2000
 """A scatter plot of more points than this shows a random choice of them."""
+REACH = 3.5
+"""Standard deviations of y from the middle of the coreset that a picture shows."""
 
 
 def axes_or_current(ax: Axes | None) -> Axes:
@@ -56,8 +55,9 @@ def draw_coreset(ax: Axes, model: CVGPRegressor, feature: int) -> None:
 
     A pseudo-point of little weight may lie far from all data, and would squeeze everything else into a line.
     """
-    coreset, scaling = model.coreset_, model.gp_.scaling
-    centre, reach = np.average(coreset.y.reshape(-1), weights=coreset.beta), 3.5 * scaling.y_scale[0]
+    coreset, target, scaling = model.coreset_, model.gp_.target, model.gp_.scaling
+    centre = np.average(target.apply(coreset.y.reshape(-1, 1)), weights=coreset.beta, axis=0)  # [1]
+    least, most = (target.invert(centre + side * REACH * scaling.y_scale)[0] for side in (-1.0, 1.0))
     low, high = ax.get_ylim()
     order = np.argsort(coreset.beta)  # the heavy ones are drawn last, on top
     points = ax.scatter(
@@ -72,7 +72,7 @@ def draw_coreset(ax: Axes, model: CVGPRegressor, feature: int) -> None:
         label="coreset",
     )
     bottom, top = ax.get_ylim()
-    ax.set_ylim(min(low, max(bottom, centre - reach)), max(high, min(top, centre + reach)))
+    ax.set_ylim(min(low, max(bottom, least)), max(high, min(top, most)))
     ax.figure.colorbar(points, ax=ax, label="weight")
 
 

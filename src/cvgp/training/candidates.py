@@ -14,8 +14,6 @@ from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
 
-__all__ = ["Start", "best_of", "has_time"]
-
 SHARE_OF_TIME = 0.2
 """Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.data.source import DataSource
-from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError
+from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.files.atomic import access_errors, make_folder
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.model import CVGP
@@ -32,8 +33,6 @@ from cvgp.parallel.group import Group
 from cvgp.training.journal import Journal, journal_identity
 from cvgp.training.monitor import Watch, check_history
 from cvgp.training.plan import Settings
-
-__all__ = ["Checkpoint", "Extra", "fingerprint", "make_folder", "mirrored", "open_checkpoint", "refuse_other_fit"]
 
 Extra = tuple[dict[str, Tensor], dict[str, float]]
 """Tensors and numbers that a solver stores beside the optimiser's."""
@@ -153,14 +152,6 @@ class Checkpoint:
         refuse_other_fit(folder, bool(found - {self.identity, ""}))
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of a checkpoint, if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileAccessError(f"Could not make the checkpoint folder {folder}: {error}.") from error
-
-
 def refuse_other_fit(folder: Path, is_other: bool) -> None:
     """Raise the error of a folder that belongs to another fit, if it does."""
     if is_other:
@@ -198,17 +189,9 @@ def mirrored(folder: str | os.PathLike[str], group: Group) -> Iterator[str | os.
         return
     with tempfile.TemporaryDirectory(prefix="cvgp-") as copy:
         for name in (START_FILE, STATE_FILE, JOURNAL_FILE):
-            stored = group.first_bytes(_content(Path(folder) / name) if group.rank == 0 else b"")
+            path = Path(folder) / name
+            with access_errors(f"read {path}"):
+                stored = group.first_bytes(path.read_bytes() if group.rank == 0 and path.exists() else b"")
             if stored and group.rank > 0:
                 (Path(copy) / name).write_bytes(stored)
         yield folder if group.rank == 0 else copy
-
-
-def _content(path: Path) -> bytes:
-    """What is in a file; nothing if it is not there."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.hyperparameters import release_lengthscales
 from cvgp.gp.model import CVGP
 from cvgp.host import kept_warnings, reused_memory
 from cvgp.objectives.full_batch import (
@@ -28,14 +29,12 @@ from cvgp.objectives.full_batch import (
 from cvgp.optim.stopping import Result, Status
 from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
+from cvgp.training.densities import compare
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
-from cvgp.training.verdict import compare
-
-__all__ = ["FitReport", "fit_from_start", "fit_model"]
 
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
@@ -129,7 +128,7 @@ def fit_model(
 
     A coreset that is the data itself becomes smaller after the fit if `summary_rng` is given and fewer points suffice.
     """
-    plan = make_plan(settings, source.num_rows, len(model.X_c))
+    plan = make_plan(settings, source.num_rows, *model.X_c.shape)
     watch.meet()
     # A fit that can go on later is closed whole, so that what it has learned is not lost to a shorter limit.
     to_read = None if watch.max_time is None or checkpoint_dir is not None else _plan_close(model, source, watch)
@@ -140,6 +139,7 @@ def fit_model(
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
         else:
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
+    release_lengthscales(model.kernel)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)

@@ -19,8 +19,6 @@ from cvgp.gp.model import CVGP
 from cvgp.gp.pivoting import randomly_pivoted
 from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics
 
-__all__ = ["Grown", "grow_model"]
-
 CANDIDATES = 12_000
 """New points are chosen among a sample of so many rows, or more if more points than that are asked for."""
 FIRST_WEIGHT = 1e-6

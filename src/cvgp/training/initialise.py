@@ -17,8 +17,6 @@ from cvgp.gp.kernels import cross_matrix, diagonal, stationary_form
 from cvgp.gp.slopes import typical_slopes
 from cvgp.host import single_threaded_blas
 
-__all__ = ["InitName", "greedy_order", "initial_coreset", "rows_to_see"]
-
 Array = NDArray[np.float64]
 InitName = Literal["kmeans", "random", "greedy"]
 

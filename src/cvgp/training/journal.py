@@ -5,9 +5,8 @@ value, the gradient, a digest of the point and the time at which it was made. A 
 itself, so the digest is enough to know them by. Records are read one at a time, when the search comes to them. What is
 damaged, and what comes after it, is computed again.
 
-A long search over many parameters would leave a large file. It is made in stretches: each begins at the best point of
-the one before, without a memory of curvature. So the journal holds the beginning of the last stretch and its
-evaluations, and no more.
+Of a search in stretches (:mod:`cvgp.training.maximise`) it holds the beginning of the last stretch and its evaluations,
+and no more.
 """
 
 import hashlib
@@ -18,19 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cvgp.errors import FileAccessError, FileFormatError
-from cvgp.files.atomic import atomic_write
+from cvgp.errors import FileFormatError
+from cvgp.files.atomic import access_errors, atomic_write
+from cvgp.optim.lbfgs import Evaluation, Vector
 from cvgp.training.monitor import Watch
 
-__all__ = ["Beginning", "Journal", "journal_identity", "stretch_length"]
-
-Vector = NDArray[np.float64]
-Evaluation = tuple[float, Vector]
-
-STRETCH_BYTES, SHORTEST_STRETCH = 256_000_000, 200
-"""A stretch may leave this much in its journal, but ends after no fewer evaluations than this."""
 BEGINNING = 2**64 - 1
 """In place of a digest: the record holds the point where a stretch begins, and how many evaluations came before."""
 
@@ -41,11 +33,6 @@ class Beginning(NamedTuple):
     point: Vector
     num_before: int
     """Evaluations of the stretches before."""
-
-
-def stretch_length(size: int) -> int:
-    """Evaluations of one stretch of a search over so many parameters."""
-    return max(STRETCH_BYTES // (8 * size), SHORTEST_STRETCH)
 
 
 class Journal:
@@ -133,23 +120,15 @@ class Journal:
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[Any]:
-        try:
-            with self._path.open(mode) as file:
-                yield file
-        except OSError as error:
-            raise FileAccessError(
-                f"Could not read or write {self._path} ({error.strerror or error}); check the free space and the "
-                "permissions of its folder, or choose another checkpoint_dir."
-            ) from error
+        with access_errors(f"read or write {self._path}"), self._path.open(mode) as file:
+            yield file
 
 
 def journal_identity(path: Path, length: int) -> str:
     """The identity that a journal begins with, empty where a kill cut it short."""
     try:
-        with path.open("rb") as file:
+        with access_errors(f"read {path}"), path.open("rb") as file:
             found = file.read(length).decode()
-    except OSError as error:
-        raise FileAccessError(f"Could not read {path} ({error.strerror or error}).") from error
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error
     return found if len(found) == length else ""

@@ -20,8 +20,6 @@ from cvgp.training.candidates import Start, best_of, has_time
 from cvgp.training.densities import is_clearly_better
 from cvgp.training.monitor import Watch
 
-__all__ = ["choose_kernel"]
-
 ERRORS, ERRORS_OF_SUMS = 1.0, 2.0
 """By how many standard errors of the difference, row by row, a kernel has to be ahead."""
 

@@ -4,7 +4,7 @@ A bound with a few pseudo-points in many dimensions explains almost no prior var
 explain nothing: all noise, no function. Every later stage inherits that. The exact likelihood of some rows has no such
 escape. But what it learns need not suit a small coreset: of a function without noise it makes a process so smooth and
 so large that few points cannot carry it. So both are tried: kernels that the exact likelihood learned, and kernels that
-a short fit of a small coreset learned. The density of unseen rows decides (docs: mathematics, starts).
+a short fit of a small coreset learned. The density of unseen rows decides (docs: regressor).
 """
 
 import math
@@ -21,8 +21,8 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import NOISE_FLOOR
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
@@ -33,13 +33,8 @@ from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
+from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.small_data import distinct_rows, take_observations
-
-__all__ = [
-    "START_FACTORS",
-    "raise_noise",
-    "search_start",
-]
 
 START_FACTORS = (1.0, 0.25, 4.0)
 """Multiples of the typical lengthscale that are tried."""
@@ -97,6 +92,7 @@ def search_start(
     learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
     learning = _counting_as(learning, source.total_weight)
     few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
+    kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:
@@ -105,16 +101,16 @@ def search_start(
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
-    def learn_exactly(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        found = _learn_exactly(start, few, judging, watch, phase, evaluations)
+    def learn_from_few(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
+        found = learn_exactly(start, few, judging, watch, phase, evaluations)
         return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
 
-    tries = [partial(learn_exactly, _scaled(first, f), f"start x{f:g}") for f in factors]
+    tries = [partial(learn_from_few, _scaled(first, f), f"start x{f:g}") for f in factors]
     for i, start in enumerate(_with_periods(first, learning, shortest), 1):
-        tries.append(partial(learn_exactly, start, f"start period {i}"))
+        tries.append(partial(learn_from_few, start, f"start period {i}"))
     by_rows = best_of(tries, watch)
     if by_rows is not None and alternatives:
-        learn_kernel = partial(learn_exactly, evaluations=KERNEL_EVALUATIONS)
+        learn_kernel = partial(learn_from_few, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
         first = first._replace(kernel=kernel if chosen is None else chosen)
     if by_rows is None:
@@ -136,7 +132,7 @@ def search_start(
     return best_of(attempts, watch) or by_rows
 
 
-def _learn_exactly(
+def learn_exactly(
     start: Start, rows: Rows[Tensor], judging: Rows[Tensor], watch: Watch, phase: str, evaluations: int
 ) -> Start:
     """What the exact likelihood of some rows learns, and its density of others."""

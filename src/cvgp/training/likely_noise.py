@@ -10,8 +10,6 @@ from cvgp.gp.tails import Tails, heavy, learn_tails, normal
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.residuals import Residuals
 
-__all__ = ["LikelyNoise", "Recipe", "likely_noise"]
-
 EVALUATIONS = 40
 WIDEST = 12.0
 """Nats that the logarithm of the noise may go from its level in a search."""

@@ -1,4 +1,8 @@
-"""A bound on all rows, maximised by L-BFGS: the one place that turns a bound into what is minimised."""
+"""A bound on all rows, maximised by L-BFGS: the one place that turns a bound into what is minimised.
+
+A long search over many parameters would leave a large journal. It is made in stretches: each begins at the best point
+of the one before, without a memory of curvature.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,19 @@ from cvgp.objectives import Objective
 from cvgp.optim.lbfgs import minimise_lbfgs, read_vector, write_vector
 from cvgp.optim.stopping import Progress, Result, Status
 from cvgp.parallel.group import ALONE, Group, check_same
-from cvgp.training.journal import Beginning, stretch_length
+from cvgp.training.journal import Beginning
 from cvgp.training.monitor import Watch
 
 if TYPE_CHECKING:
     from cvgp.training.checkpoint import Checkpoint
 
-__all__ = ["maximise_by_lbfgs"]
+STRETCH_BYTES, SHORTEST_STRETCH = 256_000_000, 200
+"""A stretch may leave this much in its journal, but ends after no fewer evaluations than this."""
+
+
+def stretch_length(size: int) -> int:
+    """Evaluations of one stretch of a search over so many parameters."""
+    return max(STRETCH_BYTES // (8 * size), SHORTEST_STRETCH)
 
 
 def maximise_by_lbfgs(

@@ -14,8 +14,6 @@ from cvgp.data.rows import Rows
 from cvgp.gp.kernels import prior_mean
 from cvgp.training.densities import variance_of_y, weighted_mean
 
-__all__ = ["sensible_mean"]
-
 ROWS_PER_PARAMETER = 2
 """With fewer rows a mean could explain what is left to the function."""
 

@@ -29,11 +29,9 @@ from cvgp.training.initialise import initial_coreset
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 
-__all__ = ["Combined", "Noise", "combine", "log_evidence", "refit_prior", "sites_of"]
-
 EVALUATIONS = 300
 TOLERANCE = 1e-5
-"""Nats a site that ten iterations must gain."""
+"""Nats per site that ten iterations must gain."""
 KERNEL_POINTS = 400
 """A kernel is learned from a union through at most this many points: the evidence itself costs the cube."""
 KERNEL_EVALUATIONS = 100

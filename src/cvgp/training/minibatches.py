@@ -18,8 +18,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan, Settings
 from cvgp.training.validation import BestByValidation
 
-__all__ = ["Precision", "fit_adam"]
-
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
 

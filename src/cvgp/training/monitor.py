@@ -14,7 +14,7 @@ from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.optim.stopping import Progress, Status
 from cvgp.parallel.group import ALONE, Group
 
-__all__ = ["Callback", "EventLines", "FitEvent", "Watch", "as_columns", "check_history", "print_line"]
+__all__ = ["Callback", "FitEvent"]
 
 
 HISTORY_ROWS = 1000

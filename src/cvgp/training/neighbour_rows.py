@@ -17,15 +17,6 @@ from cvgp.gp.neighbours.search import RowIndex, random_order
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
 from cvgp.training.residuals import Residuals
 
-__all__ = [
-    "NeighbourRows",
-    "adopt_neighbours",
-    "in_random_order",
-    "ordered",
-    "residuals_given_neighbours",
-    "whitened",
-]
-
 
 class NeighbourRows(NamedTuple):
     """Rows that predictions consult."""

@@ -33,8 +33,6 @@ from cvgp.training.plan import Settings
 from cvgp.training.refine import PHASE, refine_kernel
 from cvgp.training.residuals import residuals_of
 
-__all__ = ["MOST_ROWS", "Neighbors", "check_neighbors", "fit_with_neighbours", "reason_against"]
-
 Neighbors = int | Literal["auto"]
 
 MOST_ROWS = 200_000

@@ -15,8 +15,8 @@ import torch
 
 from cvgp.data.extra_noise import add_noise, with_extra_noise
 from cvgp.data.source import DataSource
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.input_noise import InputNoise
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics_and_gain
 from cvgp.optim.stopping import Progress
@@ -27,8 +27,6 @@ from cvgp.training.noise_learning import choose_noise, clear_gain, mean_over, nu
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import Residuals, residuals_of
 from cvgp.training.small_data import holds_the_data, take_observations
-
-__all__ = ["NoiseFit", "fit_noise", "seconds_to_keep"]
 
 PHASE = "noise"
 ROUNDS = 2
@@ -64,6 +62,7 @@ def fit_noise(
     rng: np.random.Generator,
     *,
     always: bool = False,
+    is_normal: bool = False,
 ) -> NoiseFit:
     """Learn how the noise depends on x, and solve for the coreset again with the noise of each row if that helps.
 
@@ -79,6 +78,8 @@ def fit_noise(
         Draws rows and centres.
     always
         Whether to learn it even where a constant is as good.
+    is_normal
+        Whether residuals are normal, as they are taken for where outliers have a distribution of their own.
     """
     count = number_of_rows(watch)
     sample = source.sample(count, rng) if kept is None else None
@@ -94,7 +95,7 @@ def fit_noise(
     left = left_of(report, kept, None)
     counted = left.weight > 0
     left = left.take(counted)
-    choice = choose_noise(report.model, left, rng, watch, always=always)
+    choice = choose_noise(report.model, left, rng, watch, always=always, is_normal=is_normal)
     if choice is None:
         return NoiseFit(report, kept)
     best = tried = NoiseFit(report, kept, choice.learn(left))
@@ -119,7 +120,7 @@ def fit_noise(
         return best
     # What is left now may need another description than what was left at first.
     assert best.noise is not None, "learned above"
-    choice = choose_noise(best.report.model, best_left, rng, watch, always=True)
+    choice = choose_noise(best.report.model, best_left, rng, watch, always=True, is_normal=is_normal)
     assert choice is not None, "wanted always"
     noise = choice.learn(best_left)._replace(base=best.noise.base, constant=best.noise.constant)
     return best._replace(noise=noise)

@@ -22,8 +22,6 @@ from cvgp.training.likely_noise import Recipe, likely_noise
 from cvgp.training.monitor import Watch
 from cvgp.training.residuals import Residuals
 
-__all__ = ["NoiseChoice", "NoiseName", "check_noise_name", "choose_noise", "clear_gain", "mean_over", "number_of_rows"]
-
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
 LEAST_ROWS = 100
@@ -95,7 +93,13 @@ def number_of_rows(watch: Watch) -> int:
 
 
 def choose_noise(
-    model: CVGP, rows: Residuals, rng: np.random.Generator, watch: Watch, *, always: bool = False
+    model: CVGP,
+    rows: Residuals,
+    rng: np.random.Generator,
+    watch: Watch,
+    *,
+    always: bool = False,
+    is_normal: bool = False,
 ) -> NoiseChoice | None:
     """How the noise depends on x; None where a constant with normal residuals is as good, unless it is wanted `always`.
 
@@ -111,6 +115,8 @@ def choose_noise(
         A short time limit allows fewer rows.
     always
         Whether to choose one even where it does not help.
+    is_normal
+        Whether residuals are known to be normal.
     """
     if len(rows.x) < LEAST_ROWS and not always:
         return None
@@ -136,7 +142,7 @@ def choose_noise(
         Recipe(strength, most_doubt=prior),
         Recipe(strength, "learned", prior),
     ]
-    choices = [found._replace(recipe=recipe) for recipe in from_simple]
+    choices = [found._replace(recipe=r) for r in from_simple if r.tails == "normal" or not is_normal]
     densities = [choice.held_out(rows) for choice in choices]
     most = max(densities, key=lambda density: mean_over(density, some))
     # The first, and so the simplest, that is not clearly behind the best.

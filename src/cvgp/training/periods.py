@@ -10,9 +10,7 @@ import torch
 from gpytorch.kernels import Kernel, PeriodicKernel
 from torch import Tensor
 
-from cvgp.gp.limits import multiply_inside
-
-__all__ = ["candidate_periods", "is_alias", "periodic_parts", "set_periods", "shortest_periods"]
+from cvgp.gp.hyperparameters import multiply_inside
 
 TREND_DEGREE = 3
 FEWEST_CYCLES = 2.0

@@ -11,8 +11,6 @@ import numpy as np
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-__all__ = ["Plan", "Settings", "choose_solver", "evaluation_seconds", "exact_seconds", "fit_seconds", "make_plan"]
-
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight", "power"]
 Number = int | float | np.integer | np.floating
@@ -42,11 +40,11 @@ USUAL_ROWS = 20_000
 STEP = (1.8e-3, 3e-11, 2e-11)
 """Seconds of a step: a constant, for each M^2 B and for each M^3."""
 
-EVALUATION = (2.5e-8, 6.4e-11)
-"""Seconds of an evaluation of the tighter bound with its gradient: for each N M and for each N M^2."""
+EVALUATION = (2.5e-8, 6.4e-11, 1.2e-10)
+"""Seconds of an evaluation of the tighter bound with its gradient: for each N M, for each N M^2 and for each N M D."""
 
-EXACT = 4e-11
-"""Seconds of an evaluation of the exact marginal likelihood with its gradient, for each N^3."""
+EXACT = (4e-11, 5e-11)
+"""Seconds of an evaluation of the exact marginal likelihood with its gradient: for each N^3 and for each N^2 D."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,8 @@ def choose_solver(settings: Settings, num_rows: int) -> str:
     return "adam" if settings.solver == "paper" else settings.solver
 
 
-def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
-    """Decide what the settings leave open, from the number of rows and the size of the coreset."""
+def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int) -> Plan:
+    """Decide what the settings leave open, from the numbers of rows, of points and of columns."""
     paper = settings.solver == "paper"
     solver = choose_solver(settings, num_rows)
     batch_size = settings.batch_size or (PAPER_BATCH if paper else default_batch(size))
@@ -131,9 +129,11 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
     elif paper:
         max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
     else:
-        steps = lbfgs_evaluations(num_rows, size) if settings.max_time is None else LBFGS_EVALUATIONS
+        steps = lbfgs_evaluations(num_rows, size, num_dims) if settings.max_time is None else LBFGS_EVALUATIONS
         max_iter = steps if solver == "lbfgs" else adam_steps(num_rows, settings.max_time)
-    polish = polish_evaluations(num_rows, size) if solver != settings.solver == "auto" and solver == "adam" else 0
+    polish = 0
+    if settings.solver == "auto" and solver == "adam":
+        polish = polish_evaluations(num_rows, size, num_dims)
     if settings.early_stopping or settings.max_iter is not None:
         polish = 0  # the user has said what ends the fit
     dtype = settings.dtype
@@ -155,9 +155,10 @@ def make_plan(settings: Settings, num_rows: int, size: int) -> Plan:
     )
 
 
-def lbfgs_evaluations(num_rows: int, size: int) -> int:
+def lbfgs_evaluations(num_rows: int, size: int, num_dims: int) -> int:
     """How many evaluations L-BFGS may take by itself: on all rows, or of the exact likelihood if all are points."""
-    seconds = exact_seconds(num_rows) if size >= num_rows else evaluation_seconds(num_rows, size)
+    is_exact = size >= num_rows
+    seconds = exact_seconds(num_rows, num_dims) if is_exact else evaluation_seconds(num_rows, size, num_dims)
     return int(np.clip(LBFGS_SECONDS / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
 
 
@@ -167,9 +168,9 @@ def adam_steps(num_rows: int, max_time: float | None) -> int:
     return steps if max_time is None else max(steps, TIMED_ADAM_STEPS)
 
 
-def polish_evaluations(num_rows: int, size: int) -> int:
+def polish_evaluations(num_rows: int, size: int, num_dims: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
-    affordable = int(POLISH_SECONDS * _growth(num_rows) / evaluation_seconds(num_rows, size))
+    affordable = int(POLISH_SECONDS * _growth(num_rows) / evaluation_seconds(num_rows, size, num_dims))
     return min(affordable, POLISH_EVALUATIONS) if affordable >= FEWEST_POLISH_EVALUATIONS else 0
 
 
@@ -179,15 +180,16 @@ def step_seconds(size: int, batch: int) -> float:
     return constant + by_product * size**2 * batch + by_cube * size**3
 
 
-def evaluation_seconds(num_rows: int, size: int) -> float:
+def evaluation_seconds(num_rows: int, size: int, num_dims: int) -> float:
     """One evaluation on all rows, as L-BFGS makes them."""
-    by_entry, by_product = EVALUATION
-    return num_rows * (by_entry * size + by_product * size**2)
+    by_entry, by_product, by_column = EVALUATION
+    return num_rows * size * (by_entry + by_product * size + by_column * num_dims)
 
 
-def exact_seconds(num_rows: int) -> float:
+def exact_seconds(num_rows: int, num_dims: int) -> float:
     """One evaluation of the exact marginal likelihood."""
-    return EXACT * num_rows**3
+    by_row, by_column = EXACT
+    return num_rows**2 * (by_row * num_rows + by_column * num_dims)
 
 
 def fit_seconds(size: int) -> float:

@@ -18,8 +18,6 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.gp.model import CVGP
 
-__all__ = ["Pruned", "prune_model", "restrict", "shrink_model"]
-
 
 class Pruned(NamedTuple):
     """A smaller model and what is known of its data."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError, FactorisationError
+from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import stationary_form
-from cvgp.gp.limits import multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.given_neighbours import NeighbourObjective
@@ -24,8 +24,6 @@ from cvgp.optim.adam import AdamState, minimise_adam
 from cvgp.training.densities import variance_of_y
 from cvgp.training.monitor import Watch
 from cvgp.training.small_data import distinct_rows
-
-__all__ = ["PHASE", "refine_kernel"]
 
 PHASE = "neighbours"
 STEPS, BATCH = 200, 256

@@ -9,10 +9,8 @@ from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
-from cvgp.gp.leave_one_out import leave_one_out
 from cvgp.gp.model import CVGP
-
-__all__ = ["Residuals", "residuals_of"]
+from cvgp.gp.posterior import leave_one_out
 
 
 class Residuals(NamedTuple):

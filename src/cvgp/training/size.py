@@ -9,18 +9,14 @@ from numpy.typing import NDArray
 
 from cvgp.data.source import DataSource
 from cvgp.training.initialise import greedy_order
-from cvgp.training.plan import LBFGS_EVALUATIONS, evaluation_seconds, exact_seconds, fit_seconds
-
-__all__ = [
-    "CANDIDATES",
-    "LARGEST_BY_DEFAULT",
-    "SMALLEST",
-    "choose_size",
-    "enough_points",
-    "exact_is_worth_it",
-    "largest_size",
-    "needed_points",
-]
+from cvgp.training.plan import (
+    FEWEST_LBFGS_EVALUATIONS,
+    LBFGS_EVALUATIONS,
+    LBFGS_SECONDS,
+    evaluation_seconds,
+    exact_seconds,
+    fit_seconds,
+)
 
 UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
@@ -71,8 +67,9 @@ def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: i
 
 def exact_is_worth_it(num_rows: int, num_dims: int, size: int, max_time: float | None) -> bool:
     """Whether to learn kernel and noise with every row as a point, where else `size` pseudo-points would do."""
-    seconds = EXACT_EVALUATIONS * exact_seconds(num_rows)
-    in_time = max_time is None or seconds <= max_time
+    once = exact_seconds(num_rows, num_dims)
+    seconds = EXACT_EVALUATIONS * once
+    in_time = FEWEST_LBFGS_EVALUATIONS * once <= LBFGS_SECONDS if max_time is None else seconds <= max_time
     return in_time and seconds <= EXACT_IS_WORTH * coreset_seconds(num_rows, num_dims, size)
 
 
@@ -92,11 +89,11 @@ def affordable(seconds: float) -> int:
 def coreset_seconds(num_rows: int, num_dims: int, size: int) -> float:
     """A fit of pseudo-points by L-BFGS on few rows, and the search for its start."""
     evaluations = min(EVALUATIONS_BY_NUMBER * size * num_dims, LBFGS_EVALUATIONS)
-    start = START_EVALUATIONS * few_rows_seconds(START_ROWS, START_POINTS)
-    return start + evaluations * few_rows_seconds(num_rows, size)
+    start = START_EVALUATIONS * few_rows_seconds(START_ROWS, START_POINTS, num_dims)
+    return start + evaluations * few_rows_seconds(num_rows, size, num_dims)
 
 
-def few_rows_seconds(num_rows: int, size: int) -> float:
+def few_rows_seconds(num_rows: int, size: int, num_dims: int) -> float:
     """One evaluation, with what does not grow with the rows."""
     constant, by_cube = FEW_ROWS
-    return constant + by_cube * size**3 + evaluation_seconds(num_rows, size)
+    return constant + by_cube * size**3 + evaluation_seconds(num_rows, size, num_dims)

@@ -23,10 +23,8 @@ from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.size import LARGEST_BY_DEFAULT, needed_points
 
-__all__ = ["distinct_rows", "fit_exact", "holds_the_data", "smaller_coreset", "take_observations"]
-
 BEARABLE = 5.0
-"""The most points by default may leave so many times more unexplained than a coreset should: .025 nats per row."""
+"""The largest coreset by default may leave this many times more unexplained than another: .025 nats per row."""
 
 
 def holds_the_data(model: CVGP, source: DataSource) -> bool:

@@ -27,8 +27,6 @@ from cvgp.training.mean_start import sensible_mean
 from cvgp.training.monitor import Watch
 from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
 
-__all__ = ["DEFAULT_KERNEL", "alternative_kernels", "begin_model", "blank_model", "starting_kernel", "starting_mean"]
-
 DEFAULT_KERNEL = "matern32"
 AUTO = "auto"
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")

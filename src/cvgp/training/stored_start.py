@@ -17,15 +17,15 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError
+from cvgp.files.atomic import make_folder
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
+from cvgp.gp.hyperparameters import hold_lengthscales, lengthscales_are_held
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
-from cvgp.training.checkpoint import START_FILE, fingerprint, make_folder, mirrored, refuse_other_fit
+from cvgp.training.checkpoint import START_FILE, fingerprint, mirrored, refuse_other_fit
 from cvgp.training.plan import Settings
-
-__all__ = ["begin_or_recall", "start_identity"]
 
 FLOATS_AND_FLAGS = ("float32", "float64", "bool", "int64")
 
@@ -65,7 +65,12 @@ def begin_or_recall(
         write_tensors(
             Path(folder) / START_FILE,
             arrays,
-            {"identity": identity(), "kernel": name_of_kernel(model.kernel), "rng": _state(rng)},
+            {
+                "identity": identity(),
+                "kernel": name_of_kernel(model.kernel),
+                "held": lengthscales_are_held(model.kernel),
+                "rng": rng.bit_generator.state,
+            },
         )
     return model
 
@@ -88,21 +93,25 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
     try:
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
-        kernel = members.text("kernel")
-        numbers = members.members("rng")
-        state = {name: numbers.text(name) for name in numbers.names()}
+        kernel, is_held = members.text("kernel"), members.flag("held")
+        state = members.take("rng")
         members.close()
         x, y = tensors.get("X_c"), tensors.get("y_c")
         if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
+        if is_held:
+            hold_lengthscales(model.kernel, torch.zeros(x.shape[1]), 1.0)  # what is stored takes their place
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():
                 value = arrays.take(name, tuple(tensor.shape), dtypes=FLOATS_AND_FLAGS, finite=False)
                 tensor.copy_(torch.as_tensor(value))
         arrays.close()
-        _set_state(rng, state)
+        try:
+            rng.bit_generator.state = state
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise FileFormatError("It holds no state of the random numbers.") from error
     except FileFormatError as error:
         raise FileFormatError(f"{path} is damaged: {error} Remove it to start afresh.") from error
     return model
@@ -110,26 +119,3 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
 
 def _tensors(model: CVGP) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def _state(rng: np.random.Generator) -> dict[str, str]:
-    """The state of NumPy's default generator in words, since its numbers are longer than JSON's."""
-    state = rng.bit_generator.state
-    facts = {**state["state"], "has_uint32": state["has_uint32"], "uinteger": state["uinteger"]}
-    return {name: str(value) for name, value in facts.items()}
-
-
-def _set_state(rng: np.random.Generator, stored: dict[str, str]) -> None:
-    now = rng.bit_generator.state
-    if stored.keys() != _state(rng).keys() or not all(text.isdecimal() for text in stored.values()):
-        raise FileFormatError("The state of the random numbers is none.")
-    number = {name: int(text) for name, text in stored.items()}
-    try:
-        rng.bit_generator.state = {
-            "bit_generator": now["bit_generator"],
-            "state": {name: number[name] for name in now["state"]},
-            "has_uint32": number["has_uint32"],
-            "uinteger": number["uinteger"],
-        }
-    except (OverflowError, ValueError) as error:
-        raise FileFormatError("The state of the random numbers is none.") from error

@@ -12,8 +12,6 @@ from cvgp.optim.stopping import NoImprovement
 from cvgp.training.checkpoint import Extra
 from cvgp.training.plan import Settings
 
-__all__ = ["BestByValidation"]
-
 
 class BestByValidation:
     """The parameters with the lowest RMSE on held-out rows, which count by their weights."""

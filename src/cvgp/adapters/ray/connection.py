@@ -6,8 +6,6 @@ from typing import Any
 
 from cvgp.errors import MissingDependencyError, WorkerError
 
-__all__ = ["absolute", "connect", "import_ray"]
-
 
 def connect(address: str = "local") -> None:
     """Join a Ray cluster, or start one on this machine; a program that has joined one keeps it.

@@ -15,8 +15,6 @@ from cvgp.errors import InvalidInputError, WorkerError
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["fit_and_merge"]
-
 
 def fit_and_merge(
     shards: Sequence[Any],

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["fit"]
-
 MODEL_FILE = "model.cvgp"
 
 

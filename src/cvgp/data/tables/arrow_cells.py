@@ -9,12 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.errors import InvalidInputError, InvalidTypeError
-
-__all__ = ["check_categories", "kind_of_type", "labels", "numbers", "spell_numbers", "truths"]
-
-Array = NDArray[np.float64]
 
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _ISO_DATE = re.compile(
@@ -94,7 +91,7 @@ def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def check_categories(name: str, texts: Sequence[str], num_cells: int) -> None:
-    """Refuse text that cannot be categories: dates, too many different ones, or another one in each of the cells."""
+    """Refuse text that cannot be categories: dates, too many different texts, or a different text in every cell."""
     if not texts:
         raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
     if all(_ISO_DATE.fullmatch(text) for text in texts):

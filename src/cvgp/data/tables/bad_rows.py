@@ -12,8 +12,6 @@ from cvgp.data.tables.reader import Part
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
-__all__ = ["BadRows", "OnBadRows"]
-
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
 
@@ -24,10 +22,10 @@ TRAINING_ADVICE = (
 
 
 class BadRows:
-    """Finds them in a pass.
+    """Finds bad rows in a pass.
 
     An infinite value is bad. So is a missing one (NaN is one) where no rule says what to do about it, and a negative
-    weight or noise variance. The advice ends the error that the first bad row is.
+    weight or noise variance. Where bad rows are an error, its message ends with the advice.
     """
 
     def __init__(

@@ -9,12 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
-from cvgp.data.schema import Column
+from cvgp.data.schema import Column, feature_slices
 from cvgp.data.tables.arrow_cells import labels, numbers, truths
 from cvgp.data.tables.reader import Part, read_batches
 from cvgp.errors import FileFormatError
-
-__all__ = ["BLOCK_ROWS", "Encoder", "KnownPart", "read_blocks", "regrouped"]
 
 BLOCK_ROWS = 8192
 """Rows of a part that are passed on together; the unit in which parts are mixed."""
@@ -74,20 +72,19 @@ class Encoder:
 
     def _features(self, batch: pa.RecordBatch, unknown: Counter[str] | None) -> Array:
         x = np.empty((len(batch), len(self.feature_names)))
-        start = 0
-        for column in self.columns:
-            stop = start + len(column.feature_names)
+        for column, at in zip(self.columns, feature_slices(self.columns), strict=True):
             cells = batch.column(column.name)
             if column.kind == "categorical":
-                x[:, start:stop], is_unknown = _indicators(column, *labels(column.name, cells))
+                x[:, at], is_unknown = _indicators(column, *labels(column.name, cells))
                 if unknown is None:
-                    x[is_unknown, start:stop] = np.nan
+                    x[is_unknown, at] = np.nan
                 elif is_unknown.any():
                     unknown[column.name] += int(is_unknown.sum())
             else:
                 values = (numbers if column.kind == "numeric" else truths)(column.name, cells)
-                x[:, start] = values if column.fill is None else np.where(np.isnan(values), float(column.fill), values)
-            start = stop
+                x[:, at.start] = (
+                    values if column.fill is None else np.where(np.isnan(values), float(column.fill), values)
+                )
         return x
 
 

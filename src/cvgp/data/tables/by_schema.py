@@ -14,8 +14,6 @@ from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read
 from cvgp.errors import InvalidInputError
 from cvgp.host import memory_left
 
-__all__ = ["encoder_of", "load_rows"]
-
 ADVICE = "Correct it, or fit the model again with a rule for missing values (--impute)."
 
 

@@ -6,14 +6,12 @@ import numpy as np
 import torch
 
 from cvgp.data.rows import Array, Rows
-from cvgp.data.schema import Column, Impute
+from cvgp.data.schema import Column, Impute, feature_slices
 from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.reader import read_batches
 from cvgp.data.tables.reservoir import RESERVOIR_ROWS
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group
-
-__all__ = ["common_sample", "fill_gaps"]
 
 
 def fill_gaps(survey: Survey, impute: Impute | None, *, fits_in_memory: bool, group: Group) -> Survey:
@@ -76,17 +74,13 @@ def common_sample(survey: Survey, group: Group) -> Rows[Array]:
     """A sample of the rows of all processes, the same everywhere."""
     count = -(-RESERVOIR_ROWS * survey.num_rows // survey.total_rows)
     rows = survey.reservoir.rows
-    chosen = np.sort(np.random.default_rng(0).permutation(len(rows.x))[:count])
-
-    def gather(values: Array | None) -> Array | None:
-        return None if values is None else torch.cat(group.gather(torch.from_numpy(values[chosen]))).numpy()
-
-    return Rows(*(gather(values) for values in rows))  # type: ignore[arg-type]
+    chosen = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows.x))[:count]))
+    return chosen.map(lambda values: torch.cat(group.gather(torch.from_numpy(values))).numpy())
 
 
 def _per_column(columns: tuple[Column, ...], values: Array) -> list[Array]:
     """The values [D] of the features of each column."""
-    return np.split(values, np.cumsum([len(column.feature_names) for column in columns]))[: len(columns)]
+    return [values[own] for own in feature_slices(columns)]
 
 
 def _as_features(column: Column) -> Array:

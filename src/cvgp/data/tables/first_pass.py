@@ -16,8 +16,9 @@ import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.rows import Array
 from cvgp.data.scaling import Moments, moments_of, no_moments
-from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule
+from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule, feature_slices
 from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
@@ -25,10 +26,6 @@ from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
-
-__all__ = ["Survey", "TableColumns", "survey_table"]
-
-Array = NDArray[np.float64]
 
 
 class TableColumns(NamedTuple):
@@ -198,15 +195,13 @@ def _without_unused(survey: Survey) -> Survey:
     is_used = np.array([name not in text or survey.moments.mean[d] > 0.0 for d, name in enumerate(names)])
     if is_used.all():
         return survey
-    columns, start = [], 0
-    for column in survey.encoder.columns:
-        stop = start + len(column.feature_names)
-        used = is_used[start:stop]
+    columns = []
+    for column, own in zip(survey.encoder.columns, feature_slices(survey.encoder.columns), strict=True):
+        used = is_used[own]
         if not used.any():
             raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
         kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
         columns.append(replace(column, categories=kept))
-        start = stop
     moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
     reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
     return replace(

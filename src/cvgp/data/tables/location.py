@@ -13,8 +13,6 @@ import pyarrow.fs as pafs
 
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["ENDINGS", "SEPARATORS", "Location", "ending_of", "open_dataset"]
-
 Location: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ds.Dataset
 """Where a table is."""
 
@@ -24,7 +22,7 @@ ENDINGS = (*SEPARATORS, *_FORMATS)
 """The last part of a file's name, which tells its format."""
 
 TYPED_BYTES = 32_000_000
-"""Text files of at most so many bytes together have their types found from all rows; else a first block decides."""
+"""Text files of at most so many bytes together: all rows decide the types of columns. Else a first block does."""
 BLOCK_BYTES = 1 << 20
 
 

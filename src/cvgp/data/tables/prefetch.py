@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["prefetch"]
-
 Item = TypeVar("Item")
 
 

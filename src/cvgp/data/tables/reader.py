@@ -19,15 +19,13 @@ import pyarrow.parquet as pq
 from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
-__all__ = ["Part", "column_kinds", "column_types", "list_parts", "read_batches", "read_parts"]
-
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
 BATCH_ROWS = 1 << 14
 """Rows that are decoded at a time: each open part holds so many."""
 
 TEXT_TYPES = {"numeric": pa.string(), "categorical": pa.string(), "boolean": pa.bool_()}
-"""How the cells of a text file are read, by the kind of their column. A cell that is no number must not end it."""
+"""How the cells of a text file are read, by the kind of their column. A cell that spells no number is no error here."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 
-__all__ = ["RESERVOIR_ROWS", "Reservoir"]
-
 RESERVOIR_ROWS = 100_000
 """Enough for whatever looks at a sample: the search for a start, k-means, held-out rows."""
 

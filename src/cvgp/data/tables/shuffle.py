@@ -18,8 +18,6 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
 from cvgp.errors import FileFormatError
 
-__all__ = ["Epoch", "Mixing", "Window", "mix_blocks"]
-
 WINDOW_BYTES = 48_000_000
 """Of the rows that are shuffled together, in float64; one window is in use while the next one is made."""
 OPEN_BYTES = 200_000_000
@@ -140,7 +138,7 @@ class Epoch:
 
 
 def _room_for(count: int, like: Rows[Array]) -> Rows[Array]:
-    return Rows(*(None if a is None else np.empty((count, *a.shape[1:])) for a in like))  # type: ignore[arg-type]
+    return like.map(lambda values: np.empty((count, *values.shape[1:])))
 
 
 def _put(rows: Rows[Array], into: Rows[Array], places: NDArray[np.int64]) -> int:

@@ -23,8 +23,6 @@ from cvgp.data.tables.first_pass import Survey
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.shuffle import Epoch, Mixing, Window
 
-__all__ = ["ArrowSource"]
-
 PASS_ROWS = 8 * BLOCK_ROWS
 """Rows that are handed over together in a pass in order."""
 
@@ -198,7 +196,7 @@ class _Stream:
             self._current = next(self._windows)
 
     def _restart(self, seed: int, epoch: int, row: int) -> None:
-        # The thread that reads ahead must not hold this object, whose end is what ends it.
+        # The thread that reads ahead ends when this object does, so it must not hold the object.
         survey, mixing = self.survey, self.mixing
         self._seed, self._current = seed, None
         self._windows = prefetch(lambda: _endless(survey, mixing, seed, epoch, row))

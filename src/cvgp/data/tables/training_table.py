@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow.dataset as ds
 import torch
 
-from cvgp.data.outliers import bulk_of
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_scaling
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
@@ -20,8 +19,6 @@ from cvgp.data.tables.reader import list_parts
 from cvgp.data.tables.streaming import ArrowSource
 from cvgp.errors import InvalidTypeError
 from cvgp.parallel.group import ALONE, Group
-
-__all__ = ["IN_MEMORY_BYTES", "TrainingTable"]
 
 IN_MEMORY_BYTES = 128_000_000
 """Tables up to this size, as features and targets in float64, are loaded; larger ones are read again in parts."""
@@ -105,7 +102,7 @@ class TrainingTable:
     def scaling(self) -> Scaling:
         """The weighted means and standard deviations of all columns.
 
-        Those of columns with outliers (:mod:`cvgp.data.outliers`) are of a sample of the rows: of all of them up to
+        Those of columns with outliers (:mod:`cvgp.data.scaling`) are of a sample of the rows: of all of them up to
         100,000 rows, and otherwise of so many.
         """
         D, moments = len(self.feature_names), self.survey.moments
@@ -160,7 +157,7 @@ class TrainingTable:
 
 
 def _looks_small(dataset: ds.Dataset) -> bool:
-    """Whether the files say that the table can be loaded; numbers take at most so much, and text may take more."""
+    """Whether the table can be loaded by what its files say of their size; indicators of text may take more."""
     parts = list_parts(dataset)
     width = 8 * len(dataset.schema.names)
     return sum(part.num_bytes if part.num_rows is None else width * part.num_rows for part in parts) <= IN_MEMORY_BYTES

@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from cvgp.data.tables.location import SEPARATORS, ending_of
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["table_writer", "write_table"]
-
 Write = Callable[[pa.Table], None]
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -56,27 +54,33 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
     """
     ending = ending_of(path)
     with atomic_write(path) as temporary, ExitStack() as stack:
-        make = _text_writer if ending in SEPARATORS else _arrow_writer
-        yield make(temporary, ending, stack)
+        opened: list[Write] = []
+
+        def write(table: pa.Table) -> None:
+            if not opened:  # the columns of a file are those of its first rows
+                opened.append(_open(temporary, ending, table.schema, stack))
+            opened[0](table)
+
+        yield write
 
 
-def _text_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:
+def _open(temporary: Path, ending: str, schema: pa.Schema, stack: ExitStack) -> Write:
+    if ending not in SEPARATORS:
+        lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
+        is_parquet = ending == ".parquet"
+        writer = pq.ParquetWriter(temporary, schema) if is_parquet else pa.ipc.new_file(temporary, schema, options=lz4)
+        append: Write = stack.enter_context(writer).write_table
+        return append
     stream: Any = stack.enter_context(temporary.open("wb"))
     if ending.endswith(".gz"):
         # A name and a time in the header would make equal tables unequal files.
         stream = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0))
-    is_first = True
-
-    def write(table: pa.Table) -> None:
-        nonlocal is_first
-        _append_text(table.to_pandas(ignore_metadata=True), stream, ending, header=is_first)
-        is_first = False
-
-    return write
+    headers = iter([True])  # over the first rows alone
+    return lambda table: _append_text(table, stream, ending, header=next(headers, False))
 
 
-def _append_text(frame: pd.DataFrame, stream: Any, ending: str, *, header: bool) -> None:
-    safe = frame.rename(columns=_defuse)
+def _append_text(table: pa.Table, stream: Any, ending: str, *, header: bool) -> None:
+    safe = table.to_pandas(ignore_metadata=True).rename(columns=_defuse)
     text = list(safe.columns)
     for name in safe.columns:
         if safe[name].dtype.kind not in "biufcmM":  # neither numbers nor times
@@ -98,20 +102,3 @@ def _append_text(frame: pd.DataFrame, stream: Any, ending: str, *, header: bool)
 
 def _defuse(cell: Any) -> Any:
     return "'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
-
-
-def _arrow_writer(temporary: Path, ending: str, stack: ExitStack) -> Write:
-    writers: list[pq.ParquetWriter | pa.ipc.RecordBatchFileWriter] = []
-
-    def write(table: pa.Table) -> None:
-        if not writers:
-            writers.append(stack.enter_context(_open(temporary, ending, table.schema)))
-        writers[0].write_table(table)
-
-    return write
-
-
-def _open(temporary: Path, ending: str, schema: pa.Schema) -> pq.ParquetWriter | pa.ipc.RecordBatchFileWriter:
-    if ending == ".parquet":
-        return pq.ParquetWriter(temporary, schema)
-    return pa.ipc.new_file(str(temporary), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))

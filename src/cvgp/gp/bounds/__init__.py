@@ -1,13 +1,11 @@
 """Bounds and estimates of the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
 
 from cvgp.gp.bounds.collapsed import CollapsedSolution, collapsed_bound, solve_collapsed
-from cvgp.gp.bounds.elbo import ElboGradient, elbo, elbo_with_gradient
+from cvgp.gp.bounds.elbo import elbo, elbo_with_gradient
 from cvgp.gp.bounds.log_marginal import log_marginal
-from cvgp.gp.bounds.power import PowerPart, gather_power, power_data_gradient, power_evidence
+from cvgp.gp.bounds.power import gather_power, power_data_gradient, power_evidence
 from cvgp.gp.bounds.statistics import (
-    DataGradient,
     Statistics,
-    Weighting,
     data_gradient,
     gather,
     gather_whitened,
@@ -16,7 +14,6 @@ from cvgp.gp.bounds.statistics import (
     whitener,
 )
 from cvgp.gp.bounds.titsias import (
-    TightPart,
     TitsiasOptimum,
     TitsiasSolution,
     solve_titsias,
@@ -28,14 +25,9 @@ from cvgp.gp.bounds.titsias import (
 
 __all__ = [
     "CollapsedSolution",
-    "DataGradient",
-    "ElboGradient",
-    "PowerPart",
     "Statistics",
-    "TightPart",
     "TitsiasOptimum",
     "TitsiasSolution",
-    "Weighting",
     "collapsed_bound",
     "data_gradient",
     "elbo",

@@ -17,6 +17,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.statistics import (
     Statistics,
     check_matrices,
+    check_sizes,
     data_gradient,
     gather,
     site_precision,
@@ -25,8 +26,6 @@ from cvgp.gp.bounds.statistics import (
 )
 from cvgp.gp.linalg import as_square, first_derivative_only, inverse_lower, plus_identity, safe_cholesky
 from cvgp.gp.posterior import Factor, factorise
-
-__all__ = ["CollapsedSolution", "collapsed_bound", "solve_collapsed"]
 
 
 class CollapsedSolution(NamedTuple):
@@ -44,12 +43,7 @@ def solve_collapsed(
     K_cc: Tensor, w: Tensor, statistics: Statistics, L_K_inv: Tensor | None = None
 ) -> CollapsedSolution:
     """Maximise over y_c in closed form: alpha* = L_K^-T C^-1 b and y_c* = (K + 1/w) alpha*, in O(M^3) (§5.2)."""
-    if K_cc.shape != statistics.Phi.shape or w.shape != statistics.b.shape[:1]:
-        M = len(statistics.b)
-        raise InvalidInputError(
-            f"With statistics of {M} pseudo-inputs, K_cc must be [{M}, {M}] and w [{M}]; "
-            f"got {tuple(K_cc.shape)} and {tuple(w.shape)}."
-        )
+    check_sizes(statistics, K_cc, w)
     if len({K_cc.device, w.device, statistics.Phi.device}) > 1:
         raise InvalidInputError(
             f"K_cc, w and the statistics must be on one device; got {K_cc.device}, {w.device} and "

@@ -25,8 +25,6 @@ from cvgp.gp.linalg import (
 )
 from cvgp.gp.posterior import check_sites, factorise
 
-__all__ = ["ElboGradient", "elbo", "elbo_with_gradient", "weighted_elbo"]
-
 SHORTCUT_LIMIT = 1e3
 """Largest max(w k) at which float32 data may take the variance from A k; measured, see the documentation."""
 

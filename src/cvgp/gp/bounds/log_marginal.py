@@ -16,8 +16,6 @@ from torch import Tensor
 from cvgp.gp.bounds.statistics import check_matrices, weigh
 from cvgp.gp.linalg import as_square, first_derivative_only, inverse_from_factor, plus_identity, safe_cholesky
 
-__all__ = ["log_marginal"]
-
 
 def log_marginal(K_xx: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
     """Log p(y) in nats (§6.2), differentiable in every argument but the sample weights.

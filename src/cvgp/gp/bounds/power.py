@@ -23,8 +23,6 @@ from cvgp.gp.bounds.elbo import weighted_elbo
 from cvgp.gp.bounds.statistics import Statistics, Weighting, check_matrices, gather_whitened, site_precision, weigh
 from cvgp.gp.bounds.titsias import TitsiasSolution, pull_back_rows, row_moments, unexplained_variance
 
-__all__ = ["PowerPart", "gather_power", "power_data_gradient", "power_evidence"]
-
 
 def power_evidence(
     K_cc: Tensor,

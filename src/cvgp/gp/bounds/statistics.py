@@ -19,19 +19,6 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.linalg import as_square, inverse_lower, safe_cholesky, symmetric_product
 
-__all__ = [
-    "DataGradient",
-    "Statistics",
-    "Weighting",
-    "check_matrices",
-    "data_gradient",
-    "gather",
-    "gather_whitened",
-    "site_precision",
-    "weigh",
-    "whitener",
-]
-
 
 class Weighting(NamedTuple):
     """Multipliers of the observations of one batch (§3)."""
@@ -129,6 +116,16 @@ class Statistics(NamedTuple):
     def without(self, part: "Statistics") -> "Statistics":
         """Statistics of the rows that are left when a part of them is taken out."""
         return self.merge(Statistics(*(-sums for sums in part)))
+
+
+def check_sizes(statistics: Statistics, K_cc: Tensor, w: Tensor) -> None:
+    """Refuse a matrix or weights that are not of the pseudo-inputs of the statistics."""
+    M = len(statistics.b)
+    if K_cc.shape != (M, M) or w.shape != (M,):
+        raise InvalidInputError(
+            f"With statistics of {M} pseudo-inputs, K_cc must be [{M}, {M}] and the weights w [{M}]; "
+            f"got {tuple(K_cc.shape)} and {tuple(w.shape)}."
+        )
 
 
 def whitener(K_cc: Tensor) -> Tensor:

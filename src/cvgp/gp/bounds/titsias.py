@@ -31,22 +31,6 @@ from cvgp.gp.linalg import (
     symmetric_product,
 )
 
-__all__ = [
-    "RowGradient",
-    "RowMoments",
-    "TightPart",
-    "TitsiasOptimum",
-    "TitsiasSolution",
-    "pull_back_rows",
-    "row_moments",
-    "solve_titsias",
-    "tight_data_gradient",
-    "tight_gain",
-    "tightening",
-    "titsias_optimum",
-    "unexplained_variance",
-]
-
 
 class TitsiasSolution(NamedTuple):
     """The bound at the best full site covariance, what attains it, and its derivative on the M x M side."""

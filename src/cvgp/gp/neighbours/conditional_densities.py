@@ -21,8 +21,6 @@ from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_nei
 from cvgp.gp.neighbours.global_part import GlobalPart, moments
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
-__all__ = ["RowMoments", "earlier_moments", "log_densities", "moments_given"]
-
 BLOCK_ROWS = 256
 """Rows, at least, between two updates of the posterior of u."""
 

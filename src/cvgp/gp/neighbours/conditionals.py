@@ -18,8 +18,6 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp.linalg import first_derivative_only, plus_identity, safe_cholesky
 
-__all__ = ["condition_on_neighbours"]
-
 
 def condition_on_neighbours(C: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
     """The weights b `[n, k]` and the variance v `[n]` of f at n rows, differentiable once in both arguments (§9.1).

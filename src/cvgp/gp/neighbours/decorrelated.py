@@ -25,19 +25,6 @@ from cvgp.gp.kernels import cross_matrix
 from cvgp.gp.neighbours.conditionals import condition_on_neighbours
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
-__all__ = [
-    "Decorrelated",
-    "LocalRows",
-    "OrderedRows",
-    "check_neighbours",
-    "decorrelate",
-    "gather_decorrelated",
-    "given_neighbours",
-    "in_batches",
-    "localise",
-    "order_rows",
-]
-
 TABLE_BYTES = 1_000_000_000
 """Features of all rows that a block of rows and its neighbours touch, at most."""
 

@@ -15,8 +15,6 @@ from cvgp.gp.neighbours.decorrelated import Decorrelated
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 from cvgp.gp.posterior import Factor
 
-__all__ = ["GlobalPart", "global_part", "global_part_of_coreset", "moments", "prior_part"]
-
 
 class GlobalPart(NamedTuple):
     """q(u) = N(mean, root root^T); all float64."""

@@ -12,8 +12,6 @@ from torch import Tensor
 from cvgp.gp.linalg import first_derivative_only, symmetrise
 from cvgp.gp.stationary import Family, StationaryKernel
 
-__all__ = ["local_matrices"]
-
 
 def local_matrices(kernel: StationaryKernel, x: Tensor) -> Tensor:
     """Kernel matrices `[n, m, m]` of the sets of points x `[n, m, D]`, differentiable in the kernel and in x."""

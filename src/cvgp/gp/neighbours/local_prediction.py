@@ -20,8 +20,6 @@ from cvgp.gp.neighbours.search import RowIndex
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 from cvgp.gp.prediction import normal
 
-__all__ = ["JointMoments", "NeighbourProcess"]
-
 PART_BYTES = 100_000_000
 """Features of the new points and of the rows near them, at most, that are held at a time."""
 

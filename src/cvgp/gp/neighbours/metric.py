@@ -12,8 +12,6 @@ from torch import Tensor
 
 from cvgp.gp.kernels import cross_matrix, diagonal
 
-__all__ = ["GROUPS", "Correlation", "Distance"]
-
 GROUPS = 16
 """Columns of a block of distances are a multiple of this, where they can be."""
 

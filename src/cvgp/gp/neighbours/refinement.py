@@ -14,8 +14,6 @@ from cvgp.gp.neighbours.decorrelated import LocalRows, OrderedRows, given_neighb
 from cvgp.gp.neighbours.global_part import GlobalPart
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
-__all__ = ["expected_log_density", "global_divergence"]
-
 
 def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: GlobalPart) -> Tensor:
     """Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in all that its arguments are made of.

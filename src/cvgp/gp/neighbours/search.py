@@ -16,8 +16,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import check_inputs, stationary_form
 from cvgp.gp.neighbours.metric import GROUPS, Correlation, Distance
 
-__all__ = ["RowIndex", "random_order"]
-
 TREE_DIMENSIONS = 5
 """Dimensions up to which the tree is at least as fast."""
 

@@ -11,8 +11,6 @@ from cvgp.gp.kernels import cross_matrix, evaluate, stationary_form
 from cvgp.gp.neighbours.local_kernel import local_matrices
 from cvgp.gp.stationary import Placed, StationaryKernel, covariance_at, place
 
-__all__ = ["WhitenedPoints", "no_points", "whiten_points"]
-
 
 class WhitenedPoints:
     """A kernel at its present parameters, and the features that M pseudo-inputs make of it.

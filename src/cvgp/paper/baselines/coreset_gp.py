@@ -15,8 +15,6 @@ from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch_method import MinibatchBaseline
 from cvgp.paper.baselines.shared_start import Start, random_start
 
-__all__ = ["CVGP", "FLOAT32_LIMIT", "RandomCVGP"]
-
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) for which float32 minibatches are accurate enough (docs: numerics)."""
 

@@ -16,8 +16,6 @@ from cvgp.paper.baselines.loops import train_full
 from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
 from cvgp.paper.baselines.shared_start import Start
 
-__all__ = ["EXACT_ROWS", "ExactGP"]
-
 EXACT_ROWS = 4000
 """Most training rows: an evaluation costs N^3 operations and holds three N x N matrices, 0.4 GB at this limit."""
 

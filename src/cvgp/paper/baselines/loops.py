@@ -11,8 +11,6 @@ from cvgp.optim.stopping import NoImprovement, Progress, Status
 from cvgp.paper.baselines.method import OnStep
 from cvgp.paper.baselines.recipe import Recipe
 
-__all__ = ["train_full", "train_minibatches"]
-
 TOLERANCE = 1e-6
 """Nats per row over ten iterations, below which L-BFGS has converged."""
 

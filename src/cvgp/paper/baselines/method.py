@@ -15,8 +15,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.paper.baselines.recipe import Recipe
 from cvgp.paper.baselines.shared_start import Start, common_start
 
-__all__ = ["CHUNK_ROWS", "Baseline", "Inducing", "OnStep", "Prediction"]
-
 Array = NDArray[np.float64]
 OnStep = Callable[[int], None]
 """Told the number of steps (or evaluations) taken so far, 0 before the first; the system may be asked meanwhile."""

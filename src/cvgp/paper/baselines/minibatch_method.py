@@ -12,8 +12,6 @@ from cvgp.paper.baselines.loops import train_minibatches
 from cvgp.paper.baselines.method import Baseline
 from cvgp.paper.baselines.shared_start import Start
 
-__all__ = ["MinibatchBaseline"]
-
 
 class MinibatchBaseline(Baseline):
     """A system whose objective is estimated from a batch."""

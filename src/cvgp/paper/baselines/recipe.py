@@ -7,8 +7,6 @@ import torch
 
 from cvgp.errors import InvalidInputError
 
-__all__ = ["Recipe"]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -15,8 +15,6 @@ from cvgp.training.initialise import initial_coreset
 from cvgp.training.monitor import Watch
 from cvgp.training.start import begin_model, starting_kernel
 
-__all__ = ["Start", "common_start", "plain_start", "random_start"]
-
 Array = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from cvgp.paper.baselines.loops import train_full
 from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Baseline, Inducing, Prediction
 from cvgp.paper.baselines.shared_start import Start
 
-__all__ = ["SparseGP"]
-
 
 class SparseGP(Baseline):
     """Titsias' bound and its own predictive distribution.

@@ -28,8 +28,6 @@ from cvgp.paper.baselines.method import CHUNK_ROWS, Array, Inducing, Prediction
 from cvgp.paper.baselines.minibatch_method import MinibatchBaseline
 from cvgp.paper.baselines.shared_start import Start
 
-__all__ = ["JITTER", "PPGPR", "SVGP", "SVGPBatchKL"]
-
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}
 
 

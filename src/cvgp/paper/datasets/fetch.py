@@ -12,8 +12,6 @@ from urllib.request import Request, urlopen
 from cvgp.errors import FileAccessError, FileFormatError
 from cvgp.files.atomic import atomic_write
 
-__all__ = ["DownloadError", "check_recorded", "checksum_path", "fetch"]
-
 TIMEOUT = 30.0
 BLOCK = 1 << 16
 

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import make_blobs, make_moons
 
-__all__ = ["NUM_POINTS", "SEED", "SYNTHETIC", "Sample", "Synthetic", "generate"]
-
 Array = NDArray[np.float64]
 
 NUM_POINTS = 1000

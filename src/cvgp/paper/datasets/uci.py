@@ -12,8 +12,6 @@ from cvgp.errors import FileFormatError, MissingFileError
 from cvgp.paper.datasets.fetch import DownloadError, check_recorded, fetch
 from cvgp.paper.datasets.synthetic import Sample
 
-__all__ = ["LICENCE", "UCI", "UCISet", "cache_folder", "data_path", "find", "load_uci", "obtain"]
-
 COLLECTION = "https://raw.githubusercontent.com/treforevans/uci_datasets/master/uci_datasets"
 """Trefor Evans' collection (MIT), which the paper's authors use: the last column is the target, columns are centred."""
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from cvgp.paper.datasets.synthetic import Sample
 
-__all__ = ["NUM_WAVES", "waves", "waves_size"]
-
 NUM_WAVES = 64
 NAME = re.compile(r"waves-(\d+)x(\d+)")
 

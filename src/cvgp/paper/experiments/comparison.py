@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Cell", "box_plots", "cells", "paired_table", "score_table"]
-
 
 class Cell(NamedTuple):
     """One system on one data set."""

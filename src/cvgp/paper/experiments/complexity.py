@@ -21,8 +21,6 @@ from cvgp.paper.store import Key, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "peak_bytes"]
-
 Array = NDArray[np.float64]
 
 INPUTS = 8

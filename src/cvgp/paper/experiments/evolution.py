@@ -28,8 +28,6 @@ from cvgp.paper.store import Key, Metrics, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 EPOCHS = {"paper": 10_000, "fair": 1600, "smoke": 8}
 JANKOWIAK_EPOCHS = 400
 """How long PPGPR's authors trained it."""

@@ -15,8 +15,6 @@ from cvgp.paper.store import Key, Outcome, Record, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Defaults", "Experiment", "Plan", "Results", "base_key", "build", "product_keys", "recipe_of", "rows_of"]
-
 OWN_SETTINGS = ("steps", "epochs", "schedule", "dtype")
 
 

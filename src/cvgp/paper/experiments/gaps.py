@@ -30,8 +30,6 @@ from cvgp.paper.store import Key, Outcome, Record, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 PRIOR_ROWS = 1000
 """The fixed kernel and noise maximise the exact marginal likelihood of this many training rows."""
 TEST_ROWS = 400

@@ -17,8 +17,6 @@ from cvgp.paper.store import Key, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Standard deviations of the added noise, in those of the target."""
 ROWS = 2500

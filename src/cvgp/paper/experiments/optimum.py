@@ -34,8 +34,6 @@ from cvgp.paper.store import Key, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 SMALLEST = 1e-8
 """Differences below this are rounding, and are drawn at it."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "QUICK_STEPS", "quick_keys"]
-
 Array = NDArray[np.float64]
 
 QUICK_STEPS = 1000

@@ -19,8 +19,6 @@ from cvgp.paper.store import Key, Outcome
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "PAPER_RMSE", "run_fold"]
-
 PAPER_RMSE: dict[str, dict[tuple[str, int | None], float]] = {
     "wine": {
         ("SVGP (KL per batch)", 200): 0.474,

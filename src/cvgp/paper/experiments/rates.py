@@ -5,8 +5,6 @@ from cvgp.paper.experiments.experiment import Plan, Results, product_keys
 from cvgp.paper.protocol import exact_is_possible
 from cvgp.paper.store import Key, Record, Store
 
-__all__ = ["chosen_rate", "chosen_records", "tuned_keys"]
-
 Cell = tuple[object, object, object]
 
 

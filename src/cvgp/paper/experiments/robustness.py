@@ -14,8 +14,6 @@ from cvgp.paper.protocol import Preset
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 METHODS = ("CVGP", "RandomCVGP")
 
 

@@ -19,8 +19,6 @@ from cvgp.paper.store import Key, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "MATRICES", "smallest_jitter"]
-
 NOISES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 LENGTHSCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 DUPLICATES = (0.0, 0.2)

@@ -24,8 +24,6 @@ from cvgp.paper.store import Key, Outcome, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "GENERATED"]
-
 Array = NDArray[np.float64]
 
 WINE_INPUTS = (

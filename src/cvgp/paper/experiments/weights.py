@@ -19,8 +19,6 @@ from cvgp.paper.store import Key, Outcome
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT"]
-
 NEGLIGIBLE = 0.01
 """A weight below this share of N / M counts as none."""
 METHODS = ("CVGP", "RandomCVGP")

@@ -7,9 +7,9 @@ from cvgp import CVGP, CVGPRegressor
 from cvgp.data.arrays import MemorySource
 from cvgp.data.source import DataSource
 from cvgp.training import fit as fit_module
+from cvgp.training.densities import Verdict, compare, line_density
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import Settings
-from cvgp.training.verdict import Verdict, compare, line_density
 from tests.training.problems import make_model, make_source
 
 

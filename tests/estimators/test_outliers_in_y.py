@@ -1,0 +1,104 @@
+"""Rows that are wildly wrong, as a user meets them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.errors import CVGPWarning
+
+Array = NDArray[np.float64]
+
+
+def make_rows(share: float, count: int = 500, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Inputs, observations and the function: noise of .6 in units of 2 around 10, and outliers off by about 40."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2.0, 2.0, size=(count, 2))
+    f = 10.0 + 4.0 * np.sin(2.0 * x[:, 0]) + 2.0 * x[:, 1]
+    wild = np.where(rng.uniform(size=count) < share, 40.0 * rng.normal(size=count), 0.0)
+    return x, f + 0.6 * rng.normal(size=count) + wild, f
+
+
+def regressor(**parameters: Any) -> CVGPRegressor:
+    return CVGPRegressor(**{"n_coreset": 25, "max_iter": 40, "random_state": 0} | parameters)
+
+
+@pytest.fixture(scope="module")
+def clean() -> CVGPRegressor:
+    return regressor().fit(*make_rows(0.0)[:2])
+
+
+@pytest.fixture(scope="module", params=[0.02, 0.1])
+def robust(request: pytest.FixtureRequest) -> tuple[CVGPRegressor, float]:
+    return regressor().fit(*make_rows(request.param)[:2]), request.param
+
+
+def rmse_of(model: CVGPRegressor) -> float:
+    x, _, f = make_rows(0.0, 1000, seed=1)
+    return float(np.sqrt(np.mean((model.predict(x) - f) ** 2)))
+
+
+def test_the_error_is_close_to_that_of_clean_rows(clean: CVGPRegressor, robust: tuple[CVGPRegressor, float]) -> None:
+    model, share = robust
+    assert model.outlier_share_ == pytest.approx(share, rel=0.6)
+    assert rmse_of(model) < 1.3 * rmse_of(clean)
+    assert rmse_of(regressor(noise="constant").fit(*make_rows(share)[:2])) > 2.0 * rmse_of(clean)
+
+
+def test_intervals_cover_observations_with_and_without_outliers(robust: tuple[CVGPRegressor, float]) -> None:
+    model, share = robust
+    x, y, _ = make_rows(share, 3000, seed=2)
+    for level in (0.5, 0.9):
+        low, high = model.predict_quantiles(x, [0.5 - 0.5 * level, 0.5 + 0.5 * level]).T
+        assert np.mean((low < y) & (y < high)) == pytest.approx(level, abs=0.05)
+
+
+def test_the_sd_is_that_of_regular_observations(robust: tuple[CVGPRegressor, float], clean: CVGPRegressor) -> None:
+    x = make_rows(0.0, 300, seed=3)[0]
+    _, expected = clean.predict(x, return_std=True)
+    _, sd = robust[0].predict(x, return_std=True)
+    assert np.median(sd) == pytest.approx(np.median(expected), rel=0.2)
+
+
+def test_unseen_rows_with_outliers_are_more_likely_than_under_a_gaussian(robust: tuple[CVGPRegressor, float]) -> None:
+    model, share = robust
+    x, y, _ = make_rows(share, 1000, seed=2)
+    gaussian = regressor(noise="constant").fit(*make_rows(share)[:2])
+    gain = model.log_predictive_density(x, y).mean() - gaussian.log_predictive_density(x, y).mean()
+    assert gain > 0.5
+
+
+def test_clean_rows_are_fitted_as_if_nobody_had_looked(clean: CVGPRegressor) -> None:
+    assert clean.outlier_share_ == 0.0
+    constant = regressor(noise="constant").fit(*make_rows(0.0)[:2])
+    np.testing.assert_array_equal(clean.predict(make_rows(0.0)[0]), constant.predict(make_rows(0.0)[0]))
+
+
+def test_a_stored_model_knows_of_outliers(robust: tuple[CVGPRegressor, float], tmp_path: Path) -> None:
+    model, x = robust[0], make_rows(0.0, 20, seed=3)[0]
+    model.save(tmp_path / "model.cvgp")
+    again = cvgp.load(tmp_path / "model.cvgp")
+    assert again.outlier_share_ == model.outlier_share_
+    np.testing.assert_array_equal(again.predict_quantiles(x, [0.01, 0.6]), model.predict_quantiles(x, [0.01, 0.6]))
+
+
+def test_growing_leaves_outliers_out_again(robust: tuple[CVGPRegressor, float], tmp_path: Path) -> None:
+    model, share = robust
+    model.save(tmp_path / "model.cvgp")
+    grown = cvgp.load(tmp_path / "model.cvgp")
+    grown.grow(40, *make_rows(share)[:2])
+    assert rmse_of(grown) < 1.1 * rmse_of(model)
+
+
+@pytest.mark.filterwarnings("ignore:The merged model has constant noise")
+def test_a_merged_model_says_that_it_knows_of_no_outliers() -> None:
+    x, y, _ = make_rows(0.1, 800)
+    shards = [regressor(max_iter=10).fit(x[i::2], y[i::2]) for i in range(2)]
+    with pytest.warns(CVGPWarning, match="knows of no outliers"):
+        merged = cvgp.merge(shards)
+    assert merged.outlier_share_ == 0.0
+    assert rmse_of(merged) < 0.6

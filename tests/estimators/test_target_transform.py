@@ -1,0 +1,214 @@
+"""A regressor that describes a transform of y, as a user meets it: everything it says is about y."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.errors import InvalidInputError
+
+Array = NDArray[np.float64]
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, size=(300, 2))
+T = 5.0 + np.sin(1.5 * X[:, 0]) + 0.3 * X[:, 1] + 0.4 * RNG.normal(size=300)
+PRICE = np.exp(T)
+X_NEW = RNG.uniform(-2.0, 2.0, size=(40, 2))
+
+
+def regressor(**parameters: Any) -> CVGPRegressor:
+    return CVGPRegressor(**{"n_coreset": 15, "max_iter": 30, "noise": "constant", "random_state": 0} | parameters)
+
+
+@pytest.fixture(scope="module")
+def by_hand() -> CVGPRegressor:
+    """Of the logarithms themselves."""
+    return regressor().fit(X, T)
+
+
+@pytest.fixture(scope="module")
+def log() -> CVGPRegressor:
+    return regressor(target="log").fit(X, PRICE)
+
+
+@pytest.fixture(scope="module")
+def power() -> CVGPRegressor:
+    return regressor(target="yeo-johnson").fit(X, PRICE)
+
+
+def test_quantiles_are_exponentials_of_those_of_logarithms(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
+    levels = [0.025, 0.5, 0.975]
+    expected = np.exp(by_hand.predict_quantiles(X_NEW, levels))
+    np.testing.assert_allclose(log.predict_quantiles(X_NEW, levels), expected, rtol=1e-8)
+    assert log.target_ == "log"
+    assert (expected > 0.0).all()
+
+
+def test_mean_and_sd_are_those_of_a_log_normal_variable(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
+    m, s = by_hand.predict(X_NEW, return_std=True)
+    mean, sd = log.predict(X_NEW, return_std=True)
+    np.testing.assert_allclose(mean, np.exp(m + 0.5 * s**2), rtol=1e-8)
+    np.testing.assert_allclose(sd, mean * np.sqrt(np.expm1(s**2)), rtol=1e-8)
+
+
+def test_the_bound_and_densities_are_of_y_in_its_own_units(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
+    assert log.elbo_ == pytest.approx(by_hand.elbo_ - T.sum(), rel=1e-8)
+    expected = by_hand.log_predictive_density(X, T) - T
+    np.testing.assert_allclose(log.log_predictive_density(X, PRICE), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["log", "power"])
+def test_a_change_of_the_unit_of_y_changes_the_bound_by_its_logarithm(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model: CVGPRegressor = request.getfixturevalue(name)
+    other = regressor(target=model.target).fit(X, 100.0 * PRICE)
+    assert other.elbo_ == pytest.approx(model.elbo_ - len(X) * np.log(100.0), rel=1e-6)
+    np.testing.assert_allclose(other.predict(X_NEW), 100.0 * model.predict(X_NEW), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["log", "power"])
+def test_draws_have_the_mean_and_covariance_that_are_predicted(name: str, request: pytest.FixtureRequest) -> None:
+    model: CVGPRegressor = request.getfixturevalue(name)
+    mean, cov = model.predict(X_NEW[:3], return_cov=True)
+    draws = model.sample_y(X_NEW[:3], n_samples=100_000)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, rtol=0.02)
+    np.testing.assert_allclose(np.diagonal(np.cov(draws)), np.diagonal(cov), rtol=0.1)
+    np.testing.assert_allclose(model.predict(X_NEW[:3], return_std=True)[1] ** 2, np.diagonal(cov), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["log", "power"])
+def test_the_variance_of_an_observation_is_that_of_the_function_and_of_the_noise(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model: CVGPRegressor = request.getfixturevalue(name)
+    mean, sd, noise = model.predict(X_NEW, return_std=True, return_noise=True)
+    same, f_sd = model.predict(X_NEW, return_std=True, include_noise=False)
+    np.testing.assert_array_equal(mean, same)
+    np.testing.assert_allclose(sd**2, f_sd**2 + noise**2, rtol=1e-10)
+
+
+def test_intervals_of_a_skewed_y_hold_their_share(power: CVGPRegressor) -> None:
+    x = np.random.default_rng(1).uniform(-2.0, 2.0, size=(4000, 2))
+    noise = 0.4 * np.random.default_rng(2).normal(size=4000)
+    y = np.exp(5.0 + np.sin(1.5 * x[:, 0]) + 0.3 * x[:, 1] + noise)
+    low, high = power.predict_quantiles(x, [0.05, 0.95]).T
+    assert 0.86 < np.mean((low < y) & (y < high)) < 0.94
+
+
+@pytest.mark.parametrize("name", ["log", "power"])
+def test_a_stored_model_predicts_to_the_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    model: CVGPRegressor = request.getfixturevalue(name)
+    model.save(tmp_path / "model.cvgp")
+    again = cvgp.load(tmp_path / "model.cvgp")
+    assert (again.target, again.target_, again.elbo_) == (model.target, model.target_, model.elbo_)
+    np.testing.assert_array_equal(
+        again.predict_quantiles(X_NEW, [0.1, 0.9]), model.predict_quantiles(X_NEW, [0.1, 0.9])
+    )
+    before = model.elbo_
+    dropped = again.prune(0.01)
+    assert again.elbo_ >= before - 0.01 * len(X)
+    assert dropped >= 0
+
+
+def test_coreset_is_in_the_units_of_y_and_can_be_started_from(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
+    np.testing.assert_allclose(np.log(log.coreset_.y), by_hand.coreset_.y, rtol=1e-6)
+    again = regressor(target="log", init=log.coreset_, n_coreset="auto").fit(X, PRICE)
+    assert again.elbo_ > log.elbo_ - 0.01 * len(X)
+
+
+def test_growing_gives_the_bound_of_y(log: CVGPRegressor, by_hand: CVGPRegressor, tmp_path: Path) -> None:
+    log.save(tmp_path / "log.cvgp")
+    by_hand.save(tmp_path / "hand.cvgp")
+    grown, other = cvgp.load(tmp_path / "log.cvgp"), cvgp.load(tmp_path / "hand.cvgp")
+    assert grown.grow(25, X, PRICE) == other.grow(25, X, T)
+    assert grown.elbo_ == pytest.approx(other.elbo_ - T.sum(), rel=1e-8)
+
+
+def test_quality_by_size_is_that_of_y(log: CVGPRegressor) -> None:
+    quality = cvgp.quality_by_size(log, X, PRICE, sizes=[15])
+    rmse = np.sqrt(np.mean((PRICE[-60:] - log.predict(X[-60:])) ** 2))
+    density = log.log_predictive_density(X[-60:], PRICE[-60:]).mean()
+    assert quality["rmse"][0] == pytest.approx(rmse, rel=0.1)
+    assert quality["mean_log_likelihood"][0] == pytest.approx(density, abs=0.1)
+    assert quality["bound_per_row"][0] == pytest.approx(log.elbo_ / len(X), abs=0.2)
+
+
+def test_weights_are_repeats() -> None:
+    weight = np.random.default_rng(3).integers(1, 4, size=len(X))
+    weighted = regressor(target="yeo-johnson").fit(X, PRICE, sample_weight=weight)
+    repeated = regressor(target="yeo-johnson").fit(np.repeat(X, weight, axis=0), np.repeat(PRICE, weight))
+    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-8)
+    np.testing.assert_allclose(weighted.predict(X_NEW), repeated.predict(X_NEW), rtol=1e-8)
+
+
+def test_several_outputs_are_transformed_each_in_its_own_way() -> None:
+    y = np.column_stack([PRICE, -PRICE])
+    model = regressor(target="yeo-johnson").fit(X, y)
+    mean, sd = model.predict(X_NEW, return_std=True)
+    assert mean.shape == sd.shape == (40, 2)
+    assert model.predict(X_NEW, return_cov=True)[1].shape == (40, 40, 2)
+    assert model.predict_quantiles(X_NEW, [0.1, 0.9]).shape == (40, 2, 2)
+    assert model.sample_y(X_NEW, n_samples=3).shape == (40, 2, 3)
+    np.testing.assert_allclose(mean[:, 0], -mean[:, 1], rtol=1e-3)
+    assert model.log_predictive_density(X, y).shape == (300,)
+
+
+def test_neighbours_and_early_stopping_see_the_transformed_y() -> None:
+    near = regressor(target="log", neighbors=5).fit(X, PRICE)
+    assert near.n_neighbors_ == 5
+    assert (near.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
+    stopped = regressor(target="log", early_stopping=True, solver="adam").fit(X, PRICE)
+    assert np.corrcoef(stopped.predict(X), PRICE)[0, 1] > 0.6
+
+
+def test_models_of_logarithms_are_merged_and_others_refused(power: CVGPRegressor) -> None:
+    shards = [regressor(target="log").fit(X[i::2], PRICE[i::2]) for i in range(2)]
+    merged = cvgp.merge(shards)
+    assert merged.target_ == "log"
+    assert (merged.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
+    assert merged.elbo_ == pytest.approx(sum(shard.elbo_ for shard in shards), rel=0.05)
+    with pytest.raises(InvalidInputError, match=r"describe y in the same way.*target='identity' or target='log'"):
+        cvgp.merge([shards[0], power])
+
+
+@pytest.mark.parametrize("name", ["box-cox", None, 3])
+def test_a_transform_that_there_is_not_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidInputError, match="target must be one of auto, identity, log, yeo-johnson; got"):
+        regressor(target=name).fit(X, PRICE)
+
+
+def test_the_logarithm_of_outputs_that_have_none_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"target='log' is for y above 0; got 1 of 300 values"):
+        regressor(target="log").fit(X, PRICE - PRICE.min())
+
+
+def test_known_noise_allows_the_identity_alone(log: CVGPRegressor) -> None:
+    known = np.full(len(X), 0.1)
+    with pytest.raises(InvalidInputError, match="units of y squared, and a model with target='log' has other units"):
+        regressor(target="log").fit(X, PRICE, noise_variance=known)
+    with pytest.raises(InvalidInputError, match="units of y squared, and the model describes y by target='log'"):
+        log.predict(X_NEW, return_std=True, noise_variance=np.ones(40))
+    assert regressor(target="auto").fit(X, PRICE, noise_variance=known).target_ == "identity"
+
+
+def test_auto_takes_the_logarithm_of_a_skewed_price_and_says_so() -> None:
+    model = regressor(target="auto").fit(X, PRICE)
+    assert model.target_ == "log"
+    assert (model.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
+    chosen = [event for event in model.history_["event"] if event.startswith("target")]
+    assert len(chosen) == 1
+    assert chosen[0].startswith("target log: ")
+
+
+def test_auto_leaves_a_normal_y_as_it_is() -> None:
+    assert regressor(target="auto").fit(X, T).target_ == "identity"
+
+
+def test_auto_is_the_model_that_it_chose() -> None:
+    auto, named = regressor(target="auto").fit(X, PRICE), regressor(target="log").fit(X, PRICE)
+    np.testing.assert_array_equal(auto.predict(X_NEW), named.predict(X_NEW))

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.priors import GammaPrior
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.gp.hyperparameters import lengthscales_are_held, registered_priors
+from cvgp.training.shrinkage import hold_if_few, may_overfit
+from cvgp.training.start import starting_kernel
+
+D = 30
+
+
+def line(num_rows: int, num_dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """A line in two columns, with a tenth of its spread as noise."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(num_rows, num_dims))
+    return x, 2.0 * x[:, 0] - x[:, 5] + 0.22 * rng.normal(size=num_rows)
+
+
+def test_intervals_hold_where_there_are_fewer_rows_than_columns() -> None:
+    x, y = line(600, 130)
+    model = CVGPRegressor(random_state=0).fit(x[:100], y[:100])
+    mean, sd = model.predict(x[100:], return_std=True)
+    assert np.mean(np.abs(y[100:] - mean) <= 1.645 * sd) > 0.8
+    assert np.std(y[100:] - mean) < 0.4 * np.std(y[100:])
+
+
+def frozen() -> Kernel:
+    kernel = starting_kernel("matern32", D, ard=True)
+    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+    return kernel
+
+
+def with_a_prior() -> Kernel:
+    return ScaleKernel(MaternKernel(1.5, ard_num_dims=D, lengthscale_prior=GammaPrior(3.0, 6.0)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "num_rows", "expected"),
+    [
+        (starting_kernel("matern32", D, ard=True), 2 * D, True),
+        (starting_kernel("matern32", D, ard=True), 2 * D + 1, False),
+        (starting_kernel("matern32", D, ard=False), D, False),
+        (starting_kernel("matern32+linear", D, ard=True), D, False),
+        (frozen(), D, False),
+        (with_a_prior(), D, False),
+    ],
+)
+def test_lengthscales_are_held_where_more_are_learned_than_rows_can_tell(
+    kernel: Kernel, num_rows: int, expected: bool
+) -> None:
+    assert may_overfit(kernel, num_rows, D) is expected
+
+
+def test_the_kernel_that_was_given_stays_as_it_is() -> None:
+    kernel, x = starting_kernel("matern32", D, ard=True), torch.randn(D, D, dtype=torch.float64)
+    assert lengthscales_are_held(hold_if_few(kernel, D, x))
+    assert not lengthscales_are_held(kernel)
+
+
+def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
+    x = torch.tensor(np.random.default_rng(0).normal(size=(40, D)) * np.linspace(0.1, 5.0, D))
+    held = hold_if_few(starting_kernel("matern32", D, ard=True), 40, x)
+    ((_, _, prior, _),) = registered_priors(held)
+    np.testing.assert_allclose(prior.mean.exp(), np.sqrt(D) * x.std(0), rtol=1e-10)
+
+
+def test_a_fitted_kernel_is_not_held_and_is_saved_without_a_warning(tmp_path: Path) -> None:
+    x, y = line(40, D)
+    model = CVGPRegressor(random_state=0).fit(x, y)
+    assert not lengthscales_are_held(model.model_.kernel)
+    model.save(tmp_path / "line.cvgp")
+    np.testing.assert_allclose(cvgp.load(tmp_path / "line.cvgp").predict(x), model.predict(x), rtol=1e-10)
+
+
+def test_a_fit_whose_lengthscales_are_held_resumes_to_the_same_model(tmp_path: Path) -> None:
+    x, y = line(40, D)
+    whole = CVGPRegressor(random_state=0).fit(x, y)
+    stopping = [lambda event: event.phase == "lbfgs" and event.iteration == 3]
+    CVGPRegressor(random_state=0, checkpoint_dir=tmp_path, callbacks=stopping).fit(x, y)
+    resumed = CVGPRegressor(random_state=0, checkpoint_dir=tmp_path).fit(x, y)
+    np.testing.assert_array_equal(resumed.predict(x), whole.predict(x))
