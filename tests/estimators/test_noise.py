@@ -126,3 +126,50 @@ def test_input_dependent_noise_can_be_insisted_on() -> None:
     model = regressor(noise="input-dependent").fit(x, np.sin(x[:, 0]) + 0.1 * rng.normal(size=60))
     assert model.noise_ == "input-dependent"
     assert np.isfinite(model.predict(x, return_std=True)[1]).all()
+
+
+def mixed_noise(count: int, rng: np.random.Generator) -> Array:
+    """Half of the rows are five times as noisy as the others, and x does not say which."""
+    return np.asarray(np.where(rng.uniform(size=count) < 0.5, 0.5, 0.1) * rng.normal(size=count))
+
+
+@pytest.fixture(scope="module")
+def with_tails() -> CVGPRegressor:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2.0, 2.0, size=(1000, 1))
+    model = regressor().fit(x, np.sin(1.5 * x[:, 0]) + mixed_noise(1000, rng))
+    assert model.gp_.tails is not None
+    return model
+
+
+def test_tails_are_in_quantiles_and_so_in_intervals(with_tails: CVGPRegressor) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2.0, 2.0, size=(3000, 1))
+    y = np.sin(1.5 * x[:, 0]) + mixed_noise(3000, rng)
+    for share in (0.5, 0.9):
+        low, high = with_tails.predict_quantiles(x, [0.5 - share / 2, 0.5 + share / 2]).T
+        assert ((low < y) & (y < high)).mean() == pytest.approx(
+            share, abs=0.08
+        )  # a normal distribution would have .68 for .5
+
+
+def test_density_is_the_slope_of_the_probabilities_of_quantiles(with_tails: CVGPRegressor) -> None:
+    levels = np.array([0.7, 0.7001])
+    low, high = with_tails.predict_quantiles([[0.3]], levels)[0]
+    density = np.exp(with_tails.log_predictive_density([[0.3]], [0.5 * (low + high)])[0])
+    assert density == pytest.approx(1e-4 / (high - low), rel=0.02)
+
+
+def test_draws_have_the_quantiles_of_predictions(with_tails: CVGPRegressor) -> None:
+    x, levels = [[0.3], [1.0]], [0.25, 0.75, 0.95]
+    draws = with_tails.sample_y(x, 20_000)
+    expected = with_tails.predict_quantiles(x, levels)
+    spread = expected[:, 2] - expected[:, 0]
+    np.testing.assert_allclose(np.quantile(draws, levels, axis=1).T, expected, atol=0.03 * spread.max())
+
+
+def test_file_holds_the_tails(with_tails: CVGPRegressor, tmp_path: Path) -> None:
+    with_tails.save(tmp_path / "tails.cvgp")
+    loaded = cvgp.load(tmp_path / "tails.cvgp")
+    x = np.linspace(-2, 2, 9)[:, None]
+    np.testing.assert_array_equal(loaded.predict_quantiles(x, [0.1, 0.9]), with_tails.predict_quantiles(x, [0.1, 0.9]))

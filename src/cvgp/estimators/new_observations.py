@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
@@ -15,6 +16,7 @@ from cvgp.estimators.back_transformed import Moments, covariance_of_y, moments_o
 from cvgp.estimators.inputs import check_noise
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.contamination import Contamination, log_normal
+from cvgp.gp.tails import Tails
 from cvgp.training.wild_rows import kept_rows
 
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
@@ -31,17 +33,26 @@ class Predictive:
         Of T(y): its mean, the variance of f and that of the noise, each [n, Q].
     outliers
         Where some observations are wildly wrong. Quantiles and densities count them, and moments do not.
+    tails
+        The shape of observations around their mean, where it is not normal; never beside outliers.
     """
 
     def __init__(
-        self, target: TargetTransform, mean: Array, f_var: Array, noise: Array, outliers: Contamination | None = None
+        self,
+        target: TargetTransform,
+        mean: Array,
+        f_var: Array,
+        noise: Array,
+        outliers: Contamination | None = None,
+        tails: Tails | None = None,
     ) -> None:
         self.target, self.mean, self.f_var, self.noise, self.outliers = target, mean, f_var, noise, outliers
+        self.tails = tails
 
     @classmethod
     def at(cls, gp: ScaledGP, x: Array) -> Predictive:
         """That of a fitted model at inputs [n, D], with the noise that it has learned."""
-        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers)
+        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers, gp.tails)
 
     @cached_property
     def moments(self) -> Moments:
@@ -56,7 +67,9 @@ class Predictive:
         """Quantiles of y at probabilities [L], as [n, Q, L]: a monotone transform maps quantiles to quantiles."""
         variance = self.f_var + self.noise
         if self.outliers is None:
-            errors = [np.sqrt(variance) * z for z in ndtri(levels)]
+            errors = [
+                np.sqrt(variance) * z for z in (ndtri(levels) if self.tails is None else self.tails.quantiles(levels))
+            ]
         else:
             errors = [self.outliers.quantile(level, variance) for level in levels]
         return np.stack([self.target.invert(self.mean + error) for error in errors], axis=-1)
@@ -64,8 +77,12 @@ class Predictive:
     def log_density(self, y: Array) -> Array:
         """Log density of observations [n, Q], of each by itself."""
         variance, error = self.f_var + self.noise, self.target.apply(y) - self.mean
-        of_errors = log_normal if self.outliers is None else self.outliers.log_density
-        return of_errors(error, variance) + self.target.log_slope(y)
+        if self.tails is not None:
+            square = torch.as_tensor(error**2)
+            found = self.tails.cpu().log_density(square, torch.as_tensor(variance).expand(square.shape))[0].numpy()
+        else:
+            found = (log_normal if self.outliers is None else self.outliers.log_density)(error, variance)
+        return np.asarray(found + self.target.log_slope(y))
 
     def regular(self, rows: Rows[Array]) -> Rows[Array]:
         """The rows that are predicted, which count by the probability that they are no outliers."""

@@ -101,8 +101,9 @@ def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
 def mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> Noise:
     """The mean over rows of the models' noise, which their coresets do not contain."""
     ratios = np.array([np.mean((model.gp_.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
-    learned = np.array([model.model_.noise.item() for model in models])
-    offsets = np.array([model.model_.site_noise_offset.item() for model in models])
+    constants = [model.model_.noise if model.gp_.noise is None else model.gp_.noise.constant for model in models]
+    learned = np.array([constant.item() for constant in constants])
+    offsets = np.array([model.model_.site_noise.item() for model in models]) - learned
     share = ratios * rows / rows.sum()
     return Noise(float(share @ learned), float(share @ offsets))
 

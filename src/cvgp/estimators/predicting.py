@@ -226,6 +226,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
         mean = self.gp_.mean(x)
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
+        if self.gp_.tails is not None:
+            # Each draw is taken to the place of the same rank in its own distribution.
+            sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
+            draws = sd * self.gp_.tails.from_normal(draws / sd)
         samples = np.stack([self.gp_.target.invert(mean + draws[..., i] * scale) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)
 

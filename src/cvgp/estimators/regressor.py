@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
 from cvgp.estimators.growing import known_source, resize
@@ -37,18 +36,16 @@ from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, ta
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
-from cvgp.training.fit import FitReport
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
-from cvgp.training.neighbour_rows import NeighbourRows, residuals_given_neighbours
 from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
-from cvgp.training.noise_learning import NoiseName, Residuals, check_noise_name, learn_input_noise, residuals_of
+from cvgp.training.noise_fit import NoiseFit, fit_noise, seconds_to_keep
+from cvgp.training.noise_learning import NoiseName, check_noise_name
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
@@ -400,8 +397,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             identity=partial(start_identity, kernels, mean, source, settings, options),
             group=group,
         )
+        always = self.noise == "input-dependent"
+        learns_noise = always or (self.noise == "auto" and self.solver != "paper")
         with limited_threads(n_jobs):
-            with watch.shortened(self._seconds_for_noise()):
+            with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
                 report, kept = fit_with_neighbours(
                     neighbors,
                     begin,
@@ -412,37 +411,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
                     validation=held_out,
                     summary_rng=rng if is_auto else None,
                 )
-            noise = self._learn_noise(report, kept, source, watch, rng)
+            fit = NoiseFit(report, kept)
+            if learns_noise:
+                is_wild = sources.outliers is not None
+                fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
         lines.finish()
-        self._set_results(report, kept, noise, sources, watch.history)
+        self._set_results(fit, sources, watch.history)
         return self
-
-    def _seconds_for_noise(self) -> float:
-        """What a time limit keeps back for :meth:`_learn_noise`, which takes fewer rows where the limit is short."""
-        if self.max_time is None or self.noise == "constant" or self.solver == "paper":
-            return 0.0
-        once, share, most = SECONDS_FOR_NOISE
-        return min(once + share * self.max_time, most * self.max_time)
-
-    def _learn_noise(
-        self,
-        report: FitReport,
-        kept: NeighbourRows | None,
-        source: DataSource,
-        watch: Watch,
-        rng: np.random.Generator,
-    ) -> InputNoise | None:
-        """The noise as a function of x, unless a constant is wanted, or is as good."""
-        always = self.noise == "input-dependent"
-        if not always and (self.noise == "constant" or self.solver == "paper"):
-            return None
-
-        def residuals(count: int) -> Residuals:
-            if kept is not None:
-                return residuals_given_neighbours(report.model, kept, count)
-            return residuals_of(report.model, report.statistics, source.sample(count, rng))
-
-        return learn_input_noise(report.model, residuals, rng, watch, always=always)
 
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
@@ -562,6 +537,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         reading = {"impute": impute, "on_bad_rows": on_bad_rows}
         source, log_slopes = known_source(self, X, y, sample_weight, noise_variance, group, **reading)
+        source = self.gp_.weighed(source)
         grown = grow_model(self.model_, source, size, rng)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
         tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
@@ -706,14 +682,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             self.schema_ = table.schema.to_json()
         return table
 
-    def _set_results(
-        self,
-        report: FitReport,
-        kept: NeighbourRows | None,
-        noise: InputNoise | None,
-        sources: Sources,
-        history: list[dict[str, Any]],
-    ) -> None:
+    def _set_results(self, fit: NoiseFit, sources: Sources, history: list[dict[str, Any]]) -> None:
+        report, kept, noise = fit
         dtype = torch.float32 if self.dtype == "float32" else torch.float64
         self.gp_ = ScaledGP(report.model, sources.scaling, dtype, kept, noise, sources.target, sources.outliers)
         self.statistics_ = report.statistics

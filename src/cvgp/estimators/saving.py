@@ -197,7 +197,8 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
-    noise = unpack_noise(left, D) if any(name.startswith(NOISE) for name in arrays) else None
+    has_noise = any(name.startswith(NOISE) for name in arrays)
+    noise = unpack_noise(left, D, model.noise.item()) if has_noise else None
     matrices = {"Phi": (M, M), "b": (M, Q)}
     sums = (left.take(f"statistics.{name}", matrices.get(name, ()), dtypes=FLOAT64) for name in Statistics._fields)
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.coreset import Coreset
+from cvgp.data.extra_noise import with_extra_noise
 from cvgp.data.scaling import TINY, Scaling, no_scaling
+from cvgp.data.source import DataSource
 from cvgp.data.target import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
@@ -25,6 +27,7 @@ from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
 from cvgp.gp.slopes import typical_slopes
+from cvgp.gp.tails import Tails
 from cvgp.training.neighbour_rows import NeighbourRows
 
 Array = NDArray[np.float64]
@@ -98,6 +101,7 @@ class ScaledGP:
         means, variances = [], []
         for chunk in self._chunks(x):
             f_mean, f_var = moments(chunk)
+            f_var = f_var if self.noise is None else f_var * self.noise.f_factor(f_var)
             means.append(_columns(f_mean))
             variances.append(_columns(f_var))
         mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
@@ -108,6 +112,9 @@ class ScaledGP:
         with torch.no_grad():
             points = self._tensor(x)
             C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
+            if self.noise is not None:
+                root = self.noise.f_factor(C.diagonal()).sqrt()  # [n]
+                C = root[:, None] * C * root
         return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
 
     def with_model(self, model: CVGP, kept: NeighbourRows | None = None) -> "ScaledGP":
@@ -125,7 +132,19 @@ class ScaledGP:
     @cached_property
     def noise_variance(self) -> Array:
         """Learned noise variance [Q]; where it depends on x, what a constant would be."""
-        return self.model.noise.item() * self.scaling.y_scale**2
+        own = self.model.noise if self.noise is None else self.noise.constant
+        return own.item() * self.scaling.y_scale**2
+
+    @property
+    def tails(self) -> Tails | None:
+        """The shape of new observations around their mean, of variance one, where it is not normal."""
+        return None if self.noise is None or self.noise.tails.is_normal else self.noise.tails
+
+    def weighed(self, source: DataSource) -> DataSource:
+        """Rows in the model's units, with the noise by which the model weighs them."""
+        if self.noise is None or not self.noise.base > 0:
+            return source
+        return with_extra_noise(source, self.noise.beyond_base)
 
     @property
     def y_spread(self) -> Array:

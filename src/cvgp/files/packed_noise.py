@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -15,17 +16,35 @@ FLOAT64 = ("float64",)
 LARGEST_LOG = 300.0
 """Of the noise variance: beyond that its exponential leaves the range of numbers."""
 
+POSITIVE = ("f_scale", "f_prior", "multipliers", "weights", "constant")
+OF_VERSION_2 = {"doubt": 0.0, "f_scale": 1.0, "f_prior": 1.0, "base": 0.0}
+
 
 def pack_noise(noise: InputNoise | None) -> dict[str, NDArray[Any]]:
     """Arrays from which :func:`unpack_noise` makes the same noise; none of a constant."""
     return {} if noise is None else {NOISE + name: part.cpu().numpy() for name, part in noise._asdict().items()}
 
 
-def unpack_noise(left: Arrays, num_dims: int) -> InputNoise:
-    """The noise of what may be an untrusted file; nothing in it can overflow a prediction."""
+def unpack_noise(left: Arrays, num_dims: int, constant: float) -> InputNoise:
+    """The noise of what may be an untrusted file; nothing in it can overflow a prediction.
+
+    A file of version 2 knows neither tails nor doubt, and weighs no rows. The constant of its fit is the model's.
+    """
     centres = left.take(f"{NOISE}centres", (None, num_dims), dtypes=FLOAT64)
-    shapes = {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "level": (), "lowest": (), "highest": ()}
-    parts = {name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items()}
+    one = np.ones(1)
+    known = {name: np.asarray(value) for name, value in OF_VERSION_2.items()}
+    known |= {"multipliers": one, "weights": one, "constant": np.asarray(constant)}
+    if f"{NOISE}weights" in left:
+        known = {"weights": left.take(f"{NOISE}weights", (None,), dtypes=FLOAT64)}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(InputNoise._fields, ())
+    shapes |= {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "multipliers": known["weights"].shape}
+    known["centres"] = centres
+    parts = known | {
+        name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items() if name not in known
+    }
     if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
         raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
-    return InputNoise(torch.tensor(centres), **{name: torch.tensor(part) for name, part in parts.items()})
+    is_positive = all(parts[name].size and (parts[name] > 0).all() for name in POSITIVE)
+    if not (is_positive and parts["doubt"] >= 0 and parts["base"] >= 0):
+        raise FileFormatError("Variances, and the weights and multipliers of tails, must be positive.")
+    return InputNoise(**{name: torch.tensor(part) for name, part in parts.items()})

@@ -6,7 +6,6 @@ with whitened features :math:`\phi = L^{-1} k(Z, x)` of a Matern kernel at a few
 noise is :math:`e^{g_0}`. A prediction needs :math:`\alpha = L^{-T} \gamma` alone.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -15,12 +14,13 @@ from torch import Tensor
 from cvgp.gp.bounds import whitener
 from cvgp.gp.linalg import add_jitter
 from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
+from cvgp.gp.tails import Tails
 
 JITTER = 1e-6
 
 
 class InputNoise(NamedTuple):
-    """A noise variance for each x, in the model's units."""
+    """A noise variance for each x, in the model's units, and what else residuals say of predictions."""
 
     centres: Tensor  # [G, D]
     inverse_lengthscale: Tensor  # [D]
@@ -28,13 +28,39 @@ class InputNoise(NamedTuple):
     level: Tensor  # [], g_0
     lowest: Tensor  # [], limits of the logarithm: the range that the rows of the fit have
     highest: Tensor  # []
+    doubt: Tensor  # [], of the variance of f
+    f_scale: Tensor  # [], by which the variance of f is multiplied
+    f_prior: Tensor  # [], the variance of f of which nothing is known
+    multipliers: Tensor  # [K], of tails of variance one
+    weights: Tensor  # [K]
+    constant: Tensor  # [], the noise variance of a fit with one for all x
+    base: Tensor  # [], that of a model whose rows are weighed by this noise; 0 where they are not
+
+    @property
+    def tails(self) -> Tails:
+        """The shape of the residuals."""
+        return Tails(self.multipliers, self.weights)
 
     def variance(self, x: Tensor) -> Tensor:
         """The noise variance at x `[..., n, D]`."""
-        centres, inverse_lengthscale, alpha, level, lowest, highest = (t.to(x.dtype) for t in self)
+        centres, inverse_lengthscale, alpha, level, lowest, highest = (t.to(x.dtype) for t in self[:6])
         K = cross_matrix(_kernel(inverse_lengthscale), centres, x)  # [..., G, n]
         log_noise = level + (alpha[:, None] * K).sum(-2)
         return log_noise.clamp(lowest, highest).exp()
+
+    def beyond_base(self, x: Tensor) -> Tensor:
+        """What rows of a weighed model have beyond its constant `[n]`."""
+        return (self.variance(x) - self.base.to(x.dtype)).clamp_min(0.0)
+
+    def f_factor(self, f_var: Tensor) -> Tensor:
+        """What a variance of f is to be multiplied by `[n]` (§10).
+
+        Residuals say nothing of places far from all rows. There the variance of f is near that of the prior, and a
+        factor below one gives way to one.
+        """
+        doubt, scale, prior = (t.to(f_var.dtype) for t in (self.doubt, self.f_scale, self.f_prior))
+        known = scale * believed_share(f_var, doubt)
+        return known + (1.0 - scale).clamp_min(0.0) * (f_var / prior).square()
 
 
 class Features:
@@ -57,27 +83,44 @@ class Features:
         """The features of rows x, `[n, G]`."""
         return (self.L_inv @ cross_matrix(self.kernel, self.centres, x)).mT
 
-    def noise(self, level: Tensor, gamma: Tensor, lowest: Tensor, highest: Tensor) -> InputNoise:
-        """The noise of these weights of the features."""
-        return InputNoise(self.centres, self.inverse_lengthscale, self.L_inv.mT @ gamma, level, lowest, highest)
+
+def believed_share(f_var: Tensor, doubt: Tensor) -> Tensor:
+    """V / (v + doubt) of a variance v of f: about all of a large one, and little of a small one (§10).
+
+    Between near rows a kernel that is too rough says that f may vary more than it does. Far from all rows nothing is
+    known, and the variance of the prior stands.
+    """
+    return f_var / (f_var + doubt).clamp_min(torch.finfo(f_var.dtype).tiny)
 
 
-def log_density(log_noise: Tensor, square: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Log density of each residual under f's variance and the noise, and its derivative in the logarithm of the noise.
+class RowDensities(NamedTuple):
+    """Log densities of rows, the means over outputs, with their derivatives."""
+
+    value: Tensor  # [n]
+    in_log_noise: Tensor  # [n]
+    in_f_var: Tensor  # [n]
+
+
+def log_density(log_noise: Tensor, square: Tensor, f_var: Tensor, known: Tensor, tails: Tails) -> RowDensities:
+    """Log density of each row under the variance of f and the noise.
 
     Parameters
     ----------
     log_noise
-        g `[n]`.
+        g `[n]`, or `[]`.
     square
-        Squared residuals `[n]`, or their means over outputs.
-    variance
-        What is certain to be there beside the noise: the variance of f, and known noise, `[n]`.
+        Squared residuals `[n, Q]`.
+    f_var
+        The variance of f `[n]`.
+    known
+        Known noise `[n]`.
+    tails
+        The shape of the residuals.
     """
     noise = log_noise.exp()
-    total = variance + noise
-    share = square / total
-    return -0.5 * ((2.0 * math.pi * total).log() + share), -0.5 * (1.0 - share) * noise / total
+    total = f_var + known + noise
+    value, slope = (part.mean(1) for part in tails.log_density(square, total[:, None]))
+    return RowDensities(value, slope * noise / total, slope / total)
 
 
 def _kernel(inverse_lengthscale: Tensor) -> StationaryKernel:

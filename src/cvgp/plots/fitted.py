@@ -150,7 +150,8 @@ def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     'iteration'
     """
     ax = axes_or_current(ax)
-    last = model.history_["phase"] == model.history_["phase"][-1]
+    phases = model.history_["phase"]
+    last = phases == phases[phases != "noise"][-1]  # what the noise gains is no training
     iteration, bound, validation = (model.history_[name][last] for name in ("iteration", "bound", "validation_rmse"))
     ax.plot(iteration, bound, color=BLUE)
     # The first few iterations gain so much that the rest would look flat.

@@ -191,7 +191,7 @@ class Watch:
         if progress.event or progress.iteration % self._stride == 0 or progress.iteration == self.max_iter:
             self.history.append(event._asdict())
         # A start or a kernel for neighbours that goes wrong loses to the others, and is no concern of the user's.
-        if progress.event and not self.phase.startswith(("start", "neighbours")):
+        if progress.event and not self.phase.startswith(("start", "neighbours", "noise")):
             warnings.warn(f"{self.phase}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
         answers = [callback(event) for callback in self.callbacks]
         # Remembered, so that what would follow the present phase ends at once too.

@@ -9,13 +9,13 @@ from cvgp.data.rows import Rows
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditional_densities import moments_given
+from cvgp.gp.neighbours.conditional_densities import earlier_moments
 from cvgp.gp.neighbours.decorrelated import OrderedRows, gather_decorrelated, order_rows
 from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
 from cvgp.gp.neighbours.search import RowIndex, random_order
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
-from cvgp.training.noise_learning import Residuals
+from cvgp.training.residuals import Residuals
 
 
 class NeighbourRows(NamedTuple):
@@ -55,7 +55,7 @@ def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
 
 @torch.no_grad()
 def adopt_neighbours(
-    model: CVGP, rows: Rows[Tensor], count: int, statistics: Statistics | None = None
+    model: CVGP, rows: Rows[Tensor], count: int, statistics: Statistics | None = None, near: Tensor | None = None
 ) -> tuple[NeighbourRows, float]:
     """Solve for the coreset that goes with neighbours, in place, and return the bound on the density of the rows too.
 
@@ -69,9 +69,11 @@ def adopt_neighbours(
         How many neighbours.
     statistics
         Of these rows given their neighbours, where they are known.
+    near
+        The neighbours of each row `[N, k]`, where they are known.
     """
     if statistics is None:
-        near = RowIndex(model.kernel, rows.x).earlier(count)
+        near = RowIndex(model.kernel, rows.x).earlier(count) if near is None else near
         statistics = gather_decorrelated(whitened(model), ordered(model, rows), near)
     bound = model.adopt_optimum(statistics).item()
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
@@ -82,13 +84,11 @@ def adopt_neighbours(
 
 @torch.no_grad()
 def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int) -> Residuals:
-    """What is left of the last rows, at most half of them, each predicted by its nearest rows among those before it."""
+    """What is left of the last rows, at most half of them, each predicted by all rows before it."""
     rows, N = kept.rows, len(kept.rows.x)
     first = max(N - count, N // 2)
     near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbours, first)  # [N - first, k]
-    points, data, late = whitened(model), ordered(model, rows), torch.arange(first, N, device=rows.x.device)
-    given = moments_given(points, data, near, global_part(kept.statistics), late)
-    known = 0.0 if rows.noise_variance is None else rows.noise_variance[first:]
-    weight = torch.ones_like(given.f_var) if rows.sample_weight is None else rows.sample_weight[first:]
-    square = (data.y[first:] - given.f_mean).square().mean(1)
-    return Residuals(rows.x[first:], square, given.f_var + known, weight)
+    points, data = whitened(model), ordered(model, rows)
+    late = gather_decorrelated(points, data, near, first)
+    given = earlier_moments(points, data, near, kept.statistics.without(late))
+    return Residuals.of(rows.take(slice(first, None)), (data.y[first:] - given.f_mean).square(), given.f_var)

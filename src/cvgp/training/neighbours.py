@@ -18,20 +18,20 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.input_noise import log_density
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbours.conditional_densities import moments_given
 from cvgp.gp.neighbours.decorrelated import gather_decorrelated
 from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.tails import normal
 from cvgp.optim.stopping import Progress
 from cvgp.training.densities import is_clearly_better, weighted_mean
 from cvgp.training.fit import FitReport, fit_from_start
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, in_random_order, ordered, whitened
-from cvgp.training.noise_learning import residuals_of
 from cvgp.training.plan import Settings
 from cvgp.training.refine import PHASE, refine_kernel
+from cvgp.training.residuals import residuals_of
 
 Neighbors = int | Literal["auto"]
 
@@ -168,7 +168,8 @@ def _choose(report: FitReport, refined: CVGP | None, rows: Rows[Tensor], count: 
     models = {FITTED: report.model} if refined is None else {FITTED: report.model, "refined kernel": refined}
     candidates = [_judge(name, model, rows, count) for name, model in models.items()]
     best = max(candidates, key=lambda candidate: weighted_mean(candidate.densities, judged))
-    alone = _densities(report.model, *residuals_of(report.model, report.statistics, judged)[1:3])
+    left = residuals_of(report.model, report.statistics, judged)
+    alone = _densities(report.model, left.square, left.f_var + left.known)
     found = {candidate.name: candidate.densities for candidate in candidates} | {"coreset alone": alone}
     listed = ", ".join(f"{weighted_mean(densities, judged):.3f} with the {name}" for name, densities in found.items())
     listed += " (nats per unseen row)"
@@ -188,7 +189,7 @@ def _judge(name: str, model: CVGP, rows: Rows[Tensor], count: int) -> Candidate:
     early = gather_decorrelated(points, before, near[: first - start], start)
     late = torch.arange(first, N, device=rows.x.device)
     given = moments_given(points, data, near[first - start :], global_part(early), late)
-    square = (data.y[first:] - given.f_mean).square().mean(1)
+    square = (data.y[first:] - given.f_mean).square()
     known = 0.0 if rows.noise_variance is None else rows.noise_variance[first:]
     densities = _densities(model, square, given.f_var + known)
     return Candidate(
@@ -246,4 +247,4 @@ def _first_judged(num_rows: int) -> int:
 
 def _densities(model: CVGP, square: Tensor, variance: Tensor) -> Tensor:
     """The log density of each residual with the learned noise [n], the mean over outputs."""
-    return log_density(model.noise.detach().log(), square, variance)[0]
+    return normal(square).log_density(square, (variance + model.noise.detach())[:, None])[0].mean(1)

@@ -1,46 +1,43 @@
 """Noise that depends on x, learned after a fit from residuals that a row did not help to make.
 
-The mean and the variance of f stay as they are, so this takes a second where a fit takes ten. Lengthscales of the noise
-and the strength of its prior are chosen by the density of rows that were left out of the choice. So is whether
-the noise depends on x at all.
+The mean of f stays as it is, so this takes a second where a fit takes ten. Lengthscales of the noise and the strength
+of its prior are chosen by the density of rows that were left out of the choice. So is whether the noise depends on x at
+all, whether residuals have other tails than the normal distribution, and whether the variance of f is believed.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
-from cvgp.gp import bounds
-from cvgp.gp.bounds import Statistics
-from cvgp.gp.input_noise import Features, InputNoise, log_density
-from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean, stationary_form
+from cvgp.gp.input_noise import Features, InputNoise
+from cvgp.gp.kernels import NOISE_FLOOR, diagonal, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.gp.posterior import leave_one_out
-from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.initialise import initial_coreset
+from cvgp.training.likely_noise import Recipe, likely_noise
 from cvgp.training.monitor import Watch
+from cvgp.training.residuals import Residuals
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
 LEAST_ROWS = 100
 """With fewer rows a noise for each x is a guess."""
-ROWS, ROWS_TO_CHOOSE_BY, FEWEST = 10_000, 3_000, 500
+ROWS, ROWS_TO_CHOOSE_BY, FEWEST = 10_000, 2_000, 500
 ENOUGH_TIME = 20.0
 """Seconds of a time limit from which on all these rows are used; with less time their number is in proportion."""
 CENTRES, ROWS_PER_CENTRE = 200, 10
-FOLDS = 3
+FOLDS = 2
 OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
 """Lengthscales that are tried: those of the kernel over these factors, and sqrt(D) for all columns over these."""
-FIRST_STRENGTH, OTHER_STRENGTHS = 0.3, (0.03, 3.0, 30.0)
-EVALUATIONS = 60
+FIRST_STRENGTH, STRENGTHS = 0.3, (0.03, 0.3, 3.0, 30.0)
 STANDARD_ERRORS = 2.0
 """A gain counts from so many standard errors on."""
-WIDEST = 12.0
-"""Nats that the logarithm of the noise may go from its level in a search."""
+LARGEST_GAIN = 3.0
+"""Nats that one row may count for."""
 
 
 def check_noise_name(name: object) -> None:
@@ -49,89 +46,129 @@ def check_noise_name(name: object) -> None:
         raise InvalidInputError(f"noise must be one of {', '.join(get_args(NoiseName))}; got {name!r}.")
 
 
-class Residuals(NamedTuple):
-    """Rows with what is left of them when they are predicted by others."""
+class NoiseChoice(NamedTuple):
+    """How the noise depends on x, as far as rows that were left out decided it."""
 
-    x: Tensor  # [n, D]
-    square: Tensor  # [n], mean over outputs of the squared residual
-    variance: Tensor  # [n], of f, and known noise
-    weight: Tensor  # [n]
+    features: Features
+    recipe: Recipe
+    judged: Tensor  # [n], the rows that decided
+    folds: Tensor  # [n]
+    prior: float
+    """The variance of f where nothing is known of it."""
+    constant: float
+    """The noise variance of the fit."""
 
-    def take(self, index: Tensor) -> "Residuals":
-        """Some of the rows."""
-        return Residuals(*(part[index] for part in self))
+    def held_out(self, rows: Residuals) -> Tensor:
+        """Log density [n] of the rows that decided, each under the noise that other folds imply."""
+        some = rows.take(self.judged)
+        return _held_out(self.features.at(some.x), some, self.folds, self.recipe)
+
+    def learn(self, rows: Residuals) -> InputNoise:
+        """The noise that all rows imply; the variance of the tails is a part of it."""
+        at = self.features.at(rows.x)
+        level, gamma, doubt, tails = likely_noise(at, rows, self.recipe)
+        shift = tails.variance.log()
+        # No noise is larger than the largest residual.
+        most = rows.square.mean(1).max().clamp_min(2.0 * NOISE_FLOOR)
+        log_noise = (level + shift + at @ gamma).clamp(math.log(NOISE_FLOOR), most.log().item())
+        return InputNoise(
+            centres=self.features.centres,
+            inverse_lengthscale=self.features.inverse_lengthscale,
+            alpha=self.features.L_inv.mT @ gamma,
+            level=level + shift,
+            lowest=log_noise.min(),
+            highest=log_noise.max(),
+            doubt=doubt,
+            f_scale=tails.variance,
+            f_prior=level.new_tensor(self.prior),
+            **tails.of_variance_one()._asdict(),
+            constant=level.new_tensor(self.constant),
+            base=torch.zeros_like(level),
+        )
 
 
-@torch.no_grad()
-def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor]) -> Residuals:
-    """What is left of rows of the fit, each predicted by all other rows."""
-    L_inv = bounds.whitener(model.jittered_covariance())
-    solution = bounds.solve_titsias(statistics, L_inv)
-    psi = L_inv @ cross_matrix(model.kernel, model.X_c, rows.x)  # [M, n]
-    k_xx = diagonal(model.kernel, rows.x)
-    y = (rows.y - prior_mean(model.mean, rows.x, rows.y)).reshape(len(rows.x), -1)
-    noise = model.total_noise(rows.noise_variance)
-    precision = bounds.weigh(noise, k_xx, sample_weight=rows.sample_weight).precision
-    left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
-    known = 0.0 if rows.noise_variance is None else rows.noise_variance
-    weight = torch.ones_like(k_xx) if rows.sample_weight is None else rows.sample_weight
-    return Residuals(rows.x, left_out.residual.square().mean(1), left_out.variance + known, weight)
+def number_of_rows(watch: Watch) -> int:
+    """How many rows to learn the noise from: fewer where a time limit is short."""
+    return max(int(_share(watch) * ROWS), FEWEST)
 
 
-def learn_input_noise(
+def choose_noise(
     model: CVGP,
-    residuals: Callable[[int], Residuals],
+    rows: Residuals,
     rng: np.random.Generator,
     watch: Watch,
     *,
     always: bool = False,
-) -> InputNoise | None:
-    """The noise as a function of x; None where a constant is as good, unless it is wanted `always`.
+    is_normal: bool = False,
+) -> NoiseChoice | None:
+    """How the noise depends on x; None where a constant with normal residuals is as good, unless it is wanted `always`.
 
     Parameters
     ----------
     model
         The fitted model.
-    residuals
-        Gives about so many rows of the fit, each with what is left of it when others predict it.
+    rows
+        Rows of the fit, each with what is left of it when others predict it.
     rng
         Draws rows and centres.
     watch
         A short time limit allows fewer rows.
     always
-        Whether to learn it even where it does not help.
+        Whether to choose one even where it does not help.
+    is_normal
+        Whether residuals are known to be normal.
     """
-    share = 1.0 if watch.max_time is None else min(watch.max_time / ENOUGH_TIME, 1.0)
-    all_rows = residuals(max(int(share * ROWS), FEWEST))
-    if len(all_rows.x) < LEAST_ROWS and not always:
+    if len(rows.x) < LEAST_ROWS and not always:
         return None
-    all_rows = all_rows.take(all_rows.weight > 0)
-    to_choose_by = max(int(share * ROWS_TO_CHOOSE_BY), FEWEST)
-    some = all_rows.take(torch.as_tensor(rng.permutation(len(all_rows.x))[:to_choose_by]))
-    centres = _centres(model, all_rows, rng)
-    folds = torch.as_tensor(rng.permutation(len(some.x)) % FOLDS)
+    judged = torch.as_tensor(rng.permutation(len(rows.x))[: max(int(_share(watch) * ROWS_TO_CHOOSE_BY), FEWEST)])
+    folds = torch.as_tensor(rng.permutation(len(judged)) % FOLDS)
+    judged, folds = judged.to(rows.x.device), folds.to(rows.x.device)
+    some, centres = rows.take(judged), _centres(model, rows, rng)
+    # Heavy tails, so that no single row decides.
+    first = Recipe(FIRST_STRENGTH, "heavy")
 
-    def judge(choice: tuple[Tensor, float]) -> Tensor:
-        return _held_out(Features(centres, choice[0]).at(some.x), some, folds, choice[1])
+    def best(choices: Iterable[NoiseChoice]) -> NoiseChoice:
+        return max(choices, key=lambda choice: mean_over(choice.held_out(rows), some))
 
-    first = [(lengthscale, FIRST_STRENGTH) for lengthscale in _inverse_lengthscales(model)]
-    best, density = _best(first, judge)
-    others, other_density = _best([(best[0], strength) for strength in OTHER_STRENGTHS], judge)
-    if _mean(other_density, some) > _mean(density, some):
-        best, density = others, other_density
-    gain = density - _held_out(some.x[:, :0], some, folds, FIRST_STRENGTH)
-    if not always and _mean(gain, some) <= STANDARD_ERRORS * _standard_error(gain, some):
-        return None
-    features = Features(centres, best[0])
-    at = features.at(all_rows.x)
-    level, gamma = _fit(at, all_rows, best[1])
-    log_noise = level + at @ gamma
-    return features.noise(level, gamma, log_noise.min(), log_noise.max())
+    with torch.no_grad():
+        prior = diagonal(model.kernel, rows.x).mean().item()
+    rest = judged, folds, prior, model.noise.item()
+    found = best(NoiseChoice(Features(centres, scale), first, *rest) for scale in _inverse_lengthscales(model))
+    found = best(found._replace(recipe=first._replace(strength=strength)) for strength in STRENGTHS)
+    strength = found.recipe.strength
+    from_simple = [
+        Recipe(strength),
+        Recipe(strength, "learned"),
+        Recipe(strength, most_doubt=prior),
+        Recipe(strength, "learned", prior),
+    ]
+    choices = [found._replace(recipe=r) for r in from_simple if r.tails == "normal" or not is_normal]
+    densities = [choice.held_out(rows) for choice in choices]
+    most = max(densities, key=lambda density: mean_over(density, some))
+    # The first, and so the simplest, that is not clearly behind the best.
+    chosen = next(i for i, density in enumerate(densities) if not clear_gain(most, density, some))
+    constant = _held_out(some.x[:, :0], some, folds, Recipe(FIRST_STRENGTH))
+    return choices[chosen] if always or clear_gain(densities[chosen], constant, some) else None
+
+
+def clear_gain(densities: Tensor, others: Tensor, rows: Residuals) -> bool:
+    """Whether the mean density of rows is above another by more than some standard errors of the difference.
+
+    No row counts for more than a few nats. Otherwise the very rows that only heavy tails describe would make the
+    difference look uncertain.
+    """
+    gain = (densities - others).clamp(-LARGEST_GAIN, LARGEST_GAIN)
+    spread = (gain - mean_over(gain, rows)).square()
+    return mean_over(gain, rows) > STANDARD_ERRORS * math.sqrt(mean_over(spread, rows) / len(gain))
+
+
+def _share(watch: Watch) -> float:
+    return 1.0 if watch.max_time is None else min(watch.max_time / ENOUGH_TIME, 1.0)
 
 
 def _centres(model: CVGP, rows: Residuals, rng: np.random.Generator) -> Tensor:
     count = max(min(CENTRES, len(rows.x) // ROWS_PER_CENTRE), 1)
-    x, y = rows.x.cpu().numpy(), rows.square.cpu().numpy()
+    x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
     placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
     return torch.tensor(placed.X, device=rows.x.device)
 
@@ -145,50 +182,16 @@ def _inverse_lengthscales(model: CVGP) -> list[Tensor]:
     return own + [factor * common for factor in COMMON_FACTORS]
 
 
-def _best(
-    choices: Iterable[tuple[Tensor, float]], judge: Callable[[tuple[Tensor, float]], Tensor]
-) -> tuple[tuple[Tensor, float], Tensor]:
-    """The choice with the highest density in all, and its density of each row."""
-    judged = [(choice, judge(choice)) for choice in choices]
-    return max(judged, key=lambda pair: pair[1].sum().item())
-
-
-def _held_out(features: Tensor, rows: Residuals, folds: Tensor, strength: float) -> Tensor:
-    """Log density [n] of each row under the noise that the rows of the other folds imply."""
-    found = torch.empty_like(rows.square)
+def _held_out(at: Tensor, rows: Residuals, folds: Tensor, recipe: Recipe) -> Tensor:
+    """Log density [n] of each row with features `at` [n, G] under the noise that the rows of the other folds imply."""
+    found = torch.empty_like(rows.f_var)
     for fold in range(FOLDS):
         inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
-        level, gamma = _fit(features[outside], rows.take(outside), strength)
-        held = rows.take(inside)
-        found[inside] = log_density(level + features[inside] @ gamma, held.square, held.variance)[0]
+        noise = likely_noise(at[outside], rows.take(outside), recipe)
+        found[inside] = noise.densities(at[inside], rows.take(inside))
     return found
 
 
-def _fit(features: Tensor, rows: Residuals, strength: float) -> tuple[Tensor, Tensor]:
-    """The level and the weights [G] of the features that maximise the density of the rows times that of the prior."""
-    total = rows.weight.sum()
-    start = ((rows.square - rows.variance).clamp_min(0.1 * rows.square) * rows.weight).sum() / total
-    begin = start.clamp_min(torch.finfo(torch.float64).tiny).log()
-    theta = torch.cat([begin[None], features.new_zeros(features.shape[1])]).requires_grad_()
-
-    @torch.no_grad()
-    def negative_density() -> float:
-        level, gamma = theta[0], theta[1:]
-        log_noise = (level + features @ gamma).clamp(begin - WIDEST, begin + WIDEST)
-        value, slope = log_density(log_noise, rows.square, rows.variance)
-        slope = rows.weight * slope
-        theta.grad = -torch.cat([slope.sum()[None], features.mT @ slope - strength * gamma]) / total
-        return -(((rows.weight * value).sum() - 0.5 * strength * gamma.square().sum()) / total).item()
-
-    minimise_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=1e-4)
-    found = theta.detach()
-    return found[0], found[1:]
-
-
-def _mean(values: Tensor, rows: Residuals) -> float:
+def mean_over(values: Tensor, rows: Residuals) -> float:
+    """The mean of values [n] of rows, by their weights."""
     return ((rows.weight * values).sum() / rows.weight.sum()).item()
-
-
-def _standard_error(values: Tensor, rows: Residuals) -> float:
-    spread = (values - _mean(values, rows)).square()
-    return float(np.sqrt(_mean(spread, rows) / len(values)))

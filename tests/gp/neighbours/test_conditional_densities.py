@@ -56,6 +56,15 @@ def test_no_row_has_a_part_in_its_own_density() -> None:
     assert not torch.allclose(changed.f_mean[10:], found.f_mean[10:])
 
 
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_late_rows_need_only_the_statistics_of_those_before(problem: Problem) -> None:
+    everything = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
+    late = gather_decorrelated(problem.points, problem.data, NEIGHBOURS[9:], 9)
+    found = earlier_moments(problem.points, problem.data, NEIGHBOURS[9:], everything.without(late))
+    torch.testing.assert_close(found.f_mean, before(problem).f_mean[9:])
+    torch.testing.assert_close(found.f_var, before(problem).f_var[9:])
+
+
 def test_row_of_weight_zero_is_predicted_as_any_other() -> None:
     p = PROBLEMS["plain"]
     weight = torch.ones(14, dtype=torch.float64)

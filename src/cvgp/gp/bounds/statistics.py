@@ -113,6 +113,10 @@ class Statistics(NamedTuple):
             )
         return Statistics(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def without(self, part: "Statistics") -> "Statistics":
+        """Statistics of the rows that are left when a part of them is taken out."""
+        return self.merge(Statistics(*(-sums for sums in part)))
+
 
 def check_sizes(statistics: Statistics, K_cc: Tensor, w: Tensor) -> None:
     """Refuse a matrix or weights that are not of the pseudo-inputs of the statistics."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cvgp.gp.bounds.statistics import Statistics
 from cvgp.gp.linalg import plus_identity, safe_cholesky
 from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_neighbours, decorrelate
 from cvgp.gp.neighbours.global_part import GlobalPart, moments
@@ -32,14 +33,26 @@ class RowMoments(NamedTuple):
 
 
 @torch.no_grad()
-def earlier_moments(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> RowMoments:
-    """F at each row given all rows before it, in O(N M^2) beyond the decorrelated rows (§9.5)."""
-    check_neighbours(neighbours, len(data.x))
-    M = points.size
-    Phi = data.x.new_zeros(M, M)
-    b = data.x.new_zeros(M, data.y.shape[1])
+def earlier_moments(
+    points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, before: Statistics | None = None
+) -> RowMoments:
+    """F at each row given all rows before it, in O(N M^2) beyond the decorrelated rows (§9.5).
+
+    Parameters
+    ----------
+    points, data
+        The kernel, and all rows.
+    neighbours
+        `[n, k]`: those of the last n rows, which are the rows that are asked for.
+    before
+        The statistics of the rows before these; needed where there are any.
+    """
+    start = len(data.x) - len(neighbours)
+    check_neighbours(neighbours, len(data.x), start)
+    before = Statistics.of_nothing(points.size, data.y.shape[1], data.x.device) if before is None else before
+    Phi, b = before.Phi, before.b
     found = []
-    for rows, part in _in_blocks(points, data, neighbours):
+    for rows, part in _in_blocks(points, data, neighbours, start):
         L_C = safe_cholesky(plus_identity(Phi), "C = I + Phi")
         here = data.take(rows)
         precision = here.precision / (1.0 + here.precision * part.v)
@@ -87,11 +100,13 @@ def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:
     return num_outputs * (data.log_normaliser - 0.5 * rho_v.log1p()) - 0.5 * squares
 
 
-def _in_blocks(points: WhitenedPoints, data: OrderedRows, neighbours: Tensor) -> Iterator[tuple[Tensor, Decorrelated]]:
+def _in_blocks(
+    points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, start: int
+) -> Iterator[tuple[Tensor, Decorrelated]]:
     """The decorrelated rows in their order, in blocks of about M rows, so that updates cost no more than rows."""
     size = max(BLOCK_ROWS, points.size)
     held: list[tuple[Tensor, Decorrelated]] = []
-    for rows, part in decorrelate(points, data, torch.arange(len(data.x), device=data.x.device), neighbours):
+    for rows, part in decorrelate(points, data, torch.arange(start, len(data.x), device=data.x.device), neighbours):
         held.append((rows, part))
         if sum(len(rows) for rows, _ in held) >= size:
             yield from _evenly(held, size)
