@@ -91,7 +91,7 @@ def fit(
     ] = None,
     neighbors: Annotated[
         str, of_model(metavar="K|auto", help="Nearest training rows that a prediction consults; 0 for none.")
-    ] = "0",
+    ] = "auto",
     ard: Annotated[bool, of_model("--ard/--no-ard", help="One lengthscale per feature, or one for all.")] = True,
     noise: Annotated[Noise, of_model(help="One noise level, or one for each place.")] = Noise.AUTO,
     target_transform: Annotated[

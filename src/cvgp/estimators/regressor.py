@@ -212,7 +212,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         n_coreset: int | Literal["auto"] = "auto",
         *,
         kernel: str | Kernel | None = None,
-        neighbors: int | Literal["auto"] = 0,
+        neighbors: int | Literal["auto"] = "auto",
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",

@@ -113,6 +113,15 @@ def fit_from_start(
 
 
 @reused_memory()
+def close_at_start(model: CVGP, source: DataSource, settings: Settings) -> FitReport:
+    """The best coreset at the kernel, noise and pseudo-inputs of a start, in place and without training."""
+    plan = make_plan(settings, source.num_rows, *model.X_c.shape)
+    with threads_for(chunk_work(len(model.X_c), source.num_rows)):
+        found, bound = _close(model, source, plan, settings, None, solve=True)
+    return FitReport(model, "", bound, Result(Status.CONVERGED, -bound, 0), found)
+
+
+@reused_memory()
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def fit_model(
     model: CVGP,

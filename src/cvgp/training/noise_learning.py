@@ -151,6 +151,14 @@ def choose_noise(
     return choices[chosen] if always or clear_gain(densities[chosen], constant, some) else None
 
 
+def densities_by_level(model: CVGP, rows: Residuals) -> Tensor:
+    """Log density [n] of each row under one noise level, tails and doubt of f that the rows of other folds imply."""
+    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    with torch.no_grad():
+        prior = diagonal(model.kernel, rows.x).mean().item()
+    return _held_out(rows.x[:, :0], rows, folds, Recipe(FIRST_STRENGTH, "learned", prior))
+
+
 def clear_gain(densities: Tensor, others: Tensor, rows: Residuals) -> bool:
     """Whether the mean density of rows is above another by more than some standard errors of the difference.
 

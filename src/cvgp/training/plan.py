@@ -92,6 +92,12 @@ class Settings:
                 "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
             )
 
+    @property
+    def leaves_training_open(self) -> bool:
+        """Whether the user has not said how the coreset is to be trained."""
+        is_chosen = self.solver != "auto" or self.bound != "auto" or self.max_iter is not None
+        return not (is_chosen or self.early_stopping)
+
 
 class Plan(NamedTuple):
     """A solver with everything decided."""

@@ -6,7 +6,9 @@ density of rows given their nearest others is a sum over rows, so minibatches of
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import ScaleKernel
@@ -21,6 +23,7 @@ from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.given_neighbours import NeighbourObjective
 from cvgp.objectives.prior import PriorObjective
 from cvgp.optim.adam import AdamState, minimise_adam
+from cvgp.optim.stopping import Monitor, Progress, Result, Status
 from cvgp.training.densities import variance_of_y
 from cvgp.training.monitor import Watch
 from cvgp.training.small_data import distinct_rows
@@ -34,9 +37,17 @@ FAR = 1.5
 MOST_NEIGHBOURS = 20
 """A step costs the cube of their number, and more of them hardly change what a kernel learns."""
 LEARNING_RATE = 0.15
-START_ROWS = 1000
+TRIAL_STEPS, TRIAL_ROWS, JUDGED_ROWS = 40, 2000, 1000
+"""Of each start: steps, rows to learn from, and rows to judge by. The gradient at a start says little of its end."""
 ROUGH_FACTORS, ROUGH_NOISE = (0.3, 0.1, 0.03), 0.1
 """Lengthscales that are tried beside those of the fit, over the spread of the inputs, and the share of noise in y."""
+
+
+class Refined(NamedTuple):
+    """A model with another kernel, and how its search ended."""
+
+    model: CVGP
+    result: Result
 
 
 @torch.enable_grad()
@@ -47,7 +58,8 @@ def refine_kernel(
     watch: Watch,
     generator: torch.Generator,
     time_used: Callable[[], float],
-) -> CVGP | None:
+    tol: float = 0.0,
+) -> Refined | None:
     """A copy of the model with the kernel, mean and noise that suit neighbours; its coreset is not solved for yet.
 
     None where there is nothing to learn, or where no step could be made.
@@ -64,51 +76,92 @@ def refine_kernel(
         Told of each step, and the share of the time for this that is spent.
     generator
         Draws minibatches.
+    tol
+        The search has converged if its last fifth gained less than this many nats per row and ten steps.
     """
     rows = distinct_rows(rows)
     N = len(rows.x)
     count = min(count, MOST_NEIGHBOURS, N - 1)
-    refined = _best_start(model, rows, count, generator)
-    near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
-    objective, prior = NeighbourObjective(refined, rows, near), PriorObjective(refined)
-    if not objective.parameters:
+    if not NeighbourObjective(model, rows, torch.empty(0)).parameters:
         return None
-    batches = _draw_batches(N, generator).to(rows.x.device)  # [STEPS, B]
+
+    order = torch.randperm(N, generator=generator).to(rows.x.device)
+    judged, pool = order[: min(JUDGED_ROWS, N // 2)], order[min(JUDGED_ROWS, N // 2) :][:POOL]
+
+    def density(trial: CVGP) -> float:
+        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
+        near[judged] = RowIndex(trial.kernel, rows.x).others(judged, count)
+        objective = NeighbourObjective(trial, rows, near)
+        objective.batch = judged
+        return objective.value_and_backward(1.0) / N
+
+    def learn(start: CVGP, pool: Tensor, steps: int, phase: str, monitor: Monitor) -> Result:
+        return _learn(start, rows, pool, count, steps, generator, watch, time_used, phase, monitor)
+
+    def try_start(start: CVGP, number: int) -> tuple[float, CVGP]:
+        learn(start, pool[:TRIAL_ROWS], TRIAL_STEPS, f"{PHASE} start {number}", watch.monitor)
+        return density(start), start
+
+    before = math.inf
+
+    def monitor(progress: Progress) -> Status | None:
+        nonlocal before
+        if progress.iteration == STEPS - STEPS // 5:
+            before = density(refined)
+        return watch.monitor(progress)
+
+    try:
+        refined = _best_start([deepcopy(model), *_rougher(model, rows)], try_start)
+        result = learn(refined, pool, STEPS, PHASE, monitor)
+        if result.status is Status.ITERATION_LIMIT and density(refined) - before < tol * (STEPS // 5) / 10.0:
+            result = result._replace(status=Status.CONVERGED)
+    except DivergenceError:
+        return None  # the kernel of the fit stays
+    return Refined(refined, result) if result.num_iter else None
+
+
+def _learn(
+    model: CVGP,
+    rows: Rows[Tensor],
+    pool: Tensor,
+    count: int,
+    steps: int,
+    generator: torch.Generator,
+    watch: Watch,
+    time_used: Callable[[], float],
+    phase: str,
+    monitor: Monitor,
+) -> Result:
+    """Some steps of Adam on the density of rows of a pool, each given its nearest others of all rows, in place."""
+    near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
+    objective, prior = NeighbourObjective(model, rows, near), PriorObjective(model)
+    batches = _draw_batches(pool, steps, generator)  # [steps, B]
     drawn = batches.unique()
-    scales_of_search = _lengthscales(refined, rows)
-    total = float(N) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    scales_of_search = _lengthscales(model, rows)
+    total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
 
     def negative_density(step: int) -> float:
-        if step == 0 or (step == STEPS // 2 and _have_moved(scales_of_search, _lengthscales(refined, rows))):
-            near[drawn] = RowIndex(refined.kernel, rows.x).others(drawn, count)
+        if step == 0 or (step == steps // 2 and _have_moved(scales_of_search, _lengthscales(model, rows))):
+            near[drawn] = RowIndex(model.kernel, rows.x).others(drawn, count)
         objective.batch = batches[step]
         return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
-    watch.begin(PHASE, STEPS)
+    watch.begin(phase, steps)
     state = AdamState(objective.parameters, LEARNING_RATE)
-    try:
-        result = minimise_adam(state, negative_density, max_steps=STEPS, time_used=time_used, monitor=watch.monitor)
-    except DivergenceError:
-        return None  # the kernel of the fit stays
-    return refined if result.num_iter else None
+    return minimise_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=monitor)
 
 
-def _best_start(model: CVGP, rows: Rows[Tensor], count: int, generator: torch.Generator) -> CVGP:
-    """A copy of the model, at the kernel under which some rows given their nearest others are most likely."""
-    some = torch.randperm(len(rows.x), generator=generator)[:START_ROWS].to(rows.x.device)
-    near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
-
-    def density(trial: CVGP) -> float:
-        near[some] = RowIndex(trial.kernel, rows.x).others(some, count)
-        objective = NeighbourObjective(trial, rows, near)
-        objective.batch = some
-        try:
-            return objective.value_and_backward(1.0)
-        except FactorisationError:
-            return -math.inf
-
-    starts = [deepcopy(model), *_rougher(model, rows)]
-    return starts[0] if len(starts) == 1 else max(starts, key=density)
+def _best_start(starts: list[CVGP], try_start: Callable[[CVGP, int], tuple[float, CVGP]]) -> CVGP:
+    """The start from which a few steps make rows that they have not seen most likely."""
+    if len(starts) == 1:
+        return starts[0]
+    found: list[tuple[float, CVGP]] = []
+    for number, start in enumerate(starts, 1):
+        with suppress(FactorisationError, DivergenceError):
+            found.append(try_start(start, number))
+    if not found:
+        raise DivergenceError("no kernel could be refined")
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 @torch.no_grad()
@@ -152,13 +205,12 @@ def _have_moved(before: Tensor | None, after: Tensor | None) -> bool:
     return bool(((after / before).log().abs() > math.log(FAR)).any())
 
 
-def _draw_batches(num_rows: int, generator: torch.Generator) -> Tensor:
-    """Rows of each step, of a random pool: all of it is drawn once before a row is drawn again, in whole batches."""
-    pool = torch.randperm(num_rows, generator=generator)[:POOL]
+def _draw_batches(pool: Tensor, steps: int, generator: torch.Generator) -> Tensor:
+    """Rows of each step [steps, B]: all of a pool are drawn once before a row is drawn again, in whole batches."""
     size = min(BATCH, len(pool))
     per_epoch = len(pool) // size
     epochs = [
-        pool[torch.randperm(len(pool), generator=generator)[: per_epoch * size]].reshape(per_epoch, size)
-        for _ in range(-(-STEPS // per_epoch))
+        pool[torch.randperm(len(pool), generator=generator)[: per_epoch * size].to(pool.device)].reshape(-1, size)
+        for _ in range(-(-steps // per_epoch))
     ]
-    return torch.cat(epochs)[:STEPS]
+    return torch.cat(epochs)[:steps]

@@ -1,0 +1,107 @@
+"""Whether neighbours help, and with which kernel: judged by the density of rows that no prediction has seen.
+
+With neighbours, rows late in a random order are predicted from earlier ones. The coreset alone predicts the same rows
+with each left out in turn. What is left of them is taken for noise whose level and tails other judged rows imply: by
+normal tails, a few wild rows would decide.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cvgp.data.rows import Rows
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.model import CVGP
+from cvgp.gp.neighbours.conditional_densities import moments_given
+from cvgp.gp.neighbours.decorrelated import gather_decorrelated
+from cvgp.gp.neighbours.global_part import global_part
+from cvgp.gp.neighbours.search import RowIndex
+from cvgp.training.densities import constant_density, is_clearly_better, line_density, weighted_mean
+from cvgp.training.fit import FitReport
+from cvgp.training.neighbour_rows import ordered, rows_for_u, whitened
+from cvgp.training.noise_learning import densities_by_level
+from cvgp.training.residuals import Residuals, residuals_of
+
+JUDGED_ROWS, JUDGED_SHARE = 2000, 0.25
+STANDARD_ERRORS = 2.0
+"""Neighbours are consulted if their gain is more than so many standard errors."""
+
+
+class Candidate(NamedTuple):
+    """A kernel with neighbours, and how it did on late rows."""
+
+    name: str
+    model: CVGP
+    densities: Tensor  # [n]
+    late: Statistics  # of the rows from `start` on
+    start: int
+
+
+class Choice(NamedTuple):
+    """Which model is to consult neighbours, if any, and why."""
+
+    reason: str
+    candidate: Candidate | None = None
+    gain: float = -math.inf
+    """Of neighbours over the coreset alone, in nats per unseen row."""
+    is_good: bool = True
+    """Whether neither a constant nor a line is better than the best candidate."""
+
+
+def choose(report: FitReport, candidates: list[Candidate], rows: Rows[Tensor], *, needed: bool) -> Choice:
+    """The best candidate, or the coreset alone if neighbours are not needed and do not clearly help.
+
+    Parameters
+    ----------
+    report
+        The fit of the coreset alone.
+    candidates
+        Models with neighbours, at least one.
+    rows
+        All rows, in the order in which each is conditioned on those before it.
+    needed
+        Whether the user asks for neighbours.
+    """
+    judged = rows.take(slice(_first_judged(len(rows.x)), None))
+    alone = densities_by_level(report.model, residuals_of(report.model, report.statistics, judged))
+    found = {candidate.name: candidate.densities for candidate in candidates} | {"coreset alone": alone}
+    means = {name: weighted_mean(densities, judged) for name, densities in found.items()}
+    listed = ", ".join(f"{mean:.3f} with the {name}" for name, mean in means.items()) + " (nats per unseen row)"
+    best = max(candidates, key=lambda candidate: means[candidate.name])
+    is_taken = needed or is_clearly_better(best.densities, alone, judged, errors=STANDARD_ERRORS)
+    gain = means[best.name] - means["coreset alone"]
+    is_good = means[best.name] >= max(constant_density(judged), line_density(judged))
+    return Choice(listed, best if is_taken else None, gain, is_good)
+
+
+@torch.no_grad()
+def judge(name: str, model: CVGP, rows: Rows[Tensor], count: int) -> Candidate:
+    """The density of the last rows given rows before them: neighbours among all, and u from those just before."""
+    N, first = len(rows.x), _first_judged(len(rows.x))
+    start = max(first - rows_for_u(len(model.X_c)), 0)
+    points, data = whitened(model), ordered(model, rows)
+    near = RowIndex(model.kernel, rows.x).earlier(count, start)  # [N - start, k]
+    before = data.take(torch.arange(first, device=rows.x.device))
+    early = gather_decorrelated(points, before, near[: first - start], start)
+    late = torch.arange(first, N, device=rows.x.device)
+    given = moments_given(points, data, near[first - start :], global_part(early), late)
+    residuals = Residuals.of(rows.take(late), (data.y[first:] - given.f_mean).square(), given.f_var)
+    after = gather_decorrelated(points, data, near[first - start :], first)
+    return Candidate(name, model, densities_by_level(model, residuals), early.merge(after), start)
+
+
+@torch.no_grad()
+def all_statistics(chosen: Candidate, rows: Rows[Tensor], count: int) -> Statistics:
+    """Those of the rows that had no part in the judgement too."""
+    model, start = chosen.model, chosen.start
+    if start == 0:
+        return chosen.late
+    before = rows.take(slice(start))
+    near = RowIndex(model.kernel, before.x).earlier(count)
+    return gather_decorrelated(whitened(model), ordered(model, before), near).merge(chosen.late)
+
+
+def _first_judged(num_rows: int) -> int:
+    return num_rows - min(JUDGED_ROWS, math.ceil(JUDGED_SHARE * num_rows))
