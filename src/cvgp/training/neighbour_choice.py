@@ -44,8 +44,6 @@ class Choice(NamedTuple):
 
     reason: str
     candidate: Candidate | None = None
-    gain: float = -math.inf
-    """Of neighbours over the coreset alone, in nats per unseen row."""
     is_good: bool = True
     """Whether neither a constant nor a line is better than the best candidate."""
 
@@ -71,9 +69,8 @@ def choose(report: FitReport, candidates: list[Candidate], rows: Rows[Tensor], *
     listed = ", ".join(f"{mean:.3f} with the {name}" for name, mean in means.items()) + " (nats per unseen row)"
     best = max(candidates, key=lambda candidate: means[candidate.name])
     is_taken = needed or is_clearly_better(best.densities, alone, judged, errors=STANDARD_ERRORS)
-    gain = means[best.name] - means["coreset alone"]
     is_good = means[best.name] >= max(constant_density(judged), line_density(judged))
-    return Choice(listed, best if is_taken else None, gain, is_good)
+    return Choice(listed, best if is_taken else None, is_good)
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """A fit whose predictions may consult the nearest rows.
 
 Kernel and noise are refined for neighbours from the start of the fit, before a coreset is trained. Where neighbours
-then gain much over the coreset at its start, no coreset of affordable size could follow, and training it would be
-wasted. Otherwise it is trained, and the two are compared again.
+are then clearly better than the coreset at its start, it stays where it is: its places matter little beside them,
+and training it takes most of the time of a fit. Otherwise it is trained, and the two are compared again.
 """
 
 import math
@@ -34,8 +34,6 @@ MOST_ROWS = 200_000
 LEAST_ROWS = 200
 """With fewer rows nothing can be said of the use of neighbours, and the exact GP is as cheap."""
 DEFAULT_COUNT = 20
-LARGE_GAIN = 0.3
-"""Nats per unseen row by which neighbours must be ahead of a coreset at its start for it to stay untrained."""
 
 ROW_SECONDS, PAIR_SECONDS = (2e-5, 3e-7), 2e-9
 """Of a row's statistics, once and per pseudo-point, and of the search per pair of rows: about."""
@@ -101,7 +99,7 @@ def fit_with_neighbours(
         if refined is not None:
             candidates = [judge("refined kernel", refined.model, rows, count)]
             chosen = choose(report, candidates, rows, needed=is_needed)
-            if chosen.gain > LARGE_GAIN and chosen.is_good:
+            if chosen.candidate is not None and chosen.is_good:
                 report = report._replace(solver=PHASE, result=refined.result)
                 return _adopt(report, chosen, rows, count, source, watch)
     with watch.shortened(_seconds_to_keep(source.num_rows, watch)):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cvgp.data.extra_noise import add_noise, with_extra_noise
 from cvgp.data.source import DataSource
@@ -32,6 +33,9 @@ PHASE = "noise"
 ROUNDS = 2
 LARGEST_ERROR = 1.0
 """By this factor the squared error of unseen rows may rise. A gain in density that costs more is not taken."""
+SMALLEST_NOISE = 0.1
+"""Of the median noise. A row that counts far more than others would leave them little to say, and could not be left out
+to see what is left of it."""
 LEARNING_SECONDS, ROW_SECONDS, LARGEST_SHARE = 4.0, 1e-4, 0.2
 """Kept back of a time limit: for the noise alone, per row for what follows, and at most this share."""
 POINT_SECONDS, NEIGHBOUR_SECONDS = 4e-10, 2e-8
@@ -105,7 +109,7 @@ def fit_noise(
         if watch.stopped or not weigh.is_in_time(watch):
             break
         assert tried.noise is not None, "learned above"
-        tried = weigh(tried.noise)
+        tried = weigh(tried.noise, left.x)
         again = left_of(*tried).take(counted)._replace(known=left.known)  # the noise of x is still to be learned
         before, densities = densities, choice.held_out(again)
         error = mean_over(again.square.mean(1), left) / mean_over(left.square.mean(1), left)
@@ -145,11 +149,12 @@ class _Weighing:
         return watch.seconds + seconds < watch.max_time
 
     @torch.no_grad()
-    def __call__(self, noise: InputNoise) -> NoiseFit:
-        """The same kernel and pseudo-inputs, with rows that have this noise."""
+    def __call__(self, noise: InputNoise, x: Tensor) -> NoiseFit:
+        """The same kernel and pseudo-inputs, with rows that have this noise; its median is taken at some rows x."""
         model = deepcopy(self.report.model)
         # The constant becomes the lowest noise of all, so that each row has something beyond it.
-        multiply_inside(model.likelihood.noise_covar, "noise", noise.lowest.exp() / model.noise)
+        lowest = torch.maximum(noise.lowest.exp(), SMALLEST_NOISE * noise.variance(x).median())
+        multiply_inside(model.likelihood.noise_covar, "noise", lowest / model.noise)
         noise = noise._replace(base=model.noise.detach().clone())
         if self.kept is not None:
             rows = add_noise(self.kept.rows, noise.beyond_base)
