@@ -84,7 +84,8 @@ def judge(name: str, model: CVGP, rows: Rows[Tensor], count: int) -> Candidate:
     early = gather_decorrelated(points, before, near[: first - start], start)
     late = torch.arange(first, N, device=rows.x.device)
     given = moments_given(points, data, near[first - start :], global_part(early), late)
-    residuals = Residuals.of(rows.take(late), (data.y[first:] - given.f_mean).square(), given.f_var)
+    square, judged = (data.y[first:] - given.f_mean).square(), rows.take(late)
+    residuals = Residuals.of(judged, square, given.f_var, model.total_noise(judged.noise_variance))
     after = gather_decorrelated(points, data, near[first - start :], first)
     return Candidate(name, model, densities_by_level(model, residuals), early.merge(after), start)
 

@@ -104,4 +104,6 @@ def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int) -> 
     before = data.take(torch.arange(first, device=rows.x.device))
     early = gather_decorrelated(points, before, near[: first - start], start)
     given = earlier_moments(points, data, near[first - start :], early)
-    return Residuals.of(rows.take(slice(first, None)), (data.y[first:] - given.f_mean).square(), given.f_var)
+    late = rows.take(slice(first, None))
+    square = (data.y[first:] - given.f_mean).square()
+    return Residuals.of(late, square, given.f_var, model.total_noise(late.noise_variance))

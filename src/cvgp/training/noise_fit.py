@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cvgp.data.extra_noise import add_noise, with_extra_noise
+from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.input_noise import InputNoise
@@ -32,7 +33,8 @@ from cvgp.training.small_data import holds_the_data, take_observations
 PHASE = "noise"
 ROUNDS = 2
 LARGEST_ERROR = 1.0
-"""By this factor the squared error of unseen rows may rise. A gain in density that costs more is not taken."""
+"""By this factor the squared error of unseen rows may change: a gain in density is not to cost accuracy."""
+SEEN_SHARE = 0.8
 SMALLEST_NOISE = 0.1
 """Of the median noise. A row that counts far more than others would leave them little to say, and could not be left out
 to see what is left of it."""
@@ -48,6 +50,12 @@ class NoiseFit(NamedTuple):
     report: FitReport
     kept: NeighbourRows | None = None
     noise: InputNoise | None = None
+
+    @property
+    def needed_noise(self) -> InputNoise:
+        """The noise, of a fit that is known to have one."""
+        assert self.noise is not None, "asked for before it was learned"
+        return self.noise
 
 
 def seconds_to_keep(num_rows: int, watch: Watch) -> float:
@@ -87,47 +95,93 @@ def fit_noise(
     """
     count = number_of_rows(watch)
     sample = source.sample(count, rng) if kept is None else None
-
-    def left_of(report: FitReport, kept: NeighbourRows | None, noise: InputNoise | None) -> Residuals:
-        """What is left of the same rows, whatever they were weighed with."""
-        if kept is not None:
-            return residuals_given_neighbours(report.model, kept, count)
-        assert sample is not None, "drawn where no rows are consulted"
-        rows = sample if noise is None else add_noise(sample, noise.beyond_base)
-        return residuals_of(report.model, report.statistics, rows)
-
-    left = left_of(report, kept, None)
+    left = _left_of(NoiseFit(report, kept), sample, count)
     counted = left.weight > 0
     left = left.take(counted)
     choice = choose_noise(report.model, left, rng, watch, always=always, is_normal=is_normal)
     if choice is None:
         return NoiseFit(report, kept)
-    best = tried = NoiseFit(report, kept, choice.learn(left))
-    weigh, judged = _Weighing(report, kept, source, settings), left.take(choice.judged)
-    best_left, densities = left, choice.held_out(left)
+    best, best_left = NoiseFit(report, kept, choice.learn(left)), left
+    weigh, judge = _Weighing(report, kept, source, settings), _Judge(sample, count, rng)
+    before = judge(best)
     for round_ in range(1, ROUNDS + 1):
         if watch.stopped or not weigh.is_in_time(watch):
             break
-        assert tried.noise is not None, "learned above"
-        tried = weigh(tried.noise, left.x)
-        again = left_of(*tried).take(counted)._replace(known=left.known)  # the noise of x is still to be learned
-        before, densities = densities, choice.held_out(again)
-        error = mean_over(again.square.mean(1), left) / mean_over(left.square.mean(1), left)
-        _report(watch, tried.report.bound / source.total_weight, round_, mean_over(densities - before, judged), error)
-        if not clear_gain(densities, before, judged):
+        tried = weigh(best, left.x)
+        again = _left_of(tried, sample, count).take(counted)._replace(known=left.known)  # noise(x) is to be learned
+        tried = tried._replace(noise=choice.learn(again)._replace(base=tried.needed_noise.base))
+        after = judge(tried)
+        error = mean_over(after.square, before.rows) / mean_over(before.square, before.rows)
+        gain = mean_over(after.densities - before.densities, before.rows)
+        _report(watch, tried.report.bound / source.total_weight, round_, gain, error)
+        if error > LARGEST_ERROR or not clear_gain(after.densities, before.densities, before.rows):
             break
-        assert tried.noise is not None, "weighed with"
-        tried = tried._replace(noise=choice.learn(again)._replace(base=tried.noise.base))
-        if error <= LARGEST_ERROR:
-            best, best_left = tried, again
+        best, best_left, before = tried, again, after
     if best_left is left:
         return best
     # What is left now may need another description than what was left at first.
-    assert best.noise is not None, "learned above"
     choice = choose_noise(best.report.model, best_left, rng, watch, always=True, is_normal=is_normal)
     assert choice is not None, "wanted always"
-    noise = choice.learn(best_left)._replace(base=best.noise.base, constant=best.noise.constant)
-    return best._replace(noise=noise)
+    noise, had = choice.learn(best_left), best.needed_noise
+    return best._replace(noise=noise._replace(base=had.base, constant=had.constant))
+
+
+def _left_of(fit: NoiseFit, sample: Rows[Tensor] | None, count: int) -> Residuals:
+    """What is left of rows of a fit when others predict them: of late rows with neighbours, otherwise of a sample."""
+    if fit.kept is not None:
+        return residuals_given_neighbours(fit.report.model, fit.kept, count)
+    assert sample is not None, "drawn where no rows are consulted"
+    return residuals_of(fit.report.model, fit.report.statistics, _weighed(sample, fit.noise))
+
+
+def _weighed(rows: Rows[Tensor], noise: InputNoise | None) -> Rows[Tensor]:
+    """Rows with the noise that a fit gave them: none of its own where it has one level for all."""
+    return rows if noise is None or not bool(noise.base > 0.0) else add_noise(rows, noise.beyond_base)
+
+
+class _Judgement(NamedTuple):
+    """How likely rows were that had no part in their prediction."""
+
+    rows: Residuals
+    densities: Tensor  # [n]
+
+    @property
+    def square(self) -> Tensor:
+        """Squared errors `[n]`."""
+        return self.rows.square.mean(1)
+
+
+class _Judge:
+    """Judges a fit by rows that had no part in their prediction.
+
+    With neighbours these are late rows given earlier ones. Otherwise the coreset of the fit is solved for with four
+    fifths of a sample, and the others are predicted. Rows that are left out one by one would not do here: where some
+    count far more than others, what is left of them says little.
+    """
+
+    def __init__(self, sample: Rows[Tensor] | None, count: int, rng: np.random.Generator) -> None:
+        self.count = count
+        self.parts: tuple[Rows[Tensor], Rows[Tensor]] | None = None
+        self.known: Tensor | None = None
+        if sample is not None:
+            order = torch.as_tensor(rng.permutation(len(sample.x)), device=sample.x.device)
+            first = math.ceil(SEEN_SHARE * len(order))
+            self.parts = sample.take(order[:first]), sample.take(order[first:])
+
+    @torch.no_grad()
+    def __call__(self, fit: NoiseFit) -> _Judgement:
+        model, noise = fit.report.model, fit.needed_noise
+        if fit.kept is not None:
+            left = residuals_given_neighbours(model, fit.kept, self.count)
+        else:
+            assert self.parts is not None, "drawn where no rows are consulted"
+            seen, new = self.parts
+            found, _ = statistics_and_gain(model, [_weighed(seen, noise)])
+            left = residuals_of(model, found, new, are_new=True)
+        if self.known is None:
+            self.known = left.known  # of a first fit, which weighs no row by its noise
+        total = noise.f_factor(left.f_var) * left.f_var + noise.variance(left.x) + self.known
+        return _Judgement(left, noise.tails.log_density(left.square, total[:, None])[0].mean(1))
 
 
 class _Weighing:
@@ -149,9 +203,9 @@ class _Weighing:
         return watch.seconds + seconds < watch.max_time
 
     @torch.no_grad()
-    def __call__(self, noise: InputNoise, x: Tensor) -> NoiseFit:
-        """The same kernel and pseudo-inputs, with rows that have this noise; its median is taken at some rows x."""
-        model = deepcopy(self.report.model)
+    def __call__(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
+        """The same kernel and pseudo-inputs, with rows that have the noise of a fit; x are some of them."""
+        model, noise = deepcopy(self.report.model), fit.needed_noise
         # The constant becomes the lowest noise of all, so that each row has something beyond it.
         lowest = torch.maximum(noise.lowest.exp(), SMALLEST_NOISE * noise.variance(x).median())
         multiply_inside(model.likelihood.noise_covar, "noise", lowest / model.noise)

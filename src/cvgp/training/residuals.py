@@ -27,16 +27,23 @@ class Residuals(NamedTuple):
         return Residuals(*(part[index] for part in self))
 
     @staticmethod
-    def of(rows: Rows[Tensor], square: Tensor, f_var: Tensor) -> "Residuals":
-        """Rows with what is known of them."""
+    def of(rows: Rows[Tensor], square: Tensor, f_var: Tensor, noise: Tensor) -> "Residuals":
+        """What is left of one copy of each row, given what other rows and the noise variance `[n]` say of it.
+
+        A row of weight w is w copies. When one of them is left out, w - 1 others with the same y are still there. These
+        are further observations of f, by which its residual and its variance become smaller by the same factor.
+        """
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
-        weight = torch.ones_like(f_var) if rows.sample_weight is None else rows.sample_weight
-        return Residuals(rows.x, square, f_var, known, weight)
+        if rows.sample_weight is None:
+            return Residuals(rows.x, square, f_var, known, torch.ones_like(f_var))
+        copies = (rows.sample_weight - 1.0).clamp_min(0.0)
+        shrinks = noise / (noise + copies * f_var)
+        return Residuals(rows.x, square * shrinks.square()[:, None], f_var * shrinks, known, rows.sample_weight)
 
 
 @torch.no_grad()
-def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor]) -> Residuals:
-    """What is left of rows of the fit, each predicted by all other rows."""
+def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *, are_new: bool = False) -> Residuals:
+    """What is left of rows when others predict them: all other rows of the fit, or all of its rows if these are new."""
     L_inv = bounds.whitener(model.jittered_covariance())
     solution = bounds.solve_titsias(statistics, L_inv)
     psi = L_inv @ cross_matrix(model.kernel, model.X_c, rows.x)  # [M, n]
@@ -44,5 +51,7 @@ def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor]) -> Res
     y = (rows.y - prior_mean(model.mean, rows.x, rows.y)).reshape(len(rows.x), -1)
     noise = model.total_noise(rows.noise_variance)
     precision = bounds.weigh(noise, k_xx, sample_weight=rows.sample_weight).precision
+    if are_new:
+        precision = torch.zeros_like(precision)  # there is nothing to leave out
     left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
-    return Residuals.of(rows, left_out.residual.square(), left_out.variance)
+    return Residuals.of(rows, left_out.residual.square(), left_out.variance, noise)
