@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from cvgp import CVGP, CVGPRegressor
 from cvgp.data.rows import Rows
+from cvgp.estimators.described_rows import describe
 from cvgp.estimators.inputs import array_sources
 from cvgp.estimators.model_units import Sources, model_units
 from cvgp.estimators.units import ScaledGP
@@ -92,7 +93,8 @@ def begin(
     chosen = Settings(seed=int(rng.integers(2**31)), **settings)
     rows = Rows(x, y[:, None], None, None)
     units = partial(model_units, standardize=True, kernel=kernel, mean="zero", ard=True)
-    sources = array_sources(rows, chosen, rng, units=units, device="auto", group=ALONE)
+    described = partial(describe, target="identity", look_for_outliers=False, seed=chosen.seed, watch=watch)
+    sources = array_sources(rows, chosen, rng, describe=described, units=units, device="auto", group=ALONE)
     spread = sources.spread
     prior = starting_kernel(kernel, x.shape[1], ard=True, spread=spread)
     model = begin_model(
@@ -102,10 +104,10 @@ def begin(
 
 
 def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedGP]:
-    """`CVGPRegressor` with a fixed coreset size and the given parameters."""
+    """`CVGPRegressor` with a fixed coreset size, one noise level, no neighbours and the given parameters."""
 
     def fit(x: Array, y: Array) -> FittedGP:
-        model = CVGPRegressor(size, random_state=seed, **parameters).fit(x, y)
+        model = CVGPRegressor(size, neighbors=0, noise="constant", random_state=seed, **parameters).fit(x, y)
         return FittedGP(model.gp_, model.n_iter_)
 
     return fit

@@ -128,7 +128,7 @@ def test_too_many_rows_are_refused_and_auto_does_without(monkeypatch: pytest.Mon
     X, y = smooth(300)
     with pytest.raises(CVGPError, match="300 rows, and neighbours are for at most 250"):
         CVGPRegressor(4, neighbors=3, **FIXED).fit(X, y)
-    model = CVGPRegressor(4, neighbors="auto", **FIXED).fit(X, y)
+    model = CVGPRegressor(4, neighbors="auto", random_state=0).fit(X, y)
     assert model.n_neighbors_ == 0
     assert "at most 250" in choice_of(model)
 
@@ -138,9 +138,17 @@ def test_no_neighbours_are_the_fit_of_before() -> None:
     plain = CVGPRegressor(8, neighbors=0, **FIXED).fit(X, y)
     assert plain.n_neighbors_ == 0
     assert "neighbours" not in plain.history_["phase"]
-    auto = CVGPRegressor(8, neighbors="auto", **FIXED).fit(X[:150], y[:150])
+    auto = CVGPRegressor(8, neighbors="auto", random_state=0).fit(X[:150], y[:150])
     assert "too few" in choice_of(auto)
     assert auto.n_neighbors_ == 0
+
+
+@pytest.mark.parametrize("said", [{"max_iter": 10}, {"solver": "lbfgs"}, {"bound": "tight"}, {"early_stopping": True}])
+def test_auto_fits_the_coreset_alone_where_the_user_says_how_to_train_it(said: dict[str, Any]) -> None:
+    X, y = rough(300)
+    auto, alone = (CVGPRegressor(8, neighbors=k, random_state=0, **said).fit(X, y) for k in ("auto", 0))
+    assert auto.n_neighbors_ == 0
+    assert (auto.predict(X) == alone.predict(X)).all()
 
 
 def test_auto_keeps_neighbours_where_a_function_is_rough() -> None:
@@ -150,7 +158,8 @@ def test_auto_keeps_neighbours_where_a_function_is_rough() -> None:
         warnings.simplefilter("error")
         model = CVGPRegressor(20, neighbors="auto", max_time=60, random_state=0).fit(X, y)
     assert model.n_neighbors_ == 20
-    assert choice_of(model).startswith("20 neighbours, refined kernel")
+    assert choice_of(model).startswith("20 neighbours: ")
+    assert model.solver_ == "neighbours"
     assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.2  # the noise alone is 0.1, and y is 0.5
 
 
@@ -158,8 +167,8 @@ def test_auto_drops_neighbours_where_the_coreset_says_all() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (1000, 2))
     y = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal(1000)
-    alone = CVGPRegressor(20, random_state=0).fit(X, y)
-    model = CVGPRegressor(20, neighbors="auto", random_state=0).fit(X, y)
+    alone = CVGPRegressor(20, neighbors=0, noise="constant", random_state=0).fit(X, y)
+    model = CVGPRegressor(20, noise="constant", random_state=0).fit(X, y)
     assert model.n_neighbors_ == 0
     assert choice_of(model).startswith("no neighbours")
     assert (model.predict(X) == alone.predict(X)).all()
@@ -282,8 +291,8 @@ def blank(folder: str | None) -> Any:
 
 def test_statistics_are_those_of_all_rows_also_where_few_of_them_are_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cvgp.training.refine.STEPS", 5)
-    monkeypatch.setattr("cvgp.training.neighbours.ROWS_FOR_U", 20)
-    monkeypatch.setattr("cvgp.training.neighbours.ROWS_FOR_U_PER_POINT", 1)
+    monkeypatch.setattr("cvgp.training.neighbour_rows.ROWS_FOR_U", 20)
+    monkeypatch.setattr("cvgp.training.neighbour_rows.ROWS_FOR_U_PER_POINT", 1)
     X, y = smooth(250)
     model = CVGPRegressor(5, neighbors=4, random_state=0).fit(X, y)
     assert "with the refined kernel" in choice_of(model)

@@ -397,7 +397,7 @@ def test_coreset_of_one_column_of_outputs_fits_a_vector() -> None:
 
 def test_file_in_place_of_the_checkpoint_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileAccessError, match="checkpoint folder"):
+    with pytest.raises(FileAccessError, match="Could not make the folder"):
         regressor(checkpoint_dir=tmp_path / "file").fit(X, Y)
 
 

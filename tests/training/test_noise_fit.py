@@ -102,7 +102,9 @@ def test_weighed_rows_are_those_of_the_exact_gp_with_noise_per_row(neighbours: i
     features = Features(torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None], torch.ones(1).double())
     one, none = torch.ones(1).long(), torch.zeros(1).long()
     noise = NoiseChoice(features, Recipe(0.3), one, none, 1.0, 0.5).learn(left)
-    weighed = noise_fit._Weighing(fit.report, fit.kept, source, Settings(seed=0))(noise)
+    weighed = noise_fit._Weighing(fit.report, fit.kept, source, Settings(seed=0))(
+        fit._replace(noise=noise), source.data.x
+    )
     assert weighed.noise is not None
     assert (weighed.noise.beyond_base(source.data.x) > 0.1).any()
     x = torch.linspace(-1.8, 1.8, 9, dtype=torch.float64)[:, None]

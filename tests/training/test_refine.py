@@ -30,7 +30,8 @@ def starting_model(rows: Rows[Tensor], kernel: Any = "matern32", noise: float = 
 
 def run(model: cvgp.CVGP, rows: Rows[Tensor], time_used: float = 0.0) -> tuple[cvgp.CVGP | None, Watch]:
     watch, generator = Watch(), torch.Generator().manual_seed(1)
-    return refine.refine_kernel(model, rows, 8, watch, generator, lambda: time_used), watch
+    refined = refine.refine_kernel(model, rows, 8, watch, generator, lambda: time_used)
+    return None if refined is None else refined.model, watch
 
 
 def test_the_noise_of_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +81,29 @@ def test_a_sum_of_kernels_is_refined_from_where_it_is(monkeypatch: pytest.Monkey
 
 def test_each_row_of_the_pool_is_drawn_before_one_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "BATCH", 4)
-    monkeypatch.setattr(refine, "POOL", 12)
-    batches = refine._draw_batches(50, torch.Generator().manual_seed(0))
-    assert batches.shape == (refine.STEPS, 4)
+    batches = refine._draw_batches(torch.arange(30, 42), 25, torch.Generator().manual_seed(0))
+    assert batches.shape == (25, 4)
     assert len(batches.unique()) == 12
     assert len(batches[:3].unique()) == 12
+
+
+def test_a_search_that_gains_nothing_at_its_end_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 10)
+    rows = problem()
+    generous, strict = (
+        refine.refine_kernel(
+            starting_model(rows), rows, 8, Watch(), torch.Generator().manual_seed(1), lambda: 0.0, tol=tol
+        )
+        for tol in (1e3, -1e3)
+    )
+    assert generous is not None
+    assert strict is not None
+    assert generous.result.converged
+    assert not strict.result.converged
+
+
+def test_the_best_of_several_starts_goes_on() -> None:
+    rows = problem(60)
+    starts = [starting_model(rows, noise=noise) for noise in (0.1, 0.2, 0.3)]
+    densities = iter([1.0, 3.0, 2.0])
+    assert refine._best_start(starts, lambda start, number: (next(densities), start)) is starts[1]

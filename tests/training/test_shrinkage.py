@@ -67,7 +67,7 @@ def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
     x = torch.tensor(np.random.default_rng(0).normal(size=(40, D)) * np.linspace(0.1, 5.0, D))
     held = hold_if_few(starting_kernel("matern32", D, ard=True), 40, x)
     ((_, _, prior, _),) = registered_priors(held)
-    np.testing.assert_allclose(prior.mean.exp(), np.sqrt(D) * x.std(0), rtol=1e-10)
+    np.testing.assert_allclose(prior.mean.exp(), np.sqrt(D) * x.std(0, correction=0), rtol=1e-10)
 
 
 def test_a_fitted_kernel_is_not_held_and_is_saved_without_a_warning(tmp_path: Path) -> None:

@@ -32,8 +32,6 @@ from cvgp.training.small_data import holds_the_data, take_observations
 
 PHASE = "noise"
 ROUNDS = 2
-LARGEST_ERROR = 1.0
-"""By this factor the squared error of unseen rows may change: a gain in density is not to cost accuracy."""
 SEEN_SHARE = 0.8
 SMALLEST_NOISE = 0.1
 """Of the median noise. A row that counts far more than others would leave them little to say, and could not be left out
@@ -114,7 +112,8 @@ def fit_noise(
         error = mean_over(after.square, before.rows) / mean_over(before.square, before.rows)
         gain = mean_over(after.densities - before.densities, before.rows)
         _report(watch, tried.report.bound / source.total_weight, round_, gain, error)
-        if error > LARGEST_ERROR or not clear_gain(after.densities, before.densities, before.rows):
+        is_less_accurate = clear_gain(after.square, before.square, before.rows)
+        if is_less_accurate or not clear_gain(after.densities, before.densities, before.rows):
             break
         best, best_left, before = tried, again, after
     if best_left is left:

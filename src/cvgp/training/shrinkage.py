@@ -38,7 +38,7 @@ def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
     num_dims = x.shape[1]
     if not may_overfit(kernel, num_rows, num_dims):
         return kernel
-    held, width = deepcopy(kernel), x.std(0)
+    held, width = deepcopy(kernel), x.std(0, correction=0)
     typical = math.sqrt(num_dims) * torch.where(width > 0.0, width, 1.0)  # [D]
     hold_lengthscales(held, typical.log(), SPREAD)
     return held
