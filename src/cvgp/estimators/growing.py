@@ -116,7 +116,8 @@ def resize(
             rows = None
     if rows is None:
         return Resized(gp.with_model(model), statistics, None)
-    kept, bound = adopt_neighbours(model, rows, num_neighbours)
+    group = ALONE if source is None else source.group
+    kept, bound = adopt_neighbours(model, rows, num_neighbours, group=group)
     return Resized(gp.with_model(model, kept), kept.statistics, bound)
 
 

@@ -81,7 +81,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
         so does its file. ``auto`` learns kernel and noise once more with 20 neighbours, and consults these if the
         density of unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to
-        200,000 rows in the memory of one process.
+        200,000 rows in memory, which each process of a group holds.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
