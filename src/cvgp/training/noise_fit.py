@@ -97,6 +97,7 @@ def fit_noise(
     is_normal
         Whether residuals are normal, as they are taken for where outliers have a distribution of their own.
     """
+    rng = _agreed(rng, source.group)
     count = number_of_rows(watch)
     sample = source.sample(count, rng) if kept is None else None
     left = _left_of(NoiseFit(report, kept), sample, count, source.group)
@@ -131,6 +132,14 @@ def fit_noise(
     assert choice is not None, "wanted always"
     noise, had = choice.learn(best_left), best.needed_noise
     return best._replace(noise=noise._replace(base=had.base, constant=had.constant))
+
+
+def _agreed(rng: np.random.Generator, group: Group) -> np.random.Generator:
+    """A generator that draws the same in all processes of a group; those that hold out rows of their own differ."""
+    if group.world == 1:
+        return rng
+    (seed,) = group.first([torch.tensor(float(rng.integers(2**31)), dtype=torch.float64)])
+    return np.random.default_rng(int(seed))
 
 
 def _left_of(fit: NoiseFit, sample: Rows[Tensor] | None, count: int, group: Group) -> Residuals:
