@@ -1,7 +1,8 @@
-"""Twenty weighted points instead of a thousand: the coreset posterior next to the exact GP.
+"""Twenty weighted points instead of a thousand, and noise that depends on x.
 
-The data are the paper's synthetic 3, a cosine whose noise grows with the cube of x. The model learns where its
-pseudo-points lie, what they say and how much they count; the exact GP sees every observation.
+The data are the paper's synthetic 3, a cosine whose noise grows with the cube of x. The paper's coreset learns where
+its pseudo-points lie, what they say and how much they count; the exact GP sees every observation. Both have one noise
+level for all x. The estimator `CVGPRegressor` with its defaults learns how the noise depends on x.
 
 Run it with ``python examples/synthetic3.py [FOLDER]``; the picture lands in FOLDER (``demo`` by default).
 """
@@ -62,6 +63,25 @@ def draw(axis: plt.Axes, model: cvgp.CVGP, grid: torch.Tensor, title: str) -> No
     axis.set(title=title, xlabel="x", xlim=(t[0], t[-1]), ylim=(-7, 7))
 
 
+def draw_regressor(axis: plt.Axes, regressor: cvgp.CVGPRegressor, grid: torch.Tensor) -> None:
+    """The same bands, from the estimator."""
+    mean, y_sd = regressor.predict(grid.numpy(), return_std=True)
+    _, f_sd = regressor.predict(grid.numpy(), return_std=True, include_noise=False)
+    t = grid[:, 0]
+    axis.fill_between(t, mean - 2 * y_sd, mean + 2 * y_sd, color="tab:green", alpha=0.12, lw=0, label="±2 sd of y")
+    axis.fill_between(t, mean - 2 * f_sd, mean + 2 * f_sd, color="tab:green", alpha=0.35, lw=0, label="±2 sd of f")
+    axis.plot(t, torch.cos(2 * torch.pi * t), "k--", lw=1, label="truth")
+    axis.plot(t, mean, color="tab:green", label="mean")
+    axis.set(title=f"CVGPRegressor(): {regressor.noise_} noise", xlabel="x", xlim=(t[0], t[-1]))
+
+
+def report_coverage(name: str, inside: torch.Tensor, x: torch.Tensor) -> None:
+    """Print the share of new observations inside a band, in the quiet and in the noisy half of the data."""
+    quiet = x[:, 0] < 1.0
+    quiet_share, noisy_share = inside[quiet].double().mean(), inside[~quiet].double().mean()
+    print(f"{name}: ±2 sd hold {quiet_share:.1%} of new observations at x < 1, and {noisy_share:.1%} beyond")
+
+
 def main(folder: Path) -> None:
     """Fit, compare, draw."""
     generator = torch.Generator().manual_seed(0)
@@ -77,12 +97,22 @@ def main(folder: Path) -> None:
         print(f"exact GP, {len(x)} points: log p(y) {exact.elbo(x, y):.2f}")
     print(model.coreset.to_frame(["x"]).round(3).to_string(index=False))
 
+    regressor = cvgp.CVGPRegressor(random_state=0).fit(x.numpy(), y.numpy())
+    x_new, y_new = synthetic3(10_000, generator)
+    with torch.no_grad():
+        prediction = model.posterior(x_new)
+        inside = (y_new - prediction.mean).abs() < 2 * (prediction.variance + model.noise).sqrt()
+    report_coverage(f"coreset of {M}", inside, x_new)
+    mean, sd = (torch.as_tensor(values) for values in regressor.predict(x_new.numpy(), return_std=True))
+    report_coverage("CVGPRegressor()", (y_new - mean).abs() < 2 * sd, x_new)
+
     grid = torch.linspace(-0.5, 3.0, 400, dtype=torch.float64)[:, None]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
-    for axis in (left, right):
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.2), sharey=True, layout="constrained")
+    for axis in (left, middle, right):
         axis.scatter(x[:, 0], y, s=3, color="0.6", lw=0, label="data")
     draw(left, model, grid, f"CVGP: {M} weighted pseudo-points")
-    draw(right, exact, grid, f"exact GP: {len(x)} points")
+    draw(middle, exact, grid, f"exact GP: {len(x)} points")
+    draw_regressor(right, regressor, grid)
     coreset = model.coreset
     points = left.scatter(coreset.X[:, 0], coreset.y, c=coreset.beta, s=45, cmap="viridis", ec="k", lw=0.6, zorder=3)
     figure.colorbar(points, ax=left, label="weight beta")

@@ -1,13 +1,16 @@
 """coreset, info, plot and demo: what can be had from a model file."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 
 import cvgp
+from cvgp.gp.tails import Tails
 from tests.cli.conftest import Run, make_table
 from tests.data.tables.tables import read_table
 
@@ -50,6 +53,50 @@ def test_info_as_json_holds_the_schema(run: Run, model: Path) -> None:
 def test_info_describes_a_model_that_knows_no_table(run: Run, python_model: Path) -> None:
     facts = json.loads(run("info", python_model, "--json").stdout)
     assert (facts["schema"], len(facts["noise_sd"])) == (None, 2)
+
+
+@pytest.fixture(scope="module")
+def noisy_model() -> cvgp.CVGPRegressor:
+    """A model whose noise depends on x."""
+    frame = make_table(60)
+    model = cvgp.CVGPRegressor(5, max_iter=5, neighbors=0, noise="input-dependent", random_state=0)
+    return model.fit(frame[["size", "weight"]].to_numpy(), frame["price"].to_numpy())
+
+
+@pytest.mark.parametrize(("weighs", "said"), [(False, "of equal noise"), (True, "weighed by their own noise")])
+def test_info_says_whether_rows_are_weighed(
+    run: Run, noisy_model: cvgp.CVGPRegressor, tmp_path: Path, weighs: bool, said: str
+) -> None:
+    model = deepcopy(noisy_model)
+    assert model.gp_.noise is not None
+    base = model.model_.noise.detach() if weighs else torch.zeros((), dtype=torch.float64)
+    model.gp_.noise = model.gp_.noise._replace(base=base)
+    model.save(tmp_path / "m")
+    assert said in run("info", tmp_path / "m").stdout
+    assert json.loads(run("info", tmp_path / "m", "--json").stdout)["weighs_rows_by_noise"] is weighs
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_info_says_whether_tails_are_heavier_than_normal(
+    run: Run, noisy_model: cvgp.CVGPRegressor, tmp_path: Path, heavy: bool
+) -> None:
+    model = deepcopy(noisy_model)
+    assert model.gp_.noise is not None
+    numbers = ([0.5, 5.5], [0.9, 0.1]) if heavy else ([1.0], [1.0])
+    shape = Tails(*(torch.tensor(values, dtype=torch.float64) for values in numbers))
+    model.gp_.noise = model.gp_.noise._replace(multipliers=shape.multipliers, weights=shape.weights)
+    model.save(tmp_path / "m")
+    said = f"1 in 1000 observations is more than {shape.quantiles(0.9995):.1f} sd off"
+    assert (said in run("info", tmp_path / "m").stdout) is heavy
+    assert json.loads(run("info", tmp_path / "m", "--json").stdout)["heavy_tails"] is heavy
+
+
+def test_info_says_whether_the_noise_depends_on_the_features(
+    run: Run, noisy_model: cvgp.CVGPRegressor, python_model: Path, tmp_path: Path
+) -> None:
+    noisy_model.save(tmp_path / "m")
+    assert "it depends on the features" in run("info", tmp_path / "m").stdout
+    assert "it depends on the features" not in run("info", python_model).stdout
 
 
 def test_info_names_the_kernel_as_fit_takes_it(run: Run, table: Path, tmp_path: Path) -> None:

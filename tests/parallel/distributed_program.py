@@ -23,6 +23,7 @@ from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
+from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order, residuals_given_neighbours
 from cvgp.training.plan import Settings
 from tests.data.tables.tables import write_parts
 from tests.training.problems import make_model, make_source
@@ -73,7 +74,18 @@ def estimator(group: Group, **parameters: Any) -> dict[str, Any]:
     data = make_source(ROWS, dims=2, frequency=3.0).data
     model = CVGPRegressor(12, **parameters).fit(data.x.numpy(), data.y.numpy())
     mean, sd = model.predict(data.x.numpy()[:50], return_std=True)
-    return {"mean": mean, "sd": sd, "elbo": model.elbo_, "coreset": model.coreset_.X, "rows": model.n_rows_}
+    return {"mean": mean, "sd": sd, "elbo": model.elbo_, "coreset": model.coreset_.X, "rows": model.n_rows_} | {
+        "neighbours": model.n_neighbors_
+    }
+
+
+def consulting(group: Group, dims: int) -> dict[str, Any]:
+    """A model with neighbours, at given parameters, and what is left of its late rows."""
+    source = make_source(ROWS, dims=dims, frequency=3.0)
+    model = make_model(source, size=12)
+    kept, bound = adopt_neighbours(model, in_random_order(source.data, 0), 5, group=group)
+    left = residuals_given_neighbours(model, kept, 100, group)
+    return {**kept.statistics._asdict(), "bound": bound, "square": left.square, "f_var": left.f_var}
 
 
 def write_tables(folder: Path) -> None:
@@ -143,6 +155,9 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "adam-time": lambda g, t: fit(g, "split", solver="adam", max_iter=10**6, max_time=0.3),
     "estimator-lbfgs": lambda g, t: estimator(g, random_state=0, max_iter=60),
     "estimator-adam": lambda g, t: estimator(g, random_state=0, solver="adam", max_iter=100, dtype="float64"),
+    "estimator-neighbours": lambda g, t: estimator(g, random_state=0, neighbors=5),
+    "neighbours-tree": lambda g, t: consulting(g, dims=2),
+    "neighbours-blocks": lambda g, t: consulting(g, dims=6),
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
     "table-parts": lambda g, t: fit_table(t / "parts"),
     "table-one-part": lambda g, t: fit_table(t / "one-part"),

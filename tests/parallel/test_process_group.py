@@ -96,7 +96,19 @@ def test_a_time_limit_ends_all_processes_at_the_same_step(results: Results) -> N
     assert first["steps"] == second["steps"]
 
 
-@pytest.mark.parametrize("case", ["estimator-lbfgs", "estimator-adam"])
+@pytest.mark.parametrize("case", ["neighbours-tree", "neighbours-blocks"])
+def test_statistics_given_neighbours_are_those_of_one_process(results: Results, case: str) -> None:
+    alone, first, _ = results(case)
+    for name, values in alone.items():
+        np.testing.assert_allclose(first[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
+
+
+def test_an_estimator_consults_neighbours_in_a_group(results: Results) -> None:
+    alone, first, _ = results("estimator-neighbours")
+    assert alone["neighbours"] == first["neighbours"] == 5
+
+
+@pytest.mark.parametrize("case", ["estimator-lbfgs", "estimator-adam", "estimator-neighbours"])
 def test_an_estimator_predicts_as_one_process_does(results: Results, case: str) -> None:
     alone, first, _ = results(case)
     for name in ("mean", "sd"):

@@ -43,6 +43,14 @@ def test_noise_that_depends_on_x_is_not_taken_for_outliers() -> None:
     assert find_wild_rows(Rows(x, y), 0, Watch()) is None
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_that_grows_by_orders_of_magnitude_is_not_taken_for_outliers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.0, 2.0, size=(800, 1))
+    y = np.cos(2.0 * np.pi * x) + x**3 * rng.normal(size=(800, 1))
+    assert find_wild_rows(Rows(x, y), 0, Watch()) is None
+
+
 def test_a_skewed_y_is_not_taken_for_outliers() -> None:
     rng = np.random.default_rng(1)
     x = rng.uniform(-2.0, 2.0, size=(500, 1))

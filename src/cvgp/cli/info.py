@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 MOST_FEATURES = 5
+RARE = 0.001
+"""The share of observations by which tails are described; of normal ones so many are more than 3.3 sd off."""
 TRANSFORMS = {"log": "logarithm", "yeo-johnson": "Yeo-Johnson transform"}
 
 
@@ -66,6 +68,8 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "target_transform": model.target_,
         "outlier_share": model.outlier_share_,
         "noise": model.noise_,
+        "heavy_tails": model.gp_.tails is not None,
+        "weighs_rows_by_noise": model.gp_.weighs_rows,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
         "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
@@ -99,6 +103,13 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
         text["outliers"] = f"{facts['outlier_share']:.1%} of the rows are wildly wrong; they hardly count"
     if facts["noise"] == "input-dependent":
         text["noise sd"] += " as a constant; it depends on the features"
+        text["tails"] = "normal"
+        text["rows"] = (
+            f"{'weighed by their own noise' if facts['weighs_rows_by_noise'] else 'of equal noise'} in the fit"
+        )
+    if (tails := model.gp_.tails) is not None:
+        farthest = float(tails.quantiles(1.0 - RARE / 2.0))
+        text["tails"] = f"heavier than normal: 1 in {1.0 / RARE:.0f} observations is more than {farthest:.1f} sd off"
     if facts["feature_importances"] is not None:
         ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
         text["importance"] = ", ".join(f"{name} {value:.2f}" for name, value in ranked[:MOST_FEATURES])

@@ -9,6 +9,7 @@ from torch import Tensor
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
+from cvgp.data.split import SplitSource
 from cvgp.parallel.group import Group
 
 Variance = Callable[[Tensor], Tensor]
@@ -25,8 +26,9 @@ def add_noise(rows: Rows[Tensor], variance: Variance) -> Rows[Tensor]:
 
 def with_extra_noise(source: DataSource, variance: Variance) -> DataSource:
     """The same rows with more noise; rows in memory stay in memory."""
-    if type(source) is MemorySource:
-        return MemorySource(*add_noise(source.data, variance))
+    if isinstance(source, MemorySource):
+        noisy = MemorySource(*add_noise(source.data, variance))
+        return noisy if source.group.world == 1 else SplitSource(noisy, source.group)
     return _ExtraNoise(source, variance)
 
 

@@ -38,7 +38,7 @@ class SplitSource(MemorySource):
     @property
     def local_rows(self) -> int:
         """Those of the part of this process."""
-        start, stop = _cut(self.num_rows, self.group)
+        start, stop = cut(self.num_rows, self.group)
         return stop - start
 
     def to(self, dtype: torch.dtype) -> "SplitSource":
@@ -47,17 +47,17 @@ class SplitSource(MemorySource):
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Part of the rows."""
-        return self.part(*_cut(self.num_rows, self.group)).chunks(size)
+        return self.part(*cut(self.num_rows, self.group)).chunks(size)
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Part of the batch of a single process."""
         batch = super().minibatch(step, size, seed)
-        return batch.take(slice(*_cut(len(batch.x), self.group)))
+        return batch.take(slice(*cut(len(batch.x), self.group)))
 
     def share(self, size: int) -> float:
         """By the number of rows."""
         rows = min(size, self.num_rows)
-        start, stop = _cut(rows, self.group)
+        start, stop = cut(rows, self.group)
         return (stop - start) / rows
 
 
@@ -120,6 +120,6 @@ class SharedSource:
         return mine.map(lambda values: torch.cat(self.group.gather(values)))
 
 
-def _cut(rows: int, group: Group) -> tuple[int, int]:
-    """Where the part of this process begins and ends."""
+def cut(rows: int, group: Group) -> tuple[int, int]:
+    """Where the part of this process begins and ends, of so many rows."""
     return rows * group.rank // group.world, rows * (group.rank + 1) // group.world

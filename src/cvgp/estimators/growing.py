@@ -62,7 +62,7 @@ def known_source(
         raise InvalidInputError("impute and on_bad_rows are for tables in files; drop or fill bad rows of an array.")
     device = gp.model.X_c.device
     if table is None:
-        rows = canonical(_known_rows(estimator, x, y, sample_weight, noise_variance))
+        rows = canonical(known_rows(estimator, x, y, sample_weight, noise_variance))
         if gp.outliers is not None:
             rows = Predictive.at(gp, rows.x).regular(rows)
         source = array_source(transformed(gp.target, rows), gp.scaling, device, group)
@@ -116,7 +116,8 @@ def resize(
             rows = None
     if rows is None:
         return Resized(gp.with_model(model), statistics, None)
-    kept, bound = adopt_neighbours(model, rows, num_neighbours)
+    group = ALONE if source is None else source.group
+    kept, bound = adopt_neighbours(model, rows, num_neighbours, group=group)
     return Resized(gp.with_model(model, kept), kept.statistics, bound)
 
 
@@ -180,12 +181,12 @@ def quality_by_size(
     True
     """
     check_is_fitted(model)
-    rows = _known_rows(model, X, y, sample_weight, noise_variance)
+    rows = known_rows(model, X, y, sample_weight, noise_variance)
     if held_out is None:
         rows, scored = _split_off_the_last(rows)
     else:
         x_new, y_new = held_out
-        scored = _known_rows(model, x_new, y_new, None, None)
+        scored = known_rows(model, x_new, y_new, None, None)
     target, rows = model.gp_.target, canonical(rows)
     if model.gp_.outliers is not None:
         rows = Predictive.at(model.gp_, rows.x).regular(rows)
@@ -211,7 +212,8 @@ def quality_by_size(
     return {name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
 
 
-def _known_rows(estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
+def known_rows(estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
+    """Rows in memory, checked, with the columns and outputs that a fitted estimator has."""
     rows, _ = check_training(estimator, x, y, sample_weight, noise_variance, reset=False)
     _check_outputs(estimator, rows.y.shape[1])
     return rows

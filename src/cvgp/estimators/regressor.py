@@ -81,8 +81,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
         so does its file. ``auto`` learns kernel and noise with 20 neighbours, and consults these if the density of
         unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 200,000 rows in
-        the memory of one process, and not where `solver`, `bound`, `max_iter` or `early_stopping` says how to train the
-        coreset.
+        memory, which each process of a group holds, and not where `solver`, `bound`, `max_iter` or `early_stopping`
+        says how to train the coreset.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
@@ -547,6 +547,68 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
         return grown.added
+
+    def condition(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> "CVGPRegressor":
+        """Return an estimator that has also seen new rows, without another fit. This one stays as it is.
+
+        Kernel, noise and units stay those of the fit. With neighbours the new rows are appended to the rows that
+        predictions consult, each given its nearest rows before it, and the coreset is solved for again. That is the
+        model that the fit would have made of all rows in this order, with the same kernel, noise and pseudo-inputs.
+        Without neighbours the new rows become points of the coreset: its posterior is conditioned on them exactly, in
+        a time that grows with the cube of the number of points and new rows. `prune` makes the coreset smaller again.
+
+        Rows of the fit must not be given again: they would count twice.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            New rows, of the columns of the fit.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their outputs.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts.
+        noise_variance : array-like of shape (n_samples,), optional
+            Known noise variances in the units of y squared, beside the learned noise.
+
+        Returns
+        -------
+        CVGPRegressor
+            Fitted. Its `elbo_` and `n_rows_` count the new rows; without neighbours the log density of the new rows is
+            added to `elbo_`, which is then an estimate. `history_` is that of the fit.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If the rows cannot be used, or have other columns or outputs than those of the fit. If predictions would
+            consult more than 200,000 rows.
+        InvalidTypeError
+            If X or y holds no numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> X_new = np.linspace(7, 9, 20)[:, None]
+        >>> after = model.condition(X_new, np.sin(X_new[:, 0]))
+        >>> after.predict([[8.0]]).round(1).tolist()
+        [1.0]
+        >>> len(model.coreset_), len(after.coreset_)
+        (8, 28)
+        """
+        from cvgp.estimators.conditioning import condition  # no fit or prediction needs it
+
+        check_is_fitted(self)
+        return condition(self, X, y, sample_weight, noise_variance)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.

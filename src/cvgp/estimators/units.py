@@ -140,9 +140,14 @@ class ScaledGP:
         """The shape of new observations around their mean, of variance one, where it is not normal."""
         return None if self.noise is None or self.noise.tails.is_normal else self.noise.tails
 
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether each row counts by its own noise."""
+        return self.noise is not None and bool(self.noise.base > 0)
+
     def weighed(self, source: DataSource) -> DataSource:
         """Rows in the model's units, with the noise by which the model weighs them."""
-        if self.noise is None or not self.noise.base > 0:
+        if self.noise is None or not self.weighs_rows:
             return source
         return with_extra_noise(source, self.noise.beyond_base)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
+from cvgp.data.split import cut
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import prior_mean
 from cvgp.gp.model import CVGP
@@ -15,6 +16,7 @@ from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
 from cvgp.gp.neighbours.search import RowIndex, random_order
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
+from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.training.residuals import Residuals
 
 ROWS_FOR_U, ROWS_FOR_U_PER_POINT = 20_000, 100
@@ -63,9 +65,58 @@ def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
     return order_rows(rows.x, y, model.total_noise(rows.noise_variance), sample_weight=rows.sample_weight)
 
 
+def near_own_part(index: RowIndex, count: int, group: Group) -> Tensor:
+    """The neighbours of the rows that this process of a group decorrelates, among the rows before each `[n, k]`."""
+    return index.earlier(count, *cut(len(index.x), group))
+
+
+@torch.no_grad()
+def gather_rows(
+    points: WhitenedPoints, data: OrderedRows, near: Tensor, group: Group, start: int = 0, stop: int | None = None
+) -> Statistics:
+    """Statistics of the rows from `start` to `stop`, each given its neighbours.
+
+    Every process of the group holds all rows and decorrelates its part of these.
+
+    Parameters
+    ----------
+    points, data
+        The kernel, and all rows.
+    near
+        The neighbours of the part of this process `[n, k]`.
+    group
+        The statistics are summed over it.
+    start, stop
+        Which rows; all by default.
+    """
+    stop = len(data.x) if stop is None else stop
+    first, last = (start + place for place in cut(stop - start, group))
+    nothing = Statistics.of_nothing(points.size, data.y.shape[1], data.x.device)
+    until = OrderedRows(*(values[:last] for values in data))
+
+    def own_part() -> Statistics:
+        return gather_decorrelated(points, until, near, first) if first < last else nothing
+
+    return Statistics(*sum_of(group, own_part, nothing))
+
+
+@torch.no_grad()
+def gather_early(
+    points: WhitenedPoints, data: OrderedRows, index: RowIndex, count: int, group: Group, start: int, stop: int
+) -> Statistics:
+    """:func:`gather_rows` with the neighbours still to be found."""
+    first, last = (start + place for place in cut(stop - start, group))
+    return gather_rows(points, data, index.earlier(count, first, last), group, start, stop)
+
+
 @torch.no_grad()
 def adopt_neighbours(
-    model: CVGP, rows: Rows[Tensor], count: int, statistics: Statistics | None = None, near: Tensor | None = None
+    model: CVGP,
+    rows: Rows[Tensor],
+    count: int,
+    statistics: Statistics | None = None,
+    near: Tensor | None = None,
+    group: Group = ALONE,
 ) -> tuple[NeighbourRows, float]:
     """Solve for the coreset that goes with neighbours, in place, and return the bound on the density of the rows too.
 
@@ -80,11 +131,13 @@ def adopt_neighbours(
     statistics
         Of these rows given their neighbours, where they are known.
     near
-        The neighbours of each row `[N, k]`, where they are known.
+        The neighbours of each row `[N, k]`, where they are known; in a group, of the rows of this process's part.
+    group
+        Processes that all hold the rows, and share the work.
     """
     if statistics is None:
-        near = RowIndex(model.kernel, rows.x).earlier(count) if near is None else near
-        statistics = gather_decorrelated(whitened(model), ordered(model, rows), near)
+        near = near_own_part(RowIndex(model.kernel, rows.x), count, group) if near is None else near
+        statistics = gather_rows(whitened(model), ordered(model, rows), near, group)
     bound = model.adopt_optimum(statistics).item()
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     total = model.total_noise(rows.noise_variance)
@@ -93,17 +146,16 @@ def adopt_neighbours(
 
 
 @torch.no_grad()
-def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int) -> Residuals:
+def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int, group: Group = ALONE) -> Residuals:
     """What is left of the last rows, at most half of them, each predicted by all rows before it."""
     rows, N = kept.rows, len(kept.rows.x)
     first = max(N - count, N // 2)
     start = max(first - rows_for_u(len(model.X_c)), 0)
-    near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbours, start)  # [N - start, k]
+    index, k = RowIndex(model.kernel, rows.x), kept.num_neighbours
     points, data = whitened(model), ordered(model, rows)
     # Gathered, not taken off from the statistics of all rows: of rows with next to no noise nothing would be left.
-    before = data.take(torch.arange(first, device=rows.x.device))
-    early = gather_decorrelated(points, before, near[: first - start], start)
-    given = earlier_moments(points, data, near[first - start :], early)
+    early = gather_early(points, data, index, k, group, start, first)
+    given = earlier_moments(points, data, index.earlier(k, first), early)
     late = rows.take(slice(first, None))
     square = (data.y[first:] - given.f_mean).square()
     return Residuals.of(late, square, given.f_var, model.total_noise(late.noise_variance))

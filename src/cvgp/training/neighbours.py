@@ -3,6 +3,8 @@
 Kernel and noise are refined for neighbours from the start of the fit, before a coreset is trained. Where neighbours
 are then clearly better than the coreset at its start, it stays where it is: its places matter little beside them,
 and training it takes most of the time of a fit. Otherwise it is trained, and the two are compared again.
+
+In a group of processes each holds all rows. They refine the kernel alike, and share the work of the statistics.
 """
 
 import math
@@ -20,6 +22,7 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.model import CVGP
 from cvgp.optim.stopping import Progress
+from cvgp.parallel.group import Group
 from cvgp.training.fit import FitReport, close_at_start, fit_from_start
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_choice import Candidate, Choice, all_statistics, choose, judge
@@ -78,7 +81,7 @@ def fit_with_neighbours(
     Raises
     ------
     InvalidInputError
-        If a number of neighbours is asked for, and the rows are too many or not in the memory of one process.
+        If a number of neighbours is asked for, and the rows are too many or not in memory.
     """
     if neighbors == 0 or (neighbors == "auto" and not settings.leaves_training_open):
         return fit_from_start(begin, source, settings, watch, **options), None
@@ -96,12 +99,12 @@ def fit_with_neighbours(
         _report(watch, report, source, f"no neighbours: {reason}")
         return report, None
     is_needed, count = neighbors != "auto", DEFAULT_COUNT if neighbors == "auto" else neighbors
-    rows, candidates = in_random_order(source.data, settings.seed), list[Candidate]()
+    rows, candidates, group = in_random_order(source.data, settings.seed), list[Candidate](), source.group
     if settings.leaves_training_open and not is_exact:
         report = close_at_start(deepcopy(started), source, settings)
         refined = _refined(report.model, rows, count, settings, watch)
         if refined is not None:
-            candidates = [judge("refined kernel", refined.model, rows, count)]
+            candidates = [judge("refined kernel", refined.model, rows, count, group)]
             chosen = choose(report, candidates, rows, needed=is_needed)
             if chosen.candidate is not None and chosen.is_good:
                 report = report._replace(solver=PHASE, result=refined.result)
@@ -110,8 +113,8 @@ def fit_with_neighbours(
         report = fit_from_start(begin, source, settings, watch, **options)
     if not candidates:
         refined = _refined(report.model, rows, count, settings, watch)
-        candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count)]
-    candidates.append(judge("kernel of the fit", report.model, rows, count))
+        candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count, group)]
+    candidates.append(judge("kernel of the fit", report.model, rows, count, group))
     return _adopt(report, choose(report, candidates, rows, needed=is_needed), rows, count, source, watch)
 
 
@@ -122,7 +125,8 @@ def _adopt(
     kept = None
     if chosen.candidate is not None:
         model = chosen.candidate.model
-        kept, bound = adopt_neighbours(model, rows, count, all_statistics(chosen.candidate, rows, count))
+        found = all_statistics(chosen.candidate, rows, count, source.group)
+        kept, bound = adopt_neighbours(model, rows, count, found)
         report = report._replace(model=model, bound=bound, statistics=kept.statistics)
     _report(watch, report, source, f"{'no' if kept is None else count} neighbours: {chosen.reason}")
     return report, kept
@@ -136,8 +140,6 @@ def _beginning_with(started: CVGP, begin: Callable[[str | None], CVGP]) -> Calla
 
 def reason_against(source: DataSource) -> str:
     """Why neighbours cannot be consulted at all; nothing where they can."""
-    if source.group.world > 1:
-        return "the rows are spread over a group of processes, and neighbours need them in one"
     if not isinstance(source, MemorySource):
         return "the table is read in parts, and neighbours need all rows in memory"
     if source.num_rows > MOST_ROWS:
@@ -167,7 +169,22 @@ def _refined(model: CVGP, rows: Rows[Tensor], count: int, settings: Settings, wa
     if seconds <= 0.0:
         return None
     generator = torch.Generator().manual_seed(settings.seed)
-    return refine_kernel(model, rows, count, watch, generator, lambda: (watch.seconds - begin) / seconds, settings.tol)
+
+    def time_used() -> float:
+        return (watch.seconds - begin) / seconds
+
+    refined = refine_kernel(model, rows, count, watch, generator, time_used, settings.tol)
+    if refined is not None:
+        _take_from_the_first(refined.model, watch.group)
+    return refined
+
+
+@torch.no_grad()
+def _take_from_the_first(model: CVGP, group: Group) -> None:
+    """Give all processes the same bits, whatever rounding did to the same steps."""
+    parameters = list(model.parameters())
+    for parameter, value in zip(parameters, group.first([p.detach() for p in parameters]), strict=True):
+        parameter.copy_(value)
 
 
 def _seconds(num_rows: int, size: int) -> float:

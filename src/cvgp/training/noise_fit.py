@@ -22,9 +22,15 @@ from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics_and_gain
 from cvgp.optim.stopping import Progress
+from cvgp.parallel.group import Group
 from cvgp.training.fit import FitReport
 from cvgp.training.monitor import Watch
-from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, residuals_given_neighbours
+from cvgp.training.neighbour_rows import (
+    NeighbourRows,
+    adopt_neighbours,
+    near_own_part,
+    residuals_given_neighbours,
+)
 from cvgp.training.noise_learning import choose_noise, clear_gain, mean_over, number_of_rows
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import Residuals, residuals_of
@@ -91,22 +97,25 @@ def fit_noise(
     is_normal
         Whether residuals are normal, as they are taken for where outliers have a distribution of their own.
     """
+    rng = _agreed(rng, source.group)
     count = number_of_rows(watch)
     sample = source.sample(count, rng) if kept is None else None
-    left = _left_of(NoiseFit(report, kept), sample, count)
+    left = _left_of(NoiseFit(report, kept), sample, count, source.group)
     counted = left.weight > 0
     left = left.take(counted)
     choice = choose_noise(report.model, left, rng, watch, always=always, is_normal=is_normal)
     if choice is None:
         return NoiseFit(report, kept)
     best, best_left = NoiseFit(report, kept, choice.learn(left)), left
-    weigh, judge = _Weighing(report, kept, source, settings), _Judge(sample, count, rng)
+    weigh, judge = _Weighing(report, kept, source, settings), _Judge(sample, count, rng, source.group)
     before = judge(best)
     for round_ in range(1, ROUNDS + 1):
         if watch.stopped or not weigh.is_in_time(watch):
             break
         tried = weigh(best, left.x)
-        again = _left_of(tried, sample, count).take(counted)._replace(known=left.known)  # noise(x) is to be learned
+        again = (
+            _left_of(tried, sample, count, source.group).take(counted)._replace(known=left.known)
+        )  # noise(x) is to be learned
         tried = tried._replace(noise=choice.learn(again)._replace(base=tried.needed_noise.base))
         after = judge(tried)
         error = mean_over(after.square, before.rows) / mean_over(before.square, before.rows)
@@ -125,10 +134,18 @@ def fit_noise(
     return best._replace(noise=noise._replace(base=had.base, constant=had.constant))
 
 
-def _left_of(fit: NoiseFit, sample: Rows[Tensor] | None, count: int) -> Residuals:
+def _agreed(rng: np.random.Generator, group: Group) -> np.random.Generator:
+    """A generator that draws the same in all processes of a group; those that hold out rows of their own differ."""
+    if group.world == 1:
+        return rng
+    (seed,) = group.first([torch.tensor(float(rng.integers(2**31)), dtype=torch.float64)])
+    return np.random.default_rng(int(seed))
+
+
+def _left_of(fit: NoiseFit, sample: Rows[Tensor] | None, count: int, group: Group) -> Residuals:
     """What is left of rows of a fit when others predict them: of late rows with neighbours, otherwise of a sample."""
     if fit.kept is not None:
-        return residuals_given_neighbours(fit.report.model, fit.kept, count)
+        return residuals_given_neighbours(fit.report.model, fit.kept, count, group)
     assert sample is not None, "drawn where no rows are consulted"
     return residuals_of(fit.report.model, fit.report.statistics, _weighed(sample, fit.noise))
 
@@ -158,8 +175,8 @@ class _Judge:
     count far more than others, what is left of them says little.
     """
 
-    def __init__(self, sample: Rows[Tensor] | None, count: int, rng: np.random.Generator) -> None:
-        self.count = count
+    def __init__(self, sample: Rows[Tensor] | None, count: int, rng: np.random.Generator, group: Group) -> None:
+        self.count, self.group = count, group
         self.parts: tuple[Rows[Tensor], Rows[Tensor]] | None = None
         self.known: Tensor | None = None
         if sample is not None:
@@ -171,7 +188,7 @@ class _Judge:
     def __call__(self, fit: NoiseFit) -> _Judgement:
         model, noise = fit.report.model, fit.needed_noise
         if fit.kept is not None:
-            left = residuals_given_neighbours(model, fit.kept, self.count)
+            left = residuals_given_neighbours(model, fit.kept, self.count, self.group)
         else:
             assert self.parts is not None, "drawn where no rows are consulted"
             seen, new = self.parts
@@ -191,7 +208,10 @@ class _Weighing:
         self.is_exact = kept is None and holds_the_data(report.model, source)
         self.tight = settings.bound == "tight" or (settings.bound == "auto" and "lbfgs" in report.solver)
         self.power = settings.power if settings.bound == "power" else None
-        self.near = None if kept is None else RowIndex(report.model.kernel, kept.rows.x).earlier(kept.num_neighbours)
+        self.near: Tensor | None = None
+        if kept is not None:
+            index = RowIndex(report.model.kernel, kept.rows.x)
+            self.near = near_own_part(index, kept.num_neighbours, source.group)
 
     def is_in_time(self, watch: Watch) -> bool:
         """Whether there is time for a pass over the rows."""
@@ -211,7 +231,9 @@ class _Weighing:
         noise = noise._replace(base=model.noise.detach().clone())
         if self.kept is not None:
             rows = add_noise(self.kept.rows, noise.beyond_base)
-            kept, bound = adopt_neighbours(model, rows, self.kept.num_neighbours, near=self.near)
+            kept, bound = adopt_neighbours(
+                model, rows, self.kept.num_neighbours, near=self.near, group=self.source.group
+            )
             return NoiseFit(self.report._replace(model=model, bound=bound, statistics=kept.statistics), kept, noise)
         source = with_extra_noise(self.source, noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group, power=self.power)

@@ -4,7 +4,8 @@ A row is regular, or with a small probability an outlier, whose y has much more 
 predict the rows of the other, so no residual is one that its row helped to make. From the residuals the share and the
 variance of outliers are learned, and for each row the probability that it is one. Rows then count by the probability
 that they are regular, and the GPs learn again (expectation maximisation). Where a Gaussian describes the residuals as
-well, there are no outliers, and nothing changes.
+well, there are no outliers, and nothing changes. The same holds where wild rows have wild neighbours: a wrong y says
+nothing of the rows around it, and noise that depends on x does.
 """
 
 import math
@@ -40,6 +41,9 @@ WILD = 50.0
 """Outliers have at least this many times the variance that regular rows have about their predictions, and at least the
 variance of y: what is closer is noise that depends on x, or a function that is hard to learn."""
 LARGEST_SHARE = 0.25
+NEAR, CLUSTERED_ERRORS = 10, 4.0
+"""Wild rows come in places if this many neighbours of each are wild with it, by more than so many standard errors. Two
+rows can be neighbours of each other, so that the errors are up to 1.4 times as large as they are taken for."""
 SMALLEST_WEIGHT = 1e-3
 """Rows that count less than this do not count."""
 CHUNK_ROWS = 4096
@@ -94,6 +98,8 @@ def find_wild_rows(rows: Rows[Array], seed: int, watch: Watch) -> WildRows | Non
     except (FactorisationError, FloatingPointError):
         return None  # what cannot be learned says nothing of outliers
     assert scaling is not None, "there is a round"
+    if _come_in_places(scaling.scale_x(rows.x[order[: 2 * half]]), wild):
+        return None
     every = _residuals(models[0], rows, scaling)
     probability = found.probability(every.error, every.f_var + noise)
     probability[order[: 2 * half]] = wild  # by the GP that has not seen the row
@@ -161,6 +167,17 @@ def _are_wild(noise: float, found: Contamination, residuals: _Residuals, half: i
     gain = gain - log_normal(residuals.error, residuals.f_var + _normal_noise(residuals)).mean(1)
     parts = (gain[:half], gain[half:])
     return all(part.mean() > STANDARD_ERRORS * part.std() / math.sqrt(len(part)) for part in parts)
+
+
+def _come_in_places(x: Array, wild: Array) -> bool:
+    """Whether rows `[n, D]` that are wild with some probability `[n]` lie near others that are."""
+    from scipy.spatial import KDTree  # only where there seem to be outliers
+
+    _, found = KDTree(x).query(x, k=min(NEAR + 1, len(x)))
+    others = found != np.arange(len(x))[:, None]  # of equal rows another may come first
+    near = (wild[found] * others).sum(1) / others.sum(1)
+    together = (wild - wild.mean()) * (near - wild.mean())
+    return bool(together.mean() > CLUSTERED_ERRORS * together.std() / math.sqrt(len(x)))
 
 
 def _normal_noise(residuals: _Residuals) -> float:

@@ -75,21 +75,24 @@ class RowIndex:
         return found.gather(1, order)
 
     @torch.no_grad()
-    def earlier(self, k: int, start: int = 0) -> Tensor:
-        """Up to k nearest among the rows before each row from `start` on, nearest first `[N - start, k]`.
+    def earlier(self, k: int, start: int = 0, stop: int | None = None) -> Tensor:
+        """Up to k nearest among the rows before each row from `start` to `stop`, nearest first `[stop - start, k]`.
 
         Where there are fewer rows before it than k, -1 stands in their place.
         """
-        if k < 0 or not 0 <= start <= len(self.x):
-            raise InvalidInputError(f"k must be at least 0 and start within the {len(self.x)} rows; got {k}, {start}.")
+        stop = len(self.x) if stop is None else stop
+        if k < 0 or not 0 <= start <= stop <= len(self.x):
+            raise InvalidInputError(
+                f"k must be at least 0, and start and stop within the {len(self.x)} rows; got {k}, {start}, {stop}."
+            )
         if k == 0:
-            return torch.empty(len(self.x) - start, 0, dtype=torch.int64, device=self.x.device)
-        parts = self._earlier_in_blocks(k, start) if self._tree is None else self._tree.earlier(k, start)
+            return torch.empty(stop - start, 0, dtype=torch.int64, device=self.x.device)
+        parts = self._earlier_in_blocks(k, start, stop) if self._tree is None else self._tree.earlier(k, start, stop)
         found = [torch.nn.functional.pad(part, (0, k - part.shape[1]), value=-1) for part in parts]
         return torch.cat([*found, torch.empty(0, k, dtype=torch.int64, device=self.x.device)])
 
-    def _earlier_in_blocks(self, k: int, start: int) -> Iterator[Tensor]:
-        for top, bottom in _ranges(start, len(self.x), lambda top: self._num_queries()):
+    def _earlier_in_blocks(self, k: int, start: int, stop: int) -> Iterator[Tensor]:
+        for top, bottom in _ranges(start, stop, lambda top: self._num_queries()):
             distances = self._block(self.x[top:bottom], bottom)
             rows = torch.arange(top, bottom, device=self.x.device)[:, None]
             late = torch.arange(top, distances.shape[1], device=self.x.device) >= rows
@@ -115,10 +118,10 @@ class _Tree:
         found = self._of_all.query(self._metric.place(x).numpy(), k=range(1, k + 1), workers=torch.get_num_threads())
         return torch.from_numpy(found[1])
 
-    def earlier(self, k: int, start: int) -> Iterator[Tensor]:
+    def earlier(self, k: int, start: int, stop: int) -> Iterator[Tensor]:
         """In ranges of doubling size, so that at least half of the rows in a tree come before each row of its range."""
         N = len(self._metric.z)
-        for top, bottom in _ranges(start, N, lambda top: max(top, 1)):
+        for top, bottom in _ranges(start, stop, lambda top: max(top, 1)):
             tree = self._of_all if bottom == N else self._of_first(bottom)
             found = np.full((bottom - top, k), -1)
             waiting, count = np.arange(top, bottom), SURPLUS * k + 1
