@@ -103,8 +103,8 @@ def test_a_file_that_one_worker_cannot_read_ends_all(tmp_path: Path) -> None:
     process = torchrun("-m", "cvgp", "fit", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "model.cvgp")
     code, _, error = finish(process)
     assert code != 0
-    assert f"\nError: There is no file {tmp_path / 'no.csv'}" in f"\n{error}"
-    assert f"[worker 1] Error: There is no file {tmp_path / 'no.csv'}" in error
+    # The worker that is first to say so ends the other, which may not come to speak.
+    assert f"Error: There is no file {tmp_path / 'no.csv'}" in error
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ MODEL_FILE = "model.cvgp"
 def fit(
     dataset: Any,
     target: str | Sequence[str],
+    /,
     *,
     storage: str | os.PathLike[str],
     name: str | None = None,
@@ -72,7 +73,7 @@ def fit(
     on_fitted : function or None
         Called in the first worker with the fitted model and the table, before the model is stored.
     **parameters
-        Those of the estimator, without `checkpoint_dir` and `callbacks`.
+        Those of the estimator, without `checkpoint_dir` and `callbacks`. Its own `target` is the transform of y.
 
     Returns
     -------
