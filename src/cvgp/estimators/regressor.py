@@ -79,9 +79,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     neighbors : int or "auto"
         How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
-        so does its file. ``auto`` learns kernel and noise once more with 20 neighbours, and consults these if the
-        density of unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to
-        200,000 rows in memory, which each process of a group holds.
+        so does its file. ``auto`` learns kernel and noise with 20 neighbours, and consults these if the density of
+        unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 200,000 rows in
+        memory, which each process of a group holds, and not where `solver`, `bound`, `max_iter` or `early_stopping`
+        says how to train the coreset.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean

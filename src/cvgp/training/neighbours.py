@@ -89,14 +89,18 @@ def fit_with_neighbours(
     if reason and neighbors != "auto":
         raise InvalidInputError(f"neighbors={neighbors} cannot be: {reason}. Use neighbors=0, or 'auto'.")
     reason = reason or (_reason_to_do_without(source, watch) if neighbors == "auto" else "")
+    started = begin(options.get("checkpoint_dir"))
+    begin = _beginning_with(started, begin)
+    is_exact = len(started.X_c) >= source.num_rows
+    if is_exact and neighbors == "auto":
+        reason = reason or "it was fitted as an exact GP, in which each row knows all others"
     if reason or not isinstance(source, MemorySource):
         report = fit_from_start(begin, source, settings, watch, **options)
         _report(watch, report, source, f"no neighbours: {reason}")
         return report, None
     is_needed, count = neighbors != "auto", DEFAULT_COUNT if neighbors == "auto" else neighbors
     rows, candidates, group = in_random_order(source.data, settings.seed), list[Candidate](), source.group
-    started = begin(options.get("checkpoint_dir"))
-    if settings.leaves_training_open and len(started.X_c) < source.num_rows:
+    if settings.leaves_training_open and not is_exact:
         report = close_at_start(deepcopy(started), source, settings)
         refined = _refined(report.model, rows, count, settings, watch)
         if refined is not None:
@@ -106,16 +110,12 @@ def fit_with_neighbours(
                 report = report._replace(solver=PHASE, result=refined.result)
                 return _adopt(report, chosen, rows, count, source, watch)
     with watch.shortened(_seconds_to_keep(source.num_rows, watch)):
-        report = fit_from_start(_beginning_with(started, begin), source, settings, watch, **options)
-    if not is_needed and len(report.model.X_c) >= source.num_rows:
-        chosen = Choice("every row is a pseudo-point")
-    else:
-        if not candidates:
-            refined = _refined(report.model, rows, count, settings, watch)
-            candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count, group)]
-        candidates.append(judge("kernel of the fit", report.model, rows, count, group))
-        chosen = choose(report, candidates, rows, needed=is_needed)
-    return _adopt(report, chosen, rows, count, source, watch)
+        report = fit_from_start(begin, source, settings, watch, **options)
+    if not candidates:
+        refined = _refined(report.model, rows, count, settings, watch)
+        candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count, group)]
+    candidates.append(judge("kernel of the fit", report.model, rows, count, group))
+    return _adopt(report, choose(report, candidates, rows, needed=is_needed), rows, count, source, watch)
 
 
 def _adopt(
