@@ -211,6 +211,26 @@ def test_a_saved_model_predicts_the_same_to_the_bit(tmp_path: Path, outputs: int
     assert again.neighbors == 5
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_rows_that_float32_holds_take_half_of_the_file_and_come_back_to_the_bit(tmp_path: Path, outputs: int) -> None:
+    X, y = (values.astype(np.float32).astype(np.float64) for values in smooth(200))
+    Y = y if outputs == 1 else np.column_stack([y, X[:, 0]])
+    model = CVGPRegressor(6, neighbors=5, noise="constant", **FIXED).fit(1024.0 * X, Y)
+    model.save(tmp_path / "model.cvgp")
+    arrays, _ = read_tensors(tmp_path / "model.cvgp")
+    assert arrays["rows.x"].dtype == arrays["rows.y"].dtype == np.float32
+    kept, again = (one.gp_.local.kept.rows for one in (model, cvgp.load(tmp_path / "model.cvgp")))  # type: ignore[union-attr]
+    assert torch.equal(kept.x, again.x)
+    assert torch.equal(kept.y, again.y)
+
+
+def test_rows_that_float32_would_round_stay_in_float64(tmp_path: Path) -> None:
+    X, y = smooth(200)
+    CVGPRegressor(6, neighbors=5, **FIXED).fit(X, np.round(8.0 * y)).save(tmp_path / "model.cvgp")
+    arrays, _ = read_tensors(tmp_path / "model.cvgp")
+    assert (arrays["rows.x"].dtype, arrays["rows.y"].dtype) == (np.float64, np.float32)
+
+
 def test_a_file_without_neighbours_holds_no_rows(tmp_path: Path) -> None:
     X, y = smooth(400)
     sizes = []

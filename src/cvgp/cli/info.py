@@ -43,9 +43,11 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     """The facts of a model as JSON types."""
     import numpy as np
 
+    from cvgp.estimators.packed_fit import pack_rows
     from cvgp.plots.columns import feature_names
 
     coreset = model.coreset_
+    stored = pack_rows(None if model.gp_.local is None else model.gp_.local.kept, model.gp_.scaling)
     importance = model.feature_importances_
     lengthscales = model.lengthscales_
     names = feature_names(model)
@@ -58,6 +60,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "coreset_effective_size": coreset.effective_size,
         "neighbors": model.n_neighbors_,
         "holds_training_rows": model.n_neighbors_ > 0,
+        "training_rows_in": sorted({str(stored[name].dtype) for name in ("rows.x", "rows.y") if name in stored}),
         "kernel": model.kernel_name_,
         "ard": any(getattr(part, "ard_num_dims", None) is not None for part in model.model_.kernel.modules()),
         "solver": model.solver_,
@@ -90,7 +93,8 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     text = {
         "solver": f"{facts['solver']}, {facts['iterations']} {unit}, {ended}",
         "coreset": f"{sizes} (effective size {facts['coreset_effective_size']:.0f})",
-        "neighbours": f"{facts['neighbors']} nearest rows for each prediction, so the file holds all training rows"
+        "neighbours": f"{facts['neighbors']} nearest rows for each prediction, so the file holds all training rows "
+        f"({' and '.join(facts['training_rows_in'])})"
         if facts["holds_training_rows"]
         else "none, so the file holds no training rows but points of the coreset",
         "kernel": facts["kernel"] + (", one lengthscale per feature" if facts["ard"] else ", one lengthscale"),

@@ -1,16 +1,20 @@
 """What a fit leaves beside its model, as arrays and JSON of a file: its history, and the rows that predictions consult.
 
-Rows are in float64, so that predictions stay to the bit.
+Rows are in float64 and in the model's units, so that predictions stay to the bit. Inputs or outputs that float32 holds
+exactly in the user's units are stored so: the model's units follow from them to the bit, in half of the space.
 """
 
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.rows import Rows
+from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
@@ -45,24 +49,50 @@ def unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
     return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]))
 
 
-def pack_rows(kept: NeighbourRows | None) -> dict[str, NDArray[Any]]:
-    """Rows in the model's units and in their order, with what is known of each; nothing where there are none."""
+def pack_rows(kept: NeighbourRows | None, scaling: Scaling) -> dict[str, NDArray[Any]]:
+    """Rows in their order, with what is known of each; nothing where there are none."""
     if kept is None:
         return {}
-    return {PREFIX + name: values.cpu().numpy() for name, values in kept.rows._asdict().items() if values is not None}
+    x, y, weight, noise = kept.rows.map(lambda values: values.cpu().numpy())
+    packed = {
+        "x": _in_half_the_space(x, scaling.scale_x, scaling.unscale_x),
+        "y": _in_half_the_space(y.reshape(len(x), -1), scaling.scale_y, scaling.unscale_y).reshape(y.shape),
+        "sample_weight": weight,
+        "noise_variance": noise,
+    }
+    return {PREFIX + name: values for name, values in packed.items() if values is not None}
 
 
-def unpack_rows(arrays: Arrays, num_neighbours: int, model: CVGP, statistics: Statistics) -> NeighbourRows | None:
+def _in_half_the_space(
+    values: NDArray[Any], scale: Callable[[Array], Array], unscale: Callable[[Array], Array]
+) -> NDArray[Any]:
+    """Values in the user's units and in float32 if they come back from there to the bit, and otherwise as they are."""
+    with np.errstate(over="ignore"):
+        half = unscale(values).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return half if np.array_equal(scale(half.astype(np.float64)), values) else values
+
+
+def _in_model_units(stored: NDArray[Any], scale: Callable[[Array], Array]) -> Tensor:
+    in_users_units = stored.dtype == np.float32
+    return torch.tensor(scale(stored.astype(np.float64)) if in_users_units else stored)
+
+
+def unpack_rows(
+    arrays: Arrays, num_neighbours: int, model: CVGP, scaling: Scaling, statistics: Statistics
+) -> NeighbourRows | None:
     """The rows of what may be an untrusted file; anything wrong is a :class:`~cvgp.errors.FileFormatError`."""
     if num_neighbours == 0:
         return None
-    x = arrays.take(f"{PREFIX}x", (None, model.X_c.shape[1]), dtypes=FLOAT64)  # [N, D]
-    y = arrays.take(f"{PREFIX}y", (len(x), *model.y_c.shape[1:]), dtypes=FLOAT64)  # [N] or [N, Q]
+    stored = arrays.take(f"{PREFIX}x", (None, model.X_c.shape[1]))  # [N, D]
+    x = _in_model_units(stored, scaling.scale_x)
+    stored = arrays.take(f"{PREFIX}y", (len(x), *model.y_c.shape[1:]))  # [N] or [N, Q]
+    y = _in_model_units(stored.reshape(len(x), -1), scaling.scale_y).reshape(stored.shape)
     weight = _one_per_row(arrays, "sample_weight", len(x))
     noise = _one_per_row(arrays, "noise_variance", len(x))
     if (weight is not None and not bool((weight > 0).all())) or (noise is not None and bool((noise < 0).any())):
         raise FileFormatError("Weights of rows must be positive, and their noise variances at least 0.")
-    return NeighbourRows(Rows(torch.tensor(x), torch.tensor(y), weight, noise), num_neighbours, statistics)
+    return NeighbourRows(Rows(x, y, weight, noise), num_neighbours, statistics)
 
 
 def _one_per_row(arrays: Arrays, name: str, num_rows: int) -> Tensor | None:

@@ -614,8 +614,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
         The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
-        neighbours (`n_neighbors_` above 0) it holds all training rows, since predictions consult them; with
-        ``neighbors=0`` it is small and holds none but those that are points of the coreset.
+        neighbours (`n_neighbors_` above 0) it holds all training rows, since predictions consult them: in float32 where
+        that is exact, and otherwise in float64. With ``neighbors=0`` it is small and holds none but those that are
+        points of the coreset.
 
         Parameters that are no plain values have their defaults again after loading: `callbacks`, `checkpoint_dir`, an
         `init` that is a Coreset and a `random_state` that is a generator.

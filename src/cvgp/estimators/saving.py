@@ -1,6 +1,6 @@
 """Fitted estimators as files: arrays and JSON in one safetensors file.
 
-Training data are in it only where predictions consult them (`neighbors`): then all rows are, in the model's units.
+Training data are in it only where predictions consult them (`neighbors`): then all rows are.
 Nothing in a file is executed, so a file from anybody may be opened. A damaged or hostile one is a `FileFormatError`.
 What a fit learned comes back to the bit, on the CPU. So do the parameters that are plain values. The others have their
 defaults again: `callbacks`, `checkpoint_dir`, an `init` that is a Coreset (it may hold rows of the training data) and a
@@ -41,9 +41,10 @@ from cvgp.gp.bounds import Statistics
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 3
+VERSION = 4
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
-version 3 a transform of y and outliers. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. Version 1, without
+`scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -165,7 +166,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
     arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
-    rows = pack_rows(None if gp.local is None else gp.local.kept)
+    rows = pack_rows(None if gp.local is None else gp.local.kept, gp.scaling)
     return arrays | rows | parameter_arrays | history_arrays, metadata
 
 
@@ -204,7 +205,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator.statistics_ = Statistics(*map(torch.tensor, sums))
     # Files of version 1 know of no neighbours.
     num_neighbours = fit.integer("n_neighbors", 0) if "n_neighbors" in fit.names() else 0
-    kept = unpack_rows(left, num_neighbours, model, estimator.statistics_)
+    kept = unpack_rows(left, num_neighbours, model, scaling, estimator.statistics_)
     # Files before version 3 know of no transforms.
     target = unpack_target(fit, left, Q) if version > 2 else IDENTITY
     estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
