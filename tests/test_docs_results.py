@@ -89,8 +89,35 @@ def test_a_default_is_ahead_by_what_the_page_says_over_ten_sets(row: tuple[str, 
 
 
 def test_the_intervals_cover_as_much_as_readme_says() -> None:
-    shares = re.findall(r"\| \w+ \| defaults \| 90 % coverage \| ([\d.]+) \|", text("defaults.md"))
-    *most, low, _, high = sorted(round(100 * float(share)) for share in shares)
-    claim = f"cover {most[0]} to {most[-1]} % of new observations on seven of them and {low} to {high} % on three"
-    assert len(most) == 7
+    shares: dict[str, list[int]] = {"random": [], "grouped": []}
+    for record in records("accuracy.jsonl"):
+        if record["task"]["method"] == "cvgp":
+            shares[record["task"]["kind"]].append(round(100 * record["metrics"]["coverage_90"]))
+    (*most, highest), grouped = sorted(shares["random"]), sorted(shares["grouped"])
+    assert (len(most), len(grouped)) == (9, 10)
+    claim = (
+        f"cover {most[0]} to {most[-1]} % of new observations on nine of them and {highest} % on one. In splits that "
+        f"keep groups of rows together they cover {grouped[0]} to {grouped[-1]} %."
+    )
     assert claim in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def accuracy_of(dataset: str, method: str) -> str:
+    """RMSE and mean log-likelihood on the first random split, as README shows them."""
+    (found,) = [
+        r["metrics"]
+        for r in records("accuracy.jsonl")
+        if (r["task"]["dataset"], r["task"]["method"]) == (dataset, method)
+        and (r["task"]["kind"], r["task"]["split"]) == ("random", 0)
+        and not r["error"]
+    ]
+    return f"{found['rmse']:.3f} / {found['log_likelihood']:.2f}"
+
+
+def test_the_table_of_accuracy_in_readme_is_what_the_store_holds() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| ([^|]+/[^|]+) \| ([^|]+) \| ([^|]+) \|$", readme, flags=re.MULTILINE)
+    assert len(rows) == 10
+    for dataset, *shown in rows:
+        expected = [accuracy_of(dataset, method) for method in ("cvgp", "lightgbm", "ngboost")]
+        assert [cell.replace("**", "").strip() for cell in shown] == expected
