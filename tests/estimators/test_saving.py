@@ -174,7 +174,8 @@ def test_a_kernel_comes_back_as_it_was_before_the_fit(fitted: Callable[[str], Es
 def test_a_clone_of_a_loaded_estimator_fits_as_the_original_did(fitted: Callable[[str], Estimator], path: Path) -> None:
     before = fitted("user kernel")
     again = clone(reloaded(before, path)).fit(X, Y)
-    assert np.array_equal(again.predict(X), before.predict(X))
+    # Not to the bit: where arrays lie in memory may change how a BLAS rounds.
+    np.testing.assert_allclose(again.predict(X), before.predict(X), rtol=1e-5, atol=1e-5)
 
 
 def test_a_loaded_estimator_can_be_pruned(fitted: Callable[[str], Estimator], path: Path) -> None:
