@@ -140,6 +140,18 @@ def test_history_is_that_of_the_solver_alone(model: CVGPRegressor, ax: Axes) -> 
     assert list(line.get_xdata()) == list(range(1, model.n_iter_ + 1))
 
 
+@pytest.mark.parametrize("rate", [1.0, 20.0], ids=["coreset", "neighbours"])
+def test_history_is_that_of_training_where_neighbours_were_judged(rate: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (600, 2))
+    y = np.sin(rate * X[:, 0]) * np.cos(rate * X[:, 1]) + 0.1 * rng.standard_normal(600)
+    fitted = CVGPRegressor(10, noise="constant", random_state=0).fit(X, y)
+    assert (fitted.solver_ == "neighbours") == (rate > 1.0)
+    line = plots.plot_history(fitted, Figure().add_subplot()).lines[0]
+    assert len(line.get_xdata()) > 5
+    assert (np.diff(line.get_xdata()) > 0).all()
+
+
 def test_history_shows_the_validation_error_on_its_own_axis(data: Data) -> None:
     figure = Figure()
     fitted = CVGPRegressor(10, random_state=0, max_iter=60, early_stopping=True).fit(*data)

@@ -151,7 +151,12 @@ def plot_history(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_current(ax)
     phases = model.history_["phase"]
-    last = phases == phases[phases != "noise"][-1]  # what the noise gains is no training
+    # What the noise gains is no training, nor is the line that says whether neighbours are consulted.
+    is_training = phases != "noise"
+    is_training &= (phases != "neighbours") | np.isfinite(model.history_["learning_rate"])
+    if model.solver_ != "neighbours":
+        is_training &= phases != "neighbours"
+    last = is_training & (phases == phases[is_training][-1])
     iteration, bound, validation = (model.history_[name][last] for name in ("iteration", "bound", "validation_rmse"))
     ax.plot(iteration, bound, color=BLUE)
     # The first few iterations gain so much that the rest would look flat.
