@@ -20,6 +20,11 @@ MOST_TRIES = 60
 pytestmark = pytest.mark.slow
 
 
+def resume(folder: Path) -> list[str]:
+    """How to go on with what a killed fit has stored: its start, which comes first, or more."""
+    return ["--resume"] if folder.exists() and leftovers(folder) else []
+
+
 @pytest.mark.parametrize(
     ("solver", "steps", "file"), [("adam", 1500, STATE_FILE), ("lbfgs", 100, JOURNAL_FILE)], ids=["adam", "lbfgs"]
 )
@@ -33,8 +38,7 @@ def test_a_fit_killed_at_ten_random_moments_ends_where_an_uninterrupted_one_does
     with commands() as run:
         life = run.finish("fit", data, "--out", tmp_path / "whole.cvgp", *settings)
         for _ in range(MOST_TRIES):
-            resume = ["--resume"] if (folder / file).exists() else []
-            ended = run.kill(moments.uniform(0.02, 0.98) * life, *arguments, *resume)
+            ended = run.kill(moments.uniform(0.02, 0.98) * life, *arguments, *resume(folder))
             assert not folder.exists() or set(leftovers(folder)) <= {file, START_FILE}
             killed, stored = killed + (ended is None), stored + (folder / file).exists()
             if killed == KILLS // 2:
@@ -44,7 +48,7 @@ def test_a_fit_killed_at_ten_random_moments_ends_where_an_uninterrupted_one_does
                 out.unlink()
                 shutil.rmtree(folder)
                 life = min(life, ended or life)
-        run.finish(*arguments, *(["--resume"] if (folder / file).exists() else []))
+        run.finish(*arguments, *resume(folder))
     assert killed == KILLS // 2
     assert stored > 0
     resumed, whole = cvgp.load(out), cvgp.load(tmp_path / "whole.cvgp")
