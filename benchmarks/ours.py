@@ -32,7 +32,7 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Settings
 from cvgp.training.start import begin_model, starting_kernel
 
-__all__ = ["Beginning", "BetaTransform", "Method", "begin", "estimator", "measure", "through_layers"]
+__all__ = ["Beginning", "BetaTransform", "Method", "begin", "estimator", "measure", "start_of_peers", "through_layers"]
 
 Array = NDArray[np.float64]
 BetaTransform = Literal["log", "softplus"]
@@ -101,6 +101,16 @@ def begin(
         sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta, spread=spread
     )
     return Beginning(model, sources, chosen)
+
+
+def start_of_peers(model: CVGP) -> dict[str, Array]:
+    """What a model begins with, as sparse peers and GPBoost take it."""
+    return {
+        "inducing": model.X_c.detach().numpy(),
+        "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
+        "outputscale": model.kernel.outputscale.detach().numpy(),
+        "noise": model.noise.detach().numpy(),
+    }
 
 
 def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedGP]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.entries import RATES, Entry
 from benchmarks.accuracy.predictive_scores import LEVELS, predictive_scores
 from benchmarks.accuracy.race_splits import race_split
-from benchmarks.ours import begin
+from benchmarks.ours import begin, start_of_peers
 from benchmarks.peers.workers import fit_in_worker
 from benchmarks.runner import Task
 from cvgp.paper.store import Key, Outcome, Record, Store
@@ -118,9 +118,4 @@ def _start(dataset: str, kind: str, number: int) -> dict[str, Array]:
     split = race_split(dataset, kind, number)
     size = min(SIZE, len(split.x) // 2)
     model = begin(split.x, split.y, Watch(), kernel=KERNEL, size=size, seed=SEED).model
-    return {
-        "inducing": model.X_c.detach().numpy(),
-        "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
-        "outputscale": model.kernel.outputscale.detach().numpy(),
-        "noise": model.noise.detach().numpy(),
-    }
+    return start_of_peers(model)

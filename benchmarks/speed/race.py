@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.ours import begin
+from benchmarks.ours import begin, start_of_peers
 from benchmarks.peers.workers import fit_in_worker
 from benchmarks.runner import Task
 from cvgp.paper.protocol import PRESETS
@@ -145,9 +145,4 @@ def start(dataset: str, size: int) -> dict[str, Array]:
     """Where sparse peers begin: what our own fit on this split begins with."""
     split = random_split(dataset, SEED)
     model = begin(split.x, split.y, Watch(), kernel=KERNEL, size=size, seed=SEED).model
-    return {
-        "inducing": model.X_c.detach().numpy(),
-        "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
-        "outputscale": model.kernel.outputscale.detach().numpy(),
-        "noise": model.noise.detach().numpy(),
-    }
+    return start_of_peers(model)
