@@ -21,6 +21,7 @@ from benchmarks.scaling import cluster as cluster_benchmark
 from benchmarks.scaling import cluster_table
 from benchmarks.scaling import streaming as streaming_benchmark
 from benchmarks.speed import figures as speed_figures
+from benchmarks.speed import nearest as nearest_benchmark
 from benchmarks.speed import plans as speed
 from benchmarks.speed import tables as speed_tables
 from benchmarks.speed import targets as speed_targets
@@ -269,6 +270,23 @@ def hard(
     if not table:
         run_tasks(hard_benchmark.tasks(names, seeds), results, threads, renew=renew)
     _show(hard_benchmark.report(names, seeds, results), "hard", write)
+
+
+@app.command()
+def neighbours(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: SpeedStore = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Measure what neighbours cost: the search beside faiss and hnswlib, the statistics, one prediction, a million."""
+    plan = nearest_benchmark.quick(threads) if quick else nearest_benchmark.full(threads)
+    results = _store("speed", quick, store)
+    if not table:
+        run_tasks(nearest_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
+    _show(nearest_benchmark.report(plan, results), "neighbours", write)
 
 
 @app.command(name="all")

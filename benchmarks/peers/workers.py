@@ -39,6 +39,7 @@ WORKERS = {
     "catboost": "catboost",
     "ngboost": "ngboost",
     "sklearn": "sklearn",
+    "nearest": "nearest",
 }
 """Modules ``peers/work_NAME.py``, and the environment of each; None is the one that runs this."""
 
