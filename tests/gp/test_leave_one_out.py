@@ -4,7 +4,7 @@ import torch
 from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, make_kernel, square_matrix
 from cvgp.gp.linalg import add_jitter
-from cvgp.gp.posterior import leave_one_out
+from cvgp.gp.posterior import leave_one_out, leave_one_out_exact
 
 NOISE = 0.3
 
@@ -58,5 +58,25 @@ def test_rows_as_points_give_the_exact_gps_formulas(rows: tuple[torch.Tensor, to
 def test_a_row_that_decides_alone_stays_finite() -> None:
     one = torch.ones(1, 1, dtype=torch.float64)
     found = leave_one_out(one, one[0], one, 1e14 * one[0], 1e-14 * one, one)
+    assert torch.isfinite(found.residual).all()
+    assert torch.isfinite(found.variance).all()
+
+
+def test_exact_formulas_equal_the_gp_of_the_other_rows(rows: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = rows
+    with torch.no_grad():
+        K = square_matrix(make_kernel("matern32", 2), x)
+    rho = torch.linspace(0.0, 4.0, 30, dtype=torch.float64) / NOISE  # one row has no weight
+    found = leave_one_out_exact(K, y, rho)
+    for i in range(30):
+        others = [j for j in range(1, 30) if j != i]
+        weights = torch.linalg.solve(K[others][:, others] + (1.0 / rho[others]).diag(), K[others][:, i])
+        torch.testing.assert_close(found.residual[i], y[i] - weights @ y[others])
+        torch.testing.assert_close(found.variance[i], K[i, i] - weights @ K[others][:, i])
+
+
+def test_an_exact_row_that_decides_alone_stays_finite() -> None:
+    one = torch.ones(1, 1, dtype=torch.float64)
+    found = leave_one_out_exact(one, one, 1e14 * one[0])
     assert torch.isfinite(found.residual).all()
     assert torch.isfinite(found.variance).all()

@@ -23,7 +23,7 @@ from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
 from cvgp.training.fit import fit_model
 from cvgp.training.monitor import Watch
-from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order, residuals_given_neighbours
+from cvgp.training.neighbour_rows import adopt_neighbours, find_near, in_random_order, late_residuals, walk
 from cvgp.training.plan import Settings
 from tests.data.tables.tables import write_parts
 from tests.training.problems import make_model, make_source
@@ -84,7 +84,8 @@ def consulting(group: Group, dims: int) -> dict[str, Any]:
     source = make_source(ROWS, dims=dims, frequency=3.0)
     model = make_model(source, size=12)
     kept, bound = adopt_neighbours(model, in_random_order(source.data, 0), 5, group=group)
-    left = residuals_given_neighbours(model, kept, 100, group)
+    found = walk(model, kept.rows, find_near(model, kept.rows.x, 5, group), group)
+    left = late_residuals(model, kept.rows, found, 100)
     return {**kept.statistics._asdict(), "bound": bound, "square": left.square, "f_var": left.f_var}
 
 

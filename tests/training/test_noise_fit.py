@@ -10,13 +10,13 @@ from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 from cvgp.optim.stopping import Result, Status
-from cvgp.training import noise_fit
 from cvgp.training.fit import FitReport
 from cvgp.training.likely_noise import Recipe
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import adopt_neighbours
-from cvgp.training.noise_fit import NoiseFit, fit_noise, seconds_to_keep
+from cvgp.training.noise_fit import fit_noise, seconds_to_keep
 from cvgp.training.noise_learning import NoiseChoice
+from cvgp.training.noise_trials import NoiseFit, trials_of
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import residuals_of
 from tests.training.problems import make_model
@@ -102,9 +102,8 @@ def test_weighed_rows_are_those_of_the_exact_gp_with_noise_per_row(neighbours: i
     features = Features(torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None], torch.ones(1).double())
     one, none = torch.ones(1).long(), torch.zeros(1).long()
     noise = NoiseChoice(features, Recipe(0.3), one, none, 1.0, 0.5).learn(left)
-    weighed = noise_fit._Weighing(fit.report, fit.kept, source, Settings(seed=0))(
-        fit._replace(noise=noise), source.data.x
-    )
+    trials = trials_of(fit, source, Settings(seed=0), 200, np.random.default_rng(0))
+    weighed = trials.finished(trials.weighed(fit._replace(noise=noise), source.data.x))
     assert weighed.noise is not None
     assert (weighed.noise.beyond_base(source.data.x) > 0.1).any()
     x = torch.linspace(-1.8, 1.8, 9, dtype=torch.float64)[:, None]

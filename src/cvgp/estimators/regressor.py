@@ -38,14 +38,16 @@ from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
+from cvgp.host import reused_memory
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
-from cvgp.training.noise_fit import NoiseFit, fit_noise, seconds_to_keep
+from cvgp.training.noise_fit import fit_noise, seconds_to_keep
 from cvgp.training.noise_learning import NoiseName, check_noise_name
+from cvgp.training.noise_trials import NoiseFit
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
 from cvgp.training.prune import prune_model
 from cvgp.training.start import alternative_kernels, begin_model, blank_model, starting_kernel, starting_mean
@@ -273,6 +275,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     elbo_: float
     _log_slopes: float
 
+    @reused_memory()
     def fit(
         self,
         X: Any,
@@ -361,7 +364,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
             look = self.noise == "auto" and self.solver != "paper"
             described = partial(describe, target=self.target, look_for_outliers=look, seed=settings.seed, watch=watch)
-            sources = array_sources(data, settings, rng, describe=described, **options)
+            with limited_threads(n_jobs):
+                sources = array_sources(data, settings, rng, describe=described, **options)
         else:
             refuse_transform(self.target)
             sources = table_sources(table, settings, rng, **options)

@@ -20,10 +20,20 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.linalg import as_square, inverse_lower, plus_identity, safe_cholesky, triangular_squares
+from cvgp.gp.linalg import (
+    as_square,
+    inverse_from_factor,
+    inverse_lower,
+    plus_identity,
+    safe_cholesky,
+    triangular_squares,
+)
 
 LARGEST_LEVERAGE = 1.0 - 1e-9
 """A row that decides its own prediction is left out of nothing; what is left of it then is rounding."""
+
+SMALLEST_PRECISION = 1e-100
+"""A row without weight has this one, so that what others say of it has a limit."""
 
 
 class Factor(NamedTuple):
@@ -177,3 +187,24 @@ def leave_one_out(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv
     left = 1.0 - (precision * q).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
     return LeftOut((y - psi.mT @ C_inv_b) / left[:, None], unexplained + q / left)
+
+
+def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeftOut:
+    r"""What an exact GP says of each row when that row is left out, by one inverse (§10).
+
+    With :math:`R = diag(\sqrt\rho)` and :math:`P = (I + R K R)^{-1}`, the posterior variance of f at a row is
+    :math:`(1 - P_{ii}) / \rho_i`, the residual is :math:`(R P R y)_i / \rho_i`, and :math:`P_{ii}` is one minus the
+    leverage, by which both are divided.
+
+    Parameters
+    ----------
+    K, y, precision
+        Kernel among the rows [n, n], outputs [n, Q] and precisions rho [n].
+    """
+    rho = precision.clamp_min(SMALLEST_PRECISION)
+    R = rho.sqrt()[:, None]  # [n, 1], the diagonal of R as a column
+    RKR = R * as_square(K) * R.mT
+    P = inverse_from_factor(safe_cholesky(plus_identity(RKR), "B = I + R K R"))
+    left = P.diagonal().clamp_min(1.0 - LARGEST_LEVERAGE)  # [n], 1 - h
+    variance = (RKR * P).sum(1).clamp_min(0.0) / rho  # [n], 1 - P_ii without cancellation
+    return LeftOut((P @ (R * y)) / (R * left[:, None]), variance / left)

@@ -33,8 +33,9 @@ from cvgp.training.densities import compare
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
+from cvgp.training.neighbour_rows import Walk
 from cvgp.training.plan import Plan, Settings, make_plan
-from cvgp.training.small_data import fit_exact, holds_the_data, smaller_coreset
+from cvgp.training.small_data import exact_bound, fit_exact, holds_the_data, smaller_coreset
 
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
@@ -57,6 +58,8 @@ class FitReport(NamedTuple):
     result: Result
     statistics: Statistics
     """Of all rows, at the model's kernel and pseudo-inputs."""
+    walk: Walk | None = None
+    """What rows said in their order, where neighbours are consulted."""
 
 
 def fit_from_start(
@@ -153,7 +156,7 @@ def fit_model(
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)
     with threads_for(chunk_work(len(model.X_c), source.num_rows)):
-        found, bound = _close(model, source, plan, settings, to_read, solve=solve)
+        found, bound = _close(model, source, plan, settings, to_read, solve=solve, is_exact=is_exact and not smaller)
     return FitReport(model, name, bound, result, found)
 
 
@@ -247,7 +250,14 @@ def _plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
 
 
 def _close(
-    model: CVGP, source: DataSource, plan: Plan, settings: Settings, to_read: int | None, *, solve: bool
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    to_read: int | None,
+    *,
+    solve: bool,
+    is_exact: bool = False,
 ) -> tuple[Statistics, float]:
     """Gather the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
     tight = plan.tight or plan.polish_tight
@@ -257,6 +267,8 @@ def _close(
         found, gain = _estimated(model, source, plan, to_read, np.random.default_rng(settings.seed))
     if solve:
         bound = model.adopt_optimum(found).item() + (gain if tight else 0.0)
+    elif is_exact:
+        bound = exact_bound(model, source)
     else:
         bound = full_bound(
             model, source.chunks(CHUNK_ROWS), source.num_rows, tight=tight, power=plan.power, group=source.group

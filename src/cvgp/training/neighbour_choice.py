@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditional_densities import moments_given
-from cvgp.gp.neighbours.decorrelated import gather_decorrelated
-from cvgp.gp.neighbours.global_part import global_part
-from cvgp.gp.neighbours.search import RowIndex
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.densities import constant_density, is_clearly_better, line_density, weighted_mean
 from cvgp.training.fit import FitReport
-from cvgp.training.neighbour_rows import gather_early, ordered, rows_for_u, whitened
+from cvgp.training.neighbour_rows import Walk, find_near, late_residuals, walk
 from cvgp.training.noise_learning import densities_by_level
-from cvgp.training.residuals import Residuals, residuals_of
+from cvgp.training.residuals import residuals_of
 
 JUDGED_ROWS, JUDGED_SHARE = 2000, 0.25
 STANDARD_ERRORS = 2.0
@@ -36,8 +31,7 @@ class Candidate(NamedTuple):
     name: str
     model: CVGP
     densities: Tensor  # [n]
-    late: Statistics  # of the rows from `start` on
-    start: int
+    walk: Walk
 
 
 class Choice(NamedTuple):
@@ -76,33 +70,13 @@ def choose(report: FitReport, candidates: list[Candidate], rows: Rows[Tensor], *
 
 @torch.no_grad()
 def judge(name: str, model: CVGP, rows: Rows[Tensor], count: int, group: Group = ALONE) -> Candidate:
-    """The density of the last rows given rows before them: neighbours among all, and u from those just before.
+    """The density of the last rows, each given all rows before it: its neighbours directly, and others through u.
 
     The processes of a group share the rows for u, which are most of the work.
     """
-    N, first = len(rows.x), _first_judged(len(rows.x))
-    start = max(first - rows_for_u(len(model.X_c)), 0)
-    points, data = whitened(model), ordered(model, rows)
-    index = RowIndex(model.kernel, rows.x)
-    early = gather_early(points, data, index, count, group, start, first)
-    near = index.earlier(count, first)  # [N - first, k]
-    late = torch.arange(first, N, device=rows.x.device)
-    given = moments_given(points, data, near, global_part(early), late)
-    square, judged = (data.y[first:] - given.f_mean).square(), rows.take(late)
-    residuals = Residuals.of(judged, square, given.f_var, model.total_noise(judged.noise_variance))
-    after = gather_decorrelated(points, data, near, first)
-    return Candidate(name, model, densities_by_level(model, residuals), early.merge(after), start)
-
-
-@torch.no_grad()
-def all_statistics(chosen: Candidate, rows: Rows[Tensor], count: int, group: Group = ALONE) -> Statistics:
-    """Those of the rows that had no part in the judgement too."""
-    model, start = chosen.model, chosen.start
-    if start == 0:
-        return chosen.late
-    before = rows.take(slice(start))
-    index = RowIndex(model.kernel, before.x)
-    return gather_early(whitened(model), ordered(model, before), index, count, group, 0, start).merge(chosen.late)
+    found = walk(model, rows, find_near(model, rows.x, count, group), group)
+    residuals = late_residuals(model, rows, found, len(rows.x) - _first_judged(len(rows.x)))
+    return Candidate(name, model, densities_by_level(model, residuals), found)
 
 
 def _first_judged(num_rows: int) -> int:

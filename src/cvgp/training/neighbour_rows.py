@@ -10,7 +10,7 @@ from cvgp.data.split import cut
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditional_densities import earlier_moments
+from cvgp.gp.neighbours.conditional_densities import RowMoments, earlier_moments
 from cvgp.gp.neighbours.decorrelated import OrderedRows, gather_decorrelated, order_rows
 from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
@@ -19,6 +19,8 @@ from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.training.residuals import Residuals
 
+LATE_ROWS = 10_000
+"""The last rows, at most half of all, that are predicted one by one: enough to judge a fit and to learn its noise."""
 ROWS_FOR_U, ROWS_FOR_U_PER_POINT = 20_000, 100
 
 
@@ -65,11 +67,6 @@ def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
     return order_rows(rows.x, y, model.total_noise(rows.noise_variance), sample_weight=rows.sample_weight)
 
 
-def near_own_part(index: RowIndex, count: int, group: Group) -> Tensor:
-    """The neighbours of the rows that this process of a group decorrelates, among the rows before each `[n, k]`."""
-    return index.earlier(count, *cut(len(index.x), group))
-
-
 @torch.no_grad()
 def gather_rows(
     points: WhitenedPoints, data: OrderedRows, near: Tensor, group: Group, start: int = 0, stop: int | None = None
@@ -100,13 +97,71 @@ def gather_rows(
     return Statistics(*sum_of(group, own_part, nothing))
 
 
+class NearRows(NamedTuple):
+    """The neighbours of rows in their order, each among the rows before it.
+
+    A process of a group has those of its part of the rows, but all has those of the late ones.
+    """
+
+    start: int
+    """The first row that a walk looks at."""
+    first: int
+    """The first late row."""
+    early: Tensor
+    """Of the own part of the rows from `start` to `first` [n, k]."""
+    late: Tensor
+    """Of the rows from `first` on [N - first, k]."""
+
+
+class Walk(NamedTuple):
+    """What rows of a model say in their order: the early ones together, and each late one given all before it."""
+
+    near: NearRows
+    statistics: Statistics
+    """Of the rows from `near.start` on."""
+    moments: RowMoments
+    """Of f at the late rows."""
+
+
 @torch.no_grad()
-def gather_early(
-    points: WhitenedPoints, data: OrderedRows, index: RowIndex, count: int, group: Group, start: int, stop: int
-) -> Statistics:
-    """:func:`gather_rows` with the neighbours still to be found."""
-    first, last = (start + place for place in cut(stop - start, group))
-    return gather_rows(points, data, index.earlier(count, first, last), group, start, stop)
+def find_near(model: CVGP, x: Tensor, count: int, group: Group = ALONE) -> NearRows:
+    """So many neighbours of each of the late rows, and of as many before them as tell enough of the coreset's part."""
+    index, N = RowIndex(model.kernel, x), len(x)
+    first = max(N - LATE_ROWS, N // 2)
+    start = max(first - rows_for_u(len(model.X_c)), 0)
+    own = (start + place for place in cut(first - start, group))
+    return NearRows(start, first, index.earlier(count, *own), index.earlier(count, first))
+
+
+@torch.no_grad()
+def walk(model: CVGP, rows: Rows[Tensor], near: NearRows, group: Group = ALONE) -> Walk:
+    """Go through rows in their order."""
+    points, data = whitened(model), ordered(model, rows)
+    # Gathered, not taken off from the statistics of all rows: of rows with next to no noise nothing would be left.
+    early = gather_rows(points, data, near.early, group, near.start, near.first)
+    moments, found = earlier_moments(points, data, near.late, early)
+    return Walk(near, found, moments)
+
+
+@torch.no_grad()
+def all_statistics(model: CVGP, rows: Rows[Tensor], found: Walk, group: Group = ALONE) -> Statistics:
+    """Those of the rows before a walk too."""
+    start = found.near.start
+    if start == 0:
+        return found.statistics
+    before, count = rows.take(slice(start)), found.near.late.shape[1]
+    near = RowIndex(model.kernel, before.x).earlier(count, *cut(start, group))
+    return gather_rows(whitened(model), ordered(model, before), near, group).merge(found.statistics)
+
+
+@torch.no_grad()
+def late_residuals(model: CVGP, rows: Rows[Tensor], found: Walk, count: int) -> Residuals:
+    """What is left of so many of the last rows, each predicted by all rows before it; at most of all late ones."""
+    moments = found.moments.last(count)
+    late = rows.take(slice(len(rows.x) - len(moments.f_var), None))
+    y = late.y - prior_mean(model.mean, late.x, late.y)
+    square = (y.reshape(len(y), -1) - moments.f_mean).square()
+    return Residuals.of(late, square, moments.f_var, model.total_noise(late.noise_variance))
 
 
 @torch.no_grad()
@@ -115,7 +170,6 @@ def adopt_neighbours(
     rows: Rows[Tensor],
     count: int,
     statistics: Statistics | None = None,
-    near: Tensor | None = None,
     group: Group = ALONE,
 ) -> tuple[NeighbourRows, float]:
     """Solve for the coreset that goes with neighbours, in place, and return the bound on the density of the rows too.
@@ -130,32 +184,14 @@ def adopt_neighbours(
         How many neighbours.
     statistics
         Of these rows given their neighbours, where they are known.
-    near
-        The neighbours of each row `[N, k]`, where they are known; in a group, of the rows of this process's part.
     group
         Processes that all hold the rows, and share the work.
     """
     if statistics is None:
-        near = near_own_part(RowIndex(model.kernel, rows.x), count, group) if near is None else near
+        near = RowIndex(model.kernel, rows.x).earlier(count, *cut(len(rows.x), group))
         statistics = gather_rows(whitened(model), ordered(model, rows), near, group)
     bound = model.adopt_optimum(statistics).item()
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     total = model.total_noise(rows.noise_variance)
     model.set_site_noise_offset((1.0 / total.reciprocal().mean() - model.noise).item())
     return NeighbourRows(rows, count, statistics), bound
-
-
-@torch.no_grad()
-def residuals_given_neighbours(model: CVGP, kept: NeighbourRows, count: int, group: Group = ALONE) -> Residuals:
-    """What is left of the last rows, at most half of them, each predicted by all rows before it."""
-    rows, N = kept.rows, len(kept.rows.x)
-    first = max(N - count, N // 2)
-    start = max(first - rows_for_u(len(model.X_c)), 0)
-    index, k = RowIndex(model.kernel, rows.x), kept.num_neighbours
-    points, data = whitened(model), ordered(model, rows)
-    # Gathered, not taken off from the statistics of all rows: of rows with next to no noise nothing would be left.
-    early = gather_early(points, data, index, k, group, start, first)
-    given = earlier_moments(points, data, index.earlier(k, first), early)
-    late = rows.take(slice(first, None))
-    square = (data.y[first:] - given.f_mean).square()
-    return Residuals.of(late, square, given.f_var, model.total_noise(late.noise_variance))

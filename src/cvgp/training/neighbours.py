@@ -25,8 +25,8 @@ from cvgp.optim.stopping import Progress
 from cvgp.parallel.group import Group
 from cvgp.training.fit import FitReport, close_at_start, fit_from_start
 from cvgp.training.monitor import Watch
-from cvgp.training.neighbour_choice import Candidate, Choice, all_statistics, choose, judge
-from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, in_random_order
+from cvgp.training.neighbour_choice import Candidate, Choice, choose, judge
+from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, all_statistics, in_random_order
 from cvgp.training.plan import Settings
 from cvgp.training.refine import PHASE, Refined, refine_kernel
 
@@ -124,10 +124,9 @@ def _adopt(
     """The report of the model that was chosen, and the rows that it consults, if any."""
     kept = None
     if chosen.candidate is not None:
-        model = chosen.candidate.model
-        found = all_statistics(chosen.candidate, rows, count, source.group)
-        kept, bound = adopt_neighbours(model, rows, count, found)
-        report = report._replace(model=model, bound=bound, statistics=kept.statistics)
+        model, walk = chosen.candidate.model, chosen.candidate.walk
+        kept, bound = adopt_neighbours(model, rows, count, all_statistics(model, rows, walk, source.group))
+        report = report._replace(model=model, bound=bound, statistics=kept.statistics, walk=walk)
     _report(watch, report, source, f"{'no' if kept is None else count} neighbours: {chosen.reason}")
     return report, kept
 

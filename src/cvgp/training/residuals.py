@@ -8,9 +8,9 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
+from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.gp.posterior import leave_one_out
+from cvgp.gp.posterior import factorise, leave_one_out, leave_one_out_exact, mean, variance
 
 
 class Residuals(NamedTuple):
@@ -48,10 +48,35 @@ def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *, are
     solution = bounds.solve_titsias(statistics, L_inv)
     psi = L_inv @ cross_matrix(model.kernel, model.X_c, rows.x)  # [M, n]
     k_xx = diagonal(model.kernel, rows.x)
-    y = (rows.y - prior_mean(model.mean, rows.x, rows.y)).reshape(len(rows.x), -1)
-    noise = model.total_noise(rows.noise_variance)
-    precision = bounds.weigh(noise, k_xx, sample_weight=rows.sample_weight).precision
+    y, noise, precision = _observations(model, rows)
     if are_new:
         precision = torch.zeros_like(precision)  # there is nothing to leave out
     left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
     return Residuals.of(rows, left_out.residual.square(), left_out.variance, noise)
+
+
+@torch.no_grad()
+def residuals_left_out(model: CVGP, rows: Rows[Tensor]) -> Residuals:
+    """What is left of each row when all others predict it, under the exact GP of these rows."""
+    K = square_matrix(model.kernel, rows.x)
+    y, noise, precision = _observations(model, rows)
+    left_out = leave_one_out_exact(K, y, precision)
+    return Residuals.of(rows, left_out.residual.square(), left_out.variance, noise)
+
+
+@torch.no_grad()
+def residuals_of_new(model: CVGP, seen: Rows[Tensor], new: Rows[Tensor]) -> Residuals:
+    """What is left of new rows under the exact GP of those that were seen."""
+    y, _, precision = _observations(model, seen)
+    factor = factorise(square_matrix(model.kernel, seen.x), precision, y)
+    K_cx = cross_matrix(model.kernel, seen.x, new.x)
+    y_new, noise, _ = _observations(model, new)
+    residual, f_var = y_new - mean(factor, K_cx), variance(factor, K_cx, diagonal(model.kernel, new.x))
+    return Residuals.of(new, residual.square(), f_var, noise)
+
+
+def _observations(model: CVGP, rows: Rows[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs without the prior mean [n, Q], the noise variance and the precisions [n] of rows."""
+    y = (rows.y - prior_mean(model.mean, rows.x, rows.y)).reshape(len(rows.x), -1)
+    noise = model.total_noise(rows.noise_variance)
+    return y, noise, bounds.weigh(noise, rows.x[:, 0], sample_weight=rows.sample_weight).precision

@@ -13,7 +13,7 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp import bounds
-from cvgp.gp.kernels import prior_mean
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.optim.stopping import Result
@@ -31,7 +31,7 @@ def holds_the_data(model: CVGP, source: DataSource) -> bool:
     """Whether each row is a pseudo-point, so that the bound can be the marginal likelihood itself."""
     if len(model.X_c) != source.num_rows:
         return False
-    rows = _all_rows(source)
+    rows = all_rows(source)
     return model.X_c.shape == rows.x.shape and torch.equal(model.X_c, rows.x) and torch.equal(model.y_c, rows.y)
 
 
@@ -44,7 +44,7 @@ def fit_exact(
     are proof of a noise of zero, and the likelihood then prefers it (wine, 500 rows: -27 nats per test row, and -.65
     with this rule). In the posterior every copy counts. Each process of a group has all rows and does the same.
     """
-    rows = _all_rows(source)
+    rows = all_rows(source)
     data = distinct_rows(rows)
     result = maximise_by_lbfgs(
         ExactObjective(model, data),
@@ -59,6 +59,15 @@ def fit_exact(
     return result
 
 
+@torch.no_grad()
+def exact_bound(model: CVGP, source: DataSource) -> float:
+    """The log marginal likelihood in nats, copies of rows counted: every bound is that, where each row is a point."""
+    rows = all_rows(source)
+    residual, noise = rows.y - prior_mean(model.mean, rows.x, rows.y), model.total_noise(rows.noise_variance)
+    K_xx = square_matrix(model.kernel, rows.x)
+    return bounds.log_marginal(K_xx, residual, noise, sample_weight=rows.sample_weight).item()
+
+
 def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
     """Rows with no copies: a weight beyond one counts as one."""
     return rows if rows.sample_weight is None else rows._replace(sample_weight=rows.sample_weight.clamp_max(1.0))
@@ -70,7 +79,7 @@ def smaller_coreset(model: CVGP, source: DataSource, rng: np.random.Generator) -
     It has no more points than a coreset has by default, unless that many leave too much unexplained: then it is None
     too. The model's weights and pseudo-outputs are still to be solved for.
     """
-    rows = _all_rows(source)
+    rows = all_rows(source)
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
     size = _points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x)
     if size is None:
@@ -89,7 +98,8 @@ def _points_to_keep(kernel: Kernel, noise: float, x: NDArray[np.float64]) -> int
     return size
 
 
-def _all_rows(source: DataSource) -> Rows[Tensor]:
+def all_rows(source: DataSource) -> Rows[Tensor]:
+    """Every row of a source that has few."""
     return source.sample(source.num_rows, np.random.default_rng(0))  # takes all, and draws none
 
 

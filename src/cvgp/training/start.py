@@ -155,7 +155,8 @@ def begin_model(
     parts = {"mean": start.mean, "likelihood": start.likelihood()}
     model = CVGP(coreset, start.kernel, **parts, beta_transform=beta_transform)
     model.to(source.device)
-    raise_noise(model, source.sample(LADDER_ROWS, rng))
+    if not start.for_all_rows:
+        raise_noise(model, source.sample(LADDER_ROWS, rng))
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.
         w = model.beta.detach() / source.harmonic_noise(model.noise.item())

@@ -6,7 +6,7 @@ import torch
 
 from cvgp.gp import bounds
 from cvgp.gp.neighbours import conditional_densities
-from cvgp.gp.neighbours.conditional_densities import earlier_moments, log_densities, moments_given
+from cvgp.gp.neighbours.conditional_densities import earlier_moments, log_densities
 from cvgp.gp.neighbours.decorrelated import gather_decorrelated
 from cvgp.gp.neighbours.global_part import global_part, global_part_of_coreset, prior_part
 from cvgp.gp.posterior import factorise
@@ -23,7 +23,7 @@ NEIGHBOURS = some_before(14, 3)
 
 
 def before(p: Problem) -> conditional_densities.RowMoments:
-    return earlier_moments(p.points, p.data, NEIGHBOURS)
+    return earlier_moments(p.points, p.data, NEIGHBOURS)[0]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -60,7 +60,7 @@ def test_no_row_has_a_part_in_its_own_density() -> None:
 def test_late_rows_need_only_the_statistics_of_those_before(problem: Problem) -> None:
     everything = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
     late = gather_decorrelated(problem.points, problem.data, NEIGHBOURS[9:], 9)
-    found = earlier_moments(problem.points, problem.data, NEIGHBOURS[9:], everything.without(late))
+    found, _ = earlier_moments(problem.points, problem.data, NEIGHBOURS[9:], everything.without(late))
     torch.testing.assert_close(found.f_mean, before(problem).f_mean[9:])
     torch.testing.assert_close(found.f_var, before(problem).f_var[9:])
 
@@ -75,19 +75,18 @@ def test_row_of_weight_zero_is_predicted_as_any_other() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-def test_moments_given_the_posterior_of_u_are_those_of_the_dense_model(problem: Problem) -> None:
-    with torch.no_grad():
-        u = global_part(gather_decorrelated(problem.points, problem.data, NEIGHBOURS))
-    found = moments_given(problem.points, problem.data, NEIGHBOURS, u)
-    C = problem.covariance() - problem.features() @ problem.features().T
-    S = C + np.diag(np.ones(14) * problem.effective_noise)
-    y, Psi, m, S_u = problem.y.numpy().reshape(14, -1), problem.features(), u.mean.numpy(), (u.root @ u.root.mT).numpy()
-    for i, line in enumerate(NEIGHBOURS.tolist()):
-        near = [j for j in line if j >= 0]
-        b = np.linalg.inv(S[np.ix_(near, near)]) @ C[near, i]
-        phi = Psi[i] - b @ Psi[near]
-        np.testing.assert_allclose(found.f_mean[i], phi @ m + b @ y[near], rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(found.f_var[i], C[i, i] - b @ C[near, i] + phi @ S_u @ phi, rtol=1e-8)
+def test_a_pass_over_late_rows_ends_with_the_statistics_of_all(problem: Problem) -> None:
+    expected = gather_decorrelated(problem.points, problem.data, NEIGHBOURS)
+    before_late = expected.without(gather_decorrelated(problem.points, problem.data, NEIGHBOURS[9:], 9))
+    _, found = earlier_moments(problem.points, problem.data, NEIGHBOURS[9:], before_late)
+    for values, others in zip(found, expected, strict=True):
+        torch.testing.assert_close(values, others)
+
+
+def test_the_last_moments_are_those_of_the_last_rows() -> None:
+    found = before(PROBLEMS["all of it"])
+    torch.testing.assert_close(found.last(3).f_mean, found.f_mean[11:])
+    assert len(found.last(100).f_var) == 14
 
 
 def test_coreset_has_the_mean_of_u_and_the_covariance_of_its_weights() -> None:
@@ -107,14 +106,3 @@ def test_prior_of_u_is_standard_normal() -> None:
     u = prior_part(make_problem().points, 2)
     torch.testing.assert_close(u.mean, torch.zeros(4, 2, dtype=torch.float64))
     torch.testing.assert_close(u.root, torch.eye(4, dtype=torch.float64))
-
-
-def test_moments_of_some_rows_are_those_of_all() -> None:
-    p = PROBLEMS["all of it"]
-    with torch.no_grad():
-        u = global_part(gather_decorrelated(p.points, p.data, NEIGHBOURS))
-    rows = torch.tensor([13, 2, 7])
-    some = moments_given(p.points, p.data, NEIGHBOURS[rows], u, rows)
-    every = moments_given(p.points, p.data, NEIGHBOURS, u)
-    torch.testing.assert_close(some.f_mean, every.f_mean[rows])
-    torch.testing.assert_close(some.f_var, every.f_var[rows])

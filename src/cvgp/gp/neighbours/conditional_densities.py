@@ -4,9 +4,6 @@ r"""The density of each row given rows that it has no part in (§9.5).
 The densities that follow are the factors of the model's marginal likelihood, and sum to its logarithm. No row has a
 part in its own: what they say of the kernel, of the noise and of the use of neighbours is honest, as far as kernel and
 noise were learned elsewhere. Without pseudo-points they are the conditionals p(y_i | y_N) of the kernel (Vecchia).
-
-:func:`moments_given` takes one posterior of u for all rows. It is cheaper to reuse, and each row had a part in that
-posterior, though a small one where there are many more rows than pseudo-points.
 """
 
 from collections.abc import Iterator
@@ -17,8 +14,7 @@ from torch import Tensor
 
 from cvgp.gp.bounds.statistics import Statistics
 from cvgp.gp.linalg import plus_identity, safe_cholesky
-from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_neighbours, decorrelate
-from cvgp.gp.neighbours.global_part import GlobalPart, moments
+from cvgp.gp.neighbours.decorrelated import Decorrelated, OrderedRows, check_neighbours, decorrelate, gather_part
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints
 
 BLOCK_ROWS = 256
@@ -31,12 +27,19 @@ class RowMoments(NamedTuple):
     f_mean: Tensor  # [N, Q]
     f_var: Tensor  # [N]
 
+    def last(self, count: int) -> "RowMoments":
+        """Those of the last rows, at most so many."""
+        first = max(len(self.f_var) - count, 0)
+        return RowMoments(self.f_mean[first:], self.f_var[first:])
+
 
 @torch.no_grad()
 def earlier_moments(
     points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, before: Statistics | None = None
-) -> RowMoments:
+) -> tuple[RowMoments, Statistics]:
     """F at each row given all rows before it, in O(N M^2) beyond the decorrelated rows (§9.5).
+
+    The statistics of all rows come from the same pass.
 
     Parameters
     ----------
@@ -49,47 +52,33 @@ def earlier_moments(
     """
     start = len(data.x) - len(neighbours)
     check_neighbours(neighbours, len(data.x), start)
-    before = Statistics.of_nothing(points.size, data.y.shape[1], data.x.device) if before is None else before
-    Phi, b = before.Phi, before.b
+    total = Statistics.of_nothing(points.size, data.y.shape[1], data.x.device) if before is None else before
     found = []
     for rows, part in _in_blocks(points, data, neighbours, start):
-        L_C = safe_cholesky(plus_identity(Phi), "C = I + Phi")
         here = data.take(rows)
-        precision = here.precision / (1.0 + here.precision * part.v)
-        weighted = part.phi * precision.sqrt()[:, None]  # [n, M]
-        target = (here.y - part.b_y) * precision.sqrt()[:, None]  # [n, Q]
-        found.append(_within_block(L_C, b, part, weighted, target))
-        Phi = Phi + weighted.mT @ weighted
-        b = b + weighted.mT @ target
-    return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
+        found.append(_within_block(total, part, here))
+        total = total.merge(gather_part(here, part))
+    moments = RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
+    return moments, total
 
 
-def _within_block(L_C: Tensor, b: Tensor, part: Decorrelated, weighted: Tensor, target: Tensor) -> RowMoments:
+def _within_block(before: Statistics, part: Decorrelated, here: OrderedRows) -> RowMoments:
     """Each row of a block given u as it is known before the block, N(C^-1 b, C^-1), and given the rows before it.
 
     In units of their noise the rows of the block have the covariance H = I + Phi~ C^-1 Phi~^T = L_H L_H^T, and
     L_H^-1 turns them into independent innovations. Z is their covariance with f, of which row i uses those before it.
     """
+    L_C = safe_cholesky(plus_identity(before.Phi), "C = I + Phi")
+    root = (here.precision / (1.0 + here.precision * part.v)).sqrt()  # [n], one over the noise that is left
     F = torch.linalg.solve_triangular(L_C, part.phi.mT, upper=False)  # [M, n]
-    F_weighted = torch.linalg.solve_triangular(L_C, weighted.mT, upper=False)  # [M, n]
-    m = torch.linalg.solve_triangular(L_C, b, upper=False)  # [M, Q], whitened mean
+    F_weighted, target = F * root, (here.y - part.b_y) * root[:, None]  # [M, n] and [n, Q]
+    m = torch.linalg.solve_triangular(L_C, before.b, upper=False)  # [M, Q], whitened mean
     L_H = safe_cholesky(plus_identity(F_weighted.mT @ F_weighted), "H = I + Phi C^-1 Phi^T")
     innovations = torch.linalg.solve_triangular(L_H, target - F_weighted.mT @ m, upper=False)  # [n, Q]
     Z = torch.linalg.solve_triangular(L_H, F_weighted.mT @ F, upper=False).triu(1)  # [n, n], rows j before columns i
     f_mean = part.b_y + F.mT @ m + Z.mT @ innovations
     f_var = part.v + (F.square().sum(0) - Z.square().sum(0)).clamp_min(0.0)
     return RowMoments(f_mean, f_var)
-
-
-@torch.no_grad()
-def moments_given(
-    points: WhitenedPoints, data: OrderedRows, neighbours: Tensor, u: GlobalPart, rows: Tensor | None = None
-) -> RowMoments:
-    """F at some rows `[n]`, or at all, given their neighbours `[n, k]` and the posterior of u (§9.5)."""
-    rows = torch.arange(len(data.x), device=data.x.device) if rows is None else rows
-    parts = decorrelate(points, data, rows, neighbours)
-    found = [moments(part, u) for _, part in parts]
-    return RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
 
 
 def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:

@@ -157,11 +157,12 @@ def gather_decorrelated(points: WhitenedPoints, data: OrderedRows, neighbours: T
         # Rows of one region share their neighbours, so that each block touches few other rows.
         rows = rows[_region(points, data.x[start:]).argsort(stable=True)]
     parts = decorrelate(points, data, rows, neighbours[rows - start])
-    sums = (_gather_part(data.take(of), part) for of, part in parts)
+    sums = (gather_part(data.take(of), part) for of, part in parts)
     return reduce(Statistics.merge, sums, Statistics.of_nothing(points.size, data.y.shape[1], data.x.device))
 
 
-def _gather_part(data: OrderedRows, part: Decorrelated) -> Statistics:
+def gather_part(data: OrderedRows, part: Decorrelated) -> Statistics:
+    """Statistics of some rows that are decorrelated."""
     rho_v = data.precision * part.v
     precision = data.precision / (1.0 + rho_v)  # one over v + 1 / rho
     log_normaliser = (data.log_normaliser - 0.5 * rho_v.log1p()).sum()
