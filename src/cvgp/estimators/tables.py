@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cvgp.data.input_warp import InputWarp
+from cvgp.data.rows import Array, Rows
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
@@ -44,10 +47,21 @@ def refuse_transform(target: str) -> None:
 
 
 def table_sources(
-    table: TrainingTable, settings: Settings, rng: np.random.Generator, *, units: Units, device: str, group: Group
+    table: TrainingTable,
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    units: Units,
+    choose_warp: Callable[[Rows[Array]], InputWarp],
+    device: str,
+    group: Group,
 ) -> Sources:
-    """Those of a table that is read in parts, each process of the group its own."""
-    learned = table.scaling
+    """Those of a table that is read in parts, each process of the group its own.
+
+    `choose_warp` says what becomes of x, from a sample of the rows that is the same in all processes.
+    """
+    sample = table.common_sample()
+    learned = table.scaling(choose_warp(sample), sample)
     scaling = units(learned, table.y_varies)
     check_variance(scaling.y_scale)
     source = table.source(scaling, known_device(device))

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow.dataset as ds
 import torch
 
+from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, learn_warped_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
@@ -98,24 +99,34 @@ class TrainingTable:
         """Whether the table is loaded rather than read in parts."""
         return self.group is ALONE and self.num_bytes <= IN_MEMORY_BYTES
 
-    @property
-    def scaling(self) -> Scaling:
-        """The weighted means and standard deviations of all columns.
+    def common_sample(self) -> Rows[Array]:
+        """A sample of the rows of all processes, the same everywhere: all of them up to 100,000 rows."""
+        return common_sample(self.survey, self.group)
 
-        Those of columns with outliers (:mod:`cvgp.data.scaling`) are of a sample of the rows: of all of them up to
-        100,000 rows, and otherwise of so many.
+    def scaling(self, warp: InputWarp, sample: Rows[Array]) -> Scaling:
+        """The weighted means and standard deviations of all columns, given their common sample.
+
+        Those of columns with outliers (:mod:`cvgp.data.scaling`), and of columns that are warped, are of the sample.
         """
         D, moments = len(self.feature_names), self.survey.moments
-        whole, sample = moments.scaling(D), common_sample(self.survey, self.group)
+        whole = moments.scaling(D)
         bulk = bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
         is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
         in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight, bulk)
         # A column that is constant in the sample has no bulk to go by.
         is_far &= in_bulk.varies
-        return whole._replace(
+        plain = whole._replace(
             x_mean=np.where(is_far, in_bulk.x_mean, whole.x_mean),
             x_scale=np.where(is_far, in_bulk.x_scale, whole.x_scale),
+        )
+        if warp.name == "identity":
+            return plain
+        warped = learn_warped_scaling(warp, sample)
+        return plain._replace(
+            x_mean=np.where(warp.warped, warped.x_mean, plain.x_mean),
+            x_scale=np.where(warp.warped, warped.x_scale, plain.x_scale),
+            warp=warp,
         )
 
     @property
