@@ -1,8 +1,8 @@
 r"""Monotone warps of inputs: each column becomes a mixture of itself and of its ranks.
 
-The ranks of a column are its normal scores :math:`r(x) = \Phi^{-1}(u(x))`. Here u is the share of the rows below x, with
-half of the rows at x. A few knots hold this function, and it is linear between them, so that it is smooth where values
-are dense and has no gaps at ties. With both versions in units of their standard deviations, the pair
+The ranks of a column are its normal scores :math:`r(x) = \Phi^{-1}(u(x))`. Here u is the share of the rows below x,
+with half of the rows at x. A few knots hold this function, and it is linear between them, so that it is smooth where
+values are dense and has no gaps at ties. With both versions in units of their standard deviations, the pair
 :math:`((1 - s) x, s\, r(x))` is a path in the plane, and the warp is its length:
 
 .. math:: t(x) = \int^x \sqrt{(1 - s)^2 + s^2 r'(v)^2} \; dv
@@ -45,13 +45,13 @@ class Path(NamedTuple):
         """The function at x."""
         low, high = self._outer_slopes()
         below, above = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
-        return np.interp(x, self.knots, self.values) + low * below + high * above
+        return np.asarray(np.interp(x, self.knots, self.values) + low * below + high * above)
 
     def invert(self, t: Array) -> Array:
         """The x with this value."""
         low, high = self._outer_slopes()
         below, above = np.minimum(t - self.values[0], 0.0), np.maximum(t - self.values[-1], 0.0)
-        return np.interp(t, self.values, self.knots) + below / low + above / high
+        return np.asarray(np.interp(t, self.values, self.knots) + below / low + above / high)
 
     def _outer_slopes(self) -> tuple[float, float]:
         steps = np.diff(self.values) / np.diff(self.knots)
@@ -110,7 +110,7 @@ def mixed_path(score: Path, share: float, centre: float, spread: float) -> Path:
     """The length of the path of x, in units of its spread about its centre, and of its normal scores."""
     straight = (score.knots - centre) / spread
     steps = np.hypot((1.0 - share) * np.diff(straight), share * np.diff(score.values))
-    return _distinct(score.knots, np.append(0.0, np.cumsum(steps)))
+    return distinct_path(score.knots, np.append(0.0, np.cumsum(steps)))
 
 
 def normal_scores(column: Array, weight: Array | None = None) -> Path | None:
@@ -125,11 +125,11 @@ def normal_scores(column: Array, weight: Array | None = None) -> Path | None:
         levels = ndtr(np.linspace(score[0], score[-1], KNOTS))
         kept = np.union1d(np.searchsorted(below, levels).clip(0, len(values) - 1), [0, len(values) - 1])
         values, score = values[kept], score[kept]
-    path = _distinct(values, score)
+    path = distinct_path(values, score)
     return path if len(path.knots) > 2 else None
 
 
-def _distinct(knots: Array, values: Array) -> Path:
+def distinct_path(knots: Array, values: Array) -> Path:
     """The path without knots that equal the one before to rounding; the last one stays."""
     least = LEAST_STEP * np.abs(knots).max(), LEAST_STEP * np.abs(values).max()
     kept = [len(knots) - 1]

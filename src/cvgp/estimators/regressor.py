@@ -188,8 +188,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         is another.
     feature_importances_ : ndarray of shape (n_features,) or None
         Inverse lengthscales on standardised (and warped) inputs, which sum to one, and zero for a column that was
-        constant in the fit. For a sum or product of kernels by name they are typical slopes: each term counts with its scale over its
-        lengthscales, in squares. None for other kernels.
+        constant in the fit. For a sum or product of kernels by name they are typical slopes: each term counts with its
+        scale over its lengthscales, in squares. None for other kernels.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -201,8 +201,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     model_ : CVGP
         The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
     kernel_ : gpytorch kernel
-        A copy of the fitted kernel, in the units of the data (of the transformed y and of ``gp_.scaling.warp.apply(X)``,
-        where these are transformed).
+        A copy of the fitted kernel, in the units of the data. Where y is transformed, it is in those of the transformed
+        y. Where X is warped, its inputs are ``gp_.scaling.warp.apply(X)``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

@@ -1,8 +1,8 @@
 """The choice of a warp of inputs: how much of each column's ranks to mix in is learned, and unseen rows decide.
 
 An exact GP of some rows learns with each column and its ranks as inputs. The ratio of their two lengthscales is the
-share of the ranks (:mod:`cvgp.data.input_warp`). The warp is used where other rows are clearly more likely by it than by
-the columns as they are.
+share of the ranks (:mod:`cvgp.data.input_warp`). The warp is used where other rows are clearly more likely by it than
+by the columns as they are.
 """
 
 import math
@@ -116,9 +116,7 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) 
         return warp
     plain = _learn(lambda x: x, learning, judging)
     tensors = judging.map(torch.as_tensor)
-    is_better = plain is None or is_clearly_better(
-        mixed.densities, plain.densities, tensors, errors=STANDARD_ERRORS
-    )
+    is_better = plain is None or is_clearly_better(mixed.densities, plain.densities, tensors, errors=STANDARD_ERRORS)
     (first,) = watch.group.first([torch.tensor(float(is_better))])
     _report(bool(first), mixed, plain, tensors, watch)
     return warp if bool(first) else NO_WARP
