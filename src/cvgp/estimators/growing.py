@@ -73,7 +73,7 @@ def known_source(
         raise InvalidInputError(
             f"The table must have the features that the model was fitted to, {expected}; got {table.feature_names}."
         )
-    _check_outputs(estimator, len(table.survey.encoder.targets))
+    _check_outputs(estimator, len(table.scaling.y_mean))
     read = table.source(gp.scaling, device)
     return (read if group.world == 1 else SharedSource(read, group)), 0.0
 

@@ -11,7 +11,7 @@ from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
+from cvgp.estimators.inputs import canonical, check_variance, held_out_rows, known_device
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
@@ -60,8 +60,7 @@ def table_sources(
 
     `choose_warp` says what becomes of x, from a sample of the rows that is the same in all processes.
     """
-    sample = table.common_sample()
-    learned = table.scaling(choose_warp(sample), sample)
+    learned = table.warped_scaling(choose_warp(canonical(table.common_sample)))
     scaling = units(learned, table.y_varies)
     check_variance(scaling.y_scale)
     source = table.source(scaling, known_device(device))

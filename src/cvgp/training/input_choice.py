@@ -35,6 +35,10 @@ PART_ROWS, EVALUATIONS = 500, 25
 """Rows of each of two parts: the first is learned from, and the second is judged by."""
 ROWS_FOR_RANKS = 100_000
 STANDARD_ERRORS = 2.0
+MOST_OF_A_ROW = 3.0
+"""Nats by which one row may speak for or against a warp: a single row that is far off decides nothing."""
+IRRELEVANT = 0.01
+"""A column whose inverse lengthscales are below this share of the largest one stays as it is."""
 STEP = 0.05
 """Shares are multiples of this: rounding in a search must not make another model of the same rows."""
 
@@ -116,10 +120,18 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) 
         return warp
     plain = _learn(lambda x: x, learning, judging)
     tensors = judging.map(torch.as_tensor)
-    is_better = plain is None or is_clearly_better(mixed.densities, plain.densities, tensors, errors=STANDARD_ERRORS)
+    is_better = plain is None or _is_better(mixed.densities, plain.densities, tensors)
     (first,) = watch.group.first([torch.tensor(float(is_better))])
     _report(bool(first), mixed, plain, tensors, watch)
     return warp if bool(first) else NO_WARP
+
+
+def _is_better(densities: Tensor, others: Tensor, judging: Rows[Tensor]) -> bool:
+    """Whether rows are more likely in the mean, and clearly so if none of them says too much."""
+    difference = densities - others
+    bounded = difference.clamp(-MOST_OF_A_ROW, MOST_OF_A_ROW)
+    is_clear = is_clearly_better(bounded, torch.zeros_like(bounded), judging, errors=STANDARD_ERRORS)
+    return is_clear and weighted_mean(difference, judging) > 0.0
 
 
 def _scores(rows: Rows[Array]) -> dict[int, Path]:
@@ -133,10 +145,13 @@ def _warp(lengthscales: Array, scores: dict[int, Path], rows: Rows[Array]) -> In
     dims = rows.x.shape[1]
     plain = learn_scaling(rows.x, rows.y, rows.sample_weight, bulk_of(rows.x, rows.sample_weight))
     ranks = dict(zip(sorted(scores), lengthscales[dims:], strict=True))
+    slopes = {d: (plain.x_scale[d] / lengthscales[d], 1.0 / ranks[d]) for d in scores}
+    least = IRRELEVANT * max(map(max, slopes.values()))
     shares, paths = np.zeros(dims), {}
     for d, score in scores.items():
-        by_value, by_rank = plain.x_scale[d] / lengthscales[d], 1.0 / ranks[d]
-        shares[d] = STEP * round(by_rank / (by_value + by_rank) / STEP)
+        by_value, by_rank = slopes[d]
+        if max(by_value, by_rank) > least:
+            shares[d] = STEP * round(by_rank / (by_value + by_rank) / STEP)
         if shares[d] > 0.0:
             paths[d] = mixed_path(score, shares[d], plain.x_mean[d], plain.x_scale[d])
     return warp_of("mixed", shares, paths)

@@ -1,7 +1,7 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow.dataset as ds
@@ -99,30 +99,37 @@ class TrainingTable:
         """Whether the table is loaded rather than read in parts."""
         return self.group is ALONE and self.num_bytes <= IN_MEMORY_BYTES
 
+    @cached_property
     def common_sample(self) -> Rows[Array]:
         """A sample of the rows of all processes, the same everywhere: all of them up to 100,000 rows."""
         return common_sample(self.survey, self.group)
 
-    def scaling(self, warp: InputWarp, sample: Rows[Array]) -> Scaling:
-        """The weighted means and standard deviations of all columns, given their common sample.
+    @property
+    def scaling(self) -> Scaling:
+        """The weighted means and standard deviations of all columns.
 
-        Those of columns with outliers (:mod:`cvgp.data.scaling`), and of columns that are warped, are of the sample.
+        Those of columns with outliers (:mod:`cvgp.data.scaling`) are of a sample of the rows: of all of them up to
+        100,000 rows, and otherwise of so many.
         """
         D, moments = len(self.feature_names), self.survey.moments
-        whole = moments.scaling(D)
+        whole, sample = moments.scaling(D), self.common_sample
         bulk = bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
         is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
         in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight, bulk)
         # A column that is constant in the sample has no bulk to go by.
         is_far &= in_bulk.varies
-        plain = whole._replace(
+        return whole._replace(
             x_mean=np.where(is_far, in_bulk.x_mean, whole.x_mean),
             x_scale=np.where(is_far, in_bulk.x_scale, whole.x_scale),
         )
+
+    def warped_scaling(self, warp: InputWarp) -> Scaling:
+        """The same with columns that are warped first, whose means and standard deviations are those of the sample."""
+        plain = self.scaling
         if warp.name == "identity":
             return plain
-        warped = learn_warped_scaling(warp, sample)
+        warped = learn_warped_scaling(warp, self.common_sample)
         return plain._replace(
             x_mean=np.where(warp.warped, warped.x_mean, plain.x_mean),
             x_scale=np.where(warp.warped, warped.x_scale, plain.x_scale),
