@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cvgp import CVGP, CVGPRegressor
+from cvgp.data.input_warp import NO_WARP
 from cvgp.data.rows import Rows
 from cvgp.estimators.described_rows import describe
 from cvgp.estimators.inputs import array_sources
@@ -94,7 +95,8 @@ def begin(
     rows = Rows(x, y[:, None], None, None)
     units = partial(model_units, standardize=True, kernel=kernel, mean="zero", ard=True)
     described = partial(describe, target="identity", look_for_outliers=False, seed=chosen.seed, watch=watch)
-    sources = array_sources(rows, chosen, rng, describe=described, units=units, device="auto", group=ALONE)
+    options: dict[str, Any] = {"units": units, "choose_warp": lambda rows: NO_WARP, "device": "auto", "group": ALONE}
+    sources = array_sources(rows, chosen, rng, describe=described, **options)
     spread = sources.spread
     prior = starting_kernel(kernel, x.shape[1], ard=True, spread=spread)
     model = begin_model(
@@ -114,10 +116,11 @@ def start_of_peers(model: CVGP) -> dict[str, Array]:
 
 
 def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedGP]:
-    """`CVGPRegressor` with a fixed coreset size, one noise level, no neighbours and the given parameters."""
+    """`CVGPRegressor` with a fixed coreset size, one noise level, no neighbours and no warp, as its peers have."""
+    own: dict[str, Any] = {"neighbors": 0, "noise": "constant", "inputs": "identity", "random_state": seed}
 
     def fit(x: Array, y: Array) -> FittedGP:
-        model = CVGPRegressor(size, neighbors=0, noise="constant", random_state=seed, **parameters).fit(x, y)
+        model = CVGPRegressor(size, **own, **parameters).fit(x, y)
         return FittedGP(model.gp_, model.n_iter_)
 
     return fit

@@ -25,7 +25,7 @@ def test_the_limits_are_thirty_typical_distances_from_the_median() -> None:
 
 
 def test_a_column_without_outliers_has_its_plain_scale() -> None:
-    for found, expected in zip(learn_scaling(X, Y, None, bulk_of(X)), learn_scaling(X, Y), strict=True):
+    for found, expected in zip(learn_scaling(X, Y, None, bulk_of(X))[:5], learn_scaling(X, Y)[:5], strict=True):
         np.testing.assert_array_equal(found, expected)
 
 

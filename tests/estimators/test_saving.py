@@ -45,6 +45,8 @@ OLD_FILE = Path(__file__).parent / "version_1.cvgp"
 """Written by the last cvgp with version 1 of the format."""
 SECOND_FILE = Path(__file__).parent / "version_2.cvgp"
 """Written by the last cvgp with version 2 of the format."""
+FOURTH_FILE = Path(__file__).parent / "version_4.cvgp"
+"""Written by the last cvgp with version 4 of the format."""
 OLD_POINTS, OLD_PREDICTIONS = [[0.0, 0.0], [2.0, -0.5], [1e6, 0.0]], [0.0763925393, 0.8947932946, 0.0029668637]
 
 Estimator = cvgp.CVGPRegressor
@@ -433,6 +435,13 @@ def test_a_file_of_version_2_predicts_as_it_did() -> None:
     np.testing.assert_allclose(mean, [-0.9656638330, 0.0656589320, 0.9261649251], rtol=1e-6)
     np.testing.assert_allclose(sd, [0.0873198927, 0.1000529688, 0.0847749342], rtol=1e-6)
     assert (loaded.target_, loaded.n_neighbors_, loaded.noise_) == ("identity", 2, "input-dependent")
+
+
+def test_a_file_of_version_4_predicts_as_it_did() -> None:
+    loaded = cvgp.load(FOURTH_FILE)
+    expected = [0.4850367381, 0.9992255134, 2.6400568422]
+    np.testing.assert_allclose(loaded.predict([[-1.5], [0.0], [1.2]]), expected, rtol=1e-6)
+    assert (loaded.target_, loaded.inputs_) == ("yeo-johnson", "identity")
 
 
 def test_a_file_of_version_1_is_saved_in_the_version_of_today(path: Path) -> None:

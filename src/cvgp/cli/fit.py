@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # The value of each choice is its name in lower case, unless it is given.
 Init = StrEnum("Init", ["KMEANS", "RANDOM", "GREEDY"])
 Target = StrEnum("Target", {"IDENTITY": "identity", "AUTO": "auto", "LOG": "log", "YEO_JOHNSON": "yeo-johnson"})
+Inputs = StrEnum("Inputs", ["AUTO", "IDENTITY", "RANK", "MIXED"])
 Noise = StrEnum("Noise", {"AUTO": "auto", "CONSTANT": "constant", "INPUT_DEPENDENT": "input-dependent"})
 Solver = StrEnum("Solver", ["AUTO", "LBFGS", "ADAM", "PAPER"])
 Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
@@ -97,6 +98,7 @@ def fit(
     target_transform: Annotated[
         Target, of_model(help="What is Gaussian: the target, its logarithm, or a power of it.")
     ] = Target.IDENTITY,
+    inputs: Annotated[Inputs, of_model(help="The features, their ranks, or a learned mixture of both.")] = Inputs.AUTO,
     init: Annotated[Init, of_model(help="Where the coreset starts.")] = Init.KMEANS,
     solver: Annotated[Solver, of_training(help="L-BFGS, Adam or the paper's recipe.")] = Solver.AUTO,
     bound: Annotated[Bound, of_training(help="The paper's bound, the tighter one, or power EP.")] = Bound.AUTO,
@@ -147,6 +149,7 @@ def fit(
         "ard": ard,
         "noise": noise.value,
         "target": target_transform.value,
+        "inputs": inputs.value,
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,

@@ -51,6 +51,7 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     importance = model.feature_importances_
     lengthscales = model.lengthscales_
     names = feature_names(model)
+    shares = model.gp_.scaling.warp.shares.round(4).tolist()
     # JSON has no infinity, which is the lengthscale of a constant column.
     finite = [] if lengthscales is None else [v if np.isfinite(v) else None for v in lengthscales.tolist()]
     return {
@@ -69,6 +70,8 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
         "target_transform": model.target_,
+        "inputs": model.inputs_,
+        "rank_shares": None if model.inputs_ == "identity" else dict(zip(names, shares, strict=True)),
         "outlier_share": model.outlier_share_,
         "noise": model.noise_,
         "heavy_tails": model.gp_.tails is not None,
@@ -103,6 +106,11 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     }
     if facts["target_transform"] != "identity":
         text["target"] = f"described by its {TRANSFORMS[facts['target_transform']]}, which the noise is that of"
+    if facts["rank_shares"] is not None:
+        warped = {name: share for name, share in facts["rank_shares"].items() if share > 0}
+        most = sorted(warped.items(), key=lambda item: item[1], reverse=True)[:MOST_FEATURES]
+        listed = ", ".join(f"{name} {share:.0%}" for name, share in most)
+        text["inputs"] = f"{len(warped)} of {len(facts['features'])} features mixed with their ranks ({listed})"
     if facts["outlier_share"] > 0:
         text["outliers"] = f"{facts['outlier_share']:.1%} of the rows are wildly wrong; they hardly count"
     if facts["noise"] == "input-dependent":

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cvgp.data.input_warp import NO_WARP, InputWarp
 from cvgp.data.rows import Array, Rows
 
 PART_ROWS = 1 << 17
@@ -31,7 +32,7 @@ REACH = 30.0
 
 
 class Scaling(NamedTuple):
-    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale.
+    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale, where columns of x may be warped before that.
 
     A column of x whose scale is zero was constant, with the mean as its value. The model sees zero there.
     """
@@ -42,6 +43,8 @@ class Scaling(NamedTuple):
     y_scale: Array  # [T]
     x_limit: float = math.inf
     """Scaled inputs farther from zero count as this far."""
+    warp: InputWarp = NO_WARP
+    """What columns of x become first; their means and scales are those of the warped columns."""
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -50,14 +53,15 @@ class Scaling(NamedTuple):
 
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
-        scaled = x - self.x_mean
+        scaled = self.warp.apply(x)
+        scaled -= self.x_mean
         scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
         scaled[:, ~self.varies] = 0.0
         return np.clip(scaled, -self.x_limit, self.x_limit, out=scaled)
 
     def unscale_x(self, x: Array) -> Array:
         """Inputs in the user's units."""
-        return x * self.x_scale + self.x_mean
+        return self.warp.invert(x * self.x_scale + self.x_mean)
 
     def scale_y(self, y: Array) -> Array:
         """Outputs [N, T] in the model's units."""
@@ -226,13 +230,19 @@ def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None, bulk: 
     return reduce(Moments.merge, of_parts).scaling(x.shape[1])
 
 
+def learn_warped_scaling(warp: InputWarp, rows: Rows[Array]) -> Scaling:
+    """The scaling of rows whose inputs are warped first, with the means and standard deviations of their bulk."""
+    x = rows.x if warp.name == "identity" else warp.apply(rows.x)
+    return learn_scaling(x, rows.y, rows.sample_weight, bulk_of(x, rows.sample_weight))._replace(warp=warp)
+
+
 def no_scaling(num_dims: int, num_outputs: int) -> Scaling:
     """The scaling that changes nothing."""
     return Scaling(np.zeros(num_dims), np.ones(num_dims), np.zeros(num_outputs), np.ones(num_outputs))
 
 
 def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
-    """The scaling of a data set from those of its parts and their numbers of rows [K]."""
+    """The scaling of a data set from those of its parts, without warps, and their numbers of rows [K]."""
     share = rows / rows.sum()
 
     def pooled(means: Sequence[Array], scales: Sequence[Array]) -> tuple[Array, Array]:
@@ -242,5 +252,5 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
         scale = largest * np.sqrt(share @ (spread / largest) ** 2)
         return mean, np.where(scale <= ROUNDING * np.abs(mean), 0.0, scale)
 
-    x_mean, x_scale, y_mean, y_scale, x_limit = zip(*scalings, strict=True)
+    x_mean, x_scale, y_mean, y_scale, x_limit, _ = zip(*scalings, strict=True)
     return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale), max(x_limit))

@@ -15,8 +15,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
+from cvgp.data.scaling import Scaling, learn_warped_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
@@ -114,12 +115,13 @@ def array_sources(
     *,
     units: Units,
     describe: Callable[[Rows[Array], Rows[Array] | None], Described],
+    choose_warp: Callable[[Rows[Array]], InputWarp],
     device: str,
     group: Group,
 ) -> Sources:
     """Those of rows in memory, of which every process of the group is given all and works on a part.
 
-    `describe` says what becomes of y, and how much each row counts.
+    `describe` says what becomes of y, and how much each row counts, and `choose_warp` what becomes of x.
     """
     held_out = None
     if settings.early_stopping:
@@ -127,7 +129,7 @@ def array_sources(
         order = rng.permutation(len(data.x))
         data, held_out = data.take(order[held:]), data.take(order[:held])
     train, held_out, target, outliers, log_slopes = describe(canonical(data), held_out)
-    learned = learn_scaling(train.x, train.y, train.sample_weight, bulk_of(train.x, train.sample_weight))
+    learned = learn_warped_scaling(choose_warp(train), train)
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = units(learned, y_varies)
     check_variance(scaling.y_scale)

@@ -11,8 +11,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from cvgp.data.pooled_warp import pool_warped_scalings
 from cvgp.data.rows import Rows
-from cvgp.data.scaling import Scaling, pool_scalings
+from cvgp.data.scaling import Scaling
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
@@ -31,7 +32,8 @@ def merge(
     Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
     pseudo-data. The prior is the kernel and the mean, in the units of the data. Where the models' priors differ, the
     result has the mean of their parameters, on the scale on which they are learned and weighted by rows. The noise
-    variance is the mean of the models', weighted by rows.
+    variance is the mean of the models', weighted by rows. Where models warp columns in different ways, the result has
+    the mean of the warps (each in standard deviations of its rows), weighted by rows.
 
     Parameters
     ----------
@@ -83,14 +85,15 @@ def merge(
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
     shared = same_prior(models)
-    scaling = largest.gp_.scaling if shared else pool_scalings([model.gp_.scaling for model in models], rows)
+    pooled, alike = pool_warped_scalings([model.gp_.scaling for model in models], rows)
+    scaling = largest.gp_.scaling if shared else pooled
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
     watch = Watch()
     searches: list[Result] = []
     if shared:
         kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
     else:
-        kernel, mean = mean_prior(models, rows, scaling)
+        kernel, mean = mean_prior(models, alike, rows, scaling)
         if refit:
             kernel, mean, search = refit_prior(sites, kernel, mean, rng, watch)
             searches.append(search)

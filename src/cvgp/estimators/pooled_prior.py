@@ -46,16 +46,19 @@ def same_prior(models: Sequence[CVGPRegressor]) -> bool:
     )
 
 
-def mean_prior(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> tuple[Kernel, Mean]:
+def mean_prior(
+    models: Sequence[CVGPRegressor], scalings: Sequence[Scaling], rows: Array, scaling: Scaling
+) -> tuple[Kernel, Mean]:
     """The largest model's kernel and mean, with the mean of the parameters of all models whose parts are of its kind.
 
-    The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms.
+    The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms. `scalings` are those
+    of the models, with the warps of `scaling`.
     """
     kernels, means = (
-        [kernel_in_units(model.model_.kernel, model.gp_.scaling, scaling) for model in models],
+        [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)],
         [deepcopy(model.model_.mean) for model in models],
     )
-    _fill_unlearned(kernels, np.stack([model.gp_.scaling.varies for model in models]), rows)
+    _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
     return _average(kernels, rows), _average(means, rows)
 
 

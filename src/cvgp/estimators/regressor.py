@@ -43,6 +43,7 @@ from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
+from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
 from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
 from cvgp.training.noise_fit import fit_noise, seconds_to_keep
@@ -100,6 +101,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         skewed then, and those of ``log`` stay above 0. ``log`` needs y above 0. ``auto`` keeps the identity unless rows
         that were left out are clearly more likely otherwise; `target_` says what it chose. Known `noise_variance` and
         tables that are too large for memory allow the identity alone.
+    inputs : {"auto", "identity", "rank", "mixed"}
+        What the kernel's distances are those of: the columns of X, their ranks (as normal scores), or a monotone
+        mixture of both, in which the share of the ranks is learned for each column. This matters where columns are
+        skewed. ``auto`` keeps the columns as they are unless rows that were left out are clearly more likely with the
+        mixture; `inputs_` says what it chose. It is for at least 200 rows, and for kernels by name without ``linear``
+        and ``periodic`` and with `ard`. Ranks need `standardize`.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
@@ -168,6 +175,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         the transformed y.
     target_ : {"identity", "log", "yeo-johnson"}
         How y is transformed.
+    inputs_ : {"identity", "rank", "mixed"}
+        How X is warped. ``gp_.scaling.warp`` has the functions and the shares of ranks.
     noise_ : {"constant", "input-dependent"}
         What the noise is.
     outlier_share_ : float
@@ -177,11 +186,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         The name of the kernel, such as ``matern32`` or ``rbf+linear``.
     lengthscales_ : ndarray of shape (n_features,) or None
         In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
-        of them.
+        of them. Of a column that is warped it is the width of one lengthscale about the column's middle; elsewhere it
+        is another.
     feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised inputs, which sum to one, and zero for a column that was constant in the
-        fit. For a sum or product of kernels by name they are typical slopes: each term counts with its scale over its
-        lengthscales, in squares. None for other kernels.
+        Inverse lengthscales on standardised (and warped) inputs, which sum to one, and zero for a column that was
+        constant in the fit. For a sum or product of kernels by name they are typical slopes: each term counts with its
+        scale over its lengthscales, in squares. None for other kernels.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -193,7 +203,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     model_ : CVGP
         The fitted torch module, in the units of ``gp_.scaling``: standardised ones, unless `standardize` is False.
     kernel_ : gpytorch kernel
-        A copy of the fitted kernel, in the units of the data (of the transformed y, where it is transformed).
+        A copy of the fitted kernel, in the units of the data. Where y is transformed, it is in those of the transformed
+        y. Where X is warped, its inputs are ``gp_.scaling.warp.apply(X)``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -220,6 +231,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
         target: TargetName = "identity",
+        inputs: InputsName = "auto",
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
@@ -248,6 +260,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.mean = mean
         self.noise = noise
         self.target = target
+        self.inputs = inputs
         self.init = init
         self.solver = solver
         self.bound = bound
@@ -352,14 +365,18 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         folder, n_jobs = check_folder(self.checkpoint_dir), check_n_jobs(self.n_jobs)
         check_noise_name(self.noise)
         check_target_name(self.target)
+        check_inputs_name(self.inputs)
         lines = EventLines(print_line)
         printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
         if table is not None and table.fits_in_memory:
             (X, y, sample_weight, noise_variance), table = load_arrays(table), None
-        units = partial(model_units, standardize=self.standardize, kernel=self.kernel, mean=self.mean, ard=self.ard)
-        options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
+        prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
+        units = partial(model_units, standardize=self.standardize, **prior)
+        inputs = suited_name(self.inputs, standardize=self.standardize, solver=self.solver, **prior)
+        warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch)
+        options: dict[str, Any] = {"units": units, "choose_warp": warp, "device": self.device, "group": group}
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
             look = self.noise == "auto" and self.solver != "paper"
@@ -699,6 +716,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
     def target_(self) -> str:
         """How y is transformed."""
         return self.gp_.target.name
+
+    @property
+    def inputs_(self) -> str:
+        """How X is warped."""
+        return self.gp_.scaling.warp.name
 
     @property
     def lengthscales_(self) -> Array | None:

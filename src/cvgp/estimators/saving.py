@@ -24,12 +24,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp import __version__
 from cvgp.coreset import Coreset
+from cvgp.data.input_warp import NO_WARP
 from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.packed_fit import pack_history, pack_rows, unpack_history, unpack_rows
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
+from cvgp.estimators.saved_warp import pack_warp, unpack_warp
 from cvgp.estimators.units import ScaledGP
 from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
@@ -41,10 +43,10 @@ from cvgp.gp.bounds import Statistics
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 4
+VERSION = 5
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
-version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. Version 1, without
-`scaling.x_limit`, is read too: its inputs have no limit."""
+version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units, and in version 5
+inputs may be warped. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -144,6 +146,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         **{name: kind(getattr(estimator, f"{name}_")) for name, kind in RESULTS.items()},
         "n_neighbors": estimator.n_neighbors_,
         "target": gp.target.name,
+        "inputs": gp.scaling.warp.name,
         "log_slopes": estimator._log_slopes,
     }
     metadata = {
@@ -163,7 +166,8 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
         **{name: _json_object(f"{name}_", value) for name, value in attached.items() if value is not None},
     }
     arrays = {MODEL + name: array for name, array in model_arrays.items()}
-    arrays |= {f"scaling.{name}": np.asarray(value) for name, value in gp.scaling._asdict().items()}
+    scaled_by = {name: value for name, value in gp.scaling._asdict().items() if name != "warp"}
+    arrays |= {f"scaling.{name}": np.asarray(value) for name, value in scaled_by.items()} | pack_warp(gp.scaling.warp)
     arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     rows = pack_rows(None if gp.local is None else gp.local.kept, gp.scaling)
@@ -192,9 +196,13 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         raise FileFormatError("The numbers of features and outputs are not those of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
     has_limit = version > 1
+    # Files before version 5 know of no warps.
+    warp = unpack_warp(fit, left, D) if version > 4 else NO_WARP
     x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item() if has_limit else math.inf
     scaling = Scaling(
-        **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()}, x_limit=x_limit
+        **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()},
+        x_limit=x_limit,
+        warp=warp,
     )
     if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
         raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")

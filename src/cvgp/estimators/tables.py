@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cvgp.data.input_warp import InputWarp
+from cvgp.data.rows import Array, Rows
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.inputs import check_variance, held_out_rows, known_device
+from cvgp.estimators.inputs import canonical, check_variance, held_out_rows, known_device
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
 from cvgp.parallel.group import Group
@@ -44,10 +47,20 @@ def refuse_transform(target: str) -> None:
 
 
 def table_sources(
-    table: TrainingTable, settings: Settings, rng: np.random.Generator, *, units: Units, device: str, group: Group
+    table: TrainingTable,
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    units: Units,
+    choose_warp: Callable[[Rows[Array]], InputWarp],
+    device: str,
+    group: Group,
 ) -> Sources:
-    """Those of a table that is read in parts, each process of the group its own."""
-    learned = table.scaling
+    """Those of a table that is read in parts, each process of the group its own.
+
+    `choose_warp` says what becomes of x, from a sample of the rows that is the same in all processes.
+    """
+    learned = table.warped_scaling(choose_warp(canonical(table.common_sample)))
     scaling = units(learned, table.y_varies)
     check_variance(scaling.y_scale)
     source = table.source(scaling, known_device(device))

@@ -174,11 +174,18 @@ class ScaledGP:
 
     @property
     def lengthscales(self) -> Array | None:
-        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column."""
+        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column.
+
+        Of a warped column it is the width of one lengthscale about the column's middle.
+        """
         inverse = self._inverse_lengthscales()
         if inverse is None:
             return None
-        return np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
+        widths = np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
+        for d, path in self.scaling.warp.paths().items():
+            low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
+            widths[d] = high - low
+        return widths
 
     @property
     def feature_importances(self) -> Array | None:

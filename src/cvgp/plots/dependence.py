@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 GRID = 60
+FARTHEST = 3.0
+"""How many standard deviations from the middle an axis reaches."""
 MOST_POINTS = 200
 """The average is over the heaviest points; more of them cost much and change it little."""
 
@@ -84,9 +86,11 @@ def axis_values(model: CVGPRegressor, column: TableColumn) -> Array:
     """Values of the column's features [G, w] along an axis: each category, or a grid where the coreset's points are."""
     if column.categories:
         return np.eye(len(column.categories))
-    inputs, reach = model.coreset_.X[:, column.features.start], 3.0 * model.gp_.scaling.x_scale[column.features.start]
-    centre = np.average(inputs, weights=model.coreset_.beta)
-    return np.linspace(max(inputs.min(), centre - reach), min(inputs.max(), centre + reach), GRID)[:, None]
+    own, coreset, scaling = column.features.start, model.coreset_, model.gp_.scaling
+    centre = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
+    low, high = scaling.unscale_x(np.concatenate([centre - FARTHEST, centre + FARTHEST]))[:, own]
+    inputs = coreset.X[:, own]
+    return np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)[:, None]
 
 
 def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import asdict, replace
@@ -73,10 +74,10 @@ class ArrowSource(Undivided):
     @property
     def largest_value(self) -> float:
         """At least the largest magnitude of any input or output, in the units that are given out."""
-        scaling, magnitude = self.scaling, self.survey.moments.magnitude
-        mean, scale = np.append(scaling.x_mean, scaling.y_mean), np.append(scaling.x_scale, scaling.y_scale)
-        seen = scale > 0.0  # a constant column is given out as zero
-        return float((magnitude[seen] / scale[seen] + np.abs(mean[seen]) / scale[seen]).max())
+        D, magnitude = len(self.scaling.x_mean), self.survey.moments.magnitude
+        ends = np.stack([-magnitude, magnitude])  # what becomes of values is monotone
+        given_out = self.scaling._replace(x_limit=math.inf)
+        return float(max(np.abs(given_out.scale_x(ends[:, :D])).max(), np.abs(given_out.scale_y(ends[:, D:])).max()))
 
     def harmonic_noise(self, learned: float) -> float:
         """The harmonic mean of the learned noise variance plus each row's own: a pass, if they have any."""
@@ -94,7 +95,7 @@ class ArrowSource(Undivided):
         ]
         order = [BLOCK_ROWS, asdict(self._stream.mixing)]
         digest = hashlib.sha256(json.dumps([survey.encoder.names, survey.encoder.feature_names, files, order]).encode())
-        for array in (*survey.moments, *self.scaling):
+        for array in (*survey.moments, *self.scaling[:-1], *self.scaling.warp[1:]):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

@@ -1,14 +1,15 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow.dataset as ds
 import torch
 
+from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, learn_warped_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
@@ -98,6 +99,11 @@ class TrainingTable:
         """Whether the table is loaded rather than read in parts."""
         return self.group is ALONE and self.num_bytes <= IN_MEMORY_BYTES
 
+    @cached_property
+    def common_sample(self) -> Rows[Array]:
+        """A sample of the rows of all processes, the same everywhere: all of them up to 100,000 rows."""
+        return common_sample(self.survey, self.group)
+
     @property
     def scaling(self) -> Scaling:
         """The weighted means and standard deviations of all columns.
@@ -106,7 +112,7 @@ class TrainingTable:
         100,000 rows, and otherwise of so many.
         """
         D, moments = len(self.feature_names), self.survey.moments
-        whole, sample = moments.scaling(D), common_sample(self.survey, self.group)
+        whole, sample = moments.scaling(D), self.common_sample
         bulk = bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
         is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
@@ -116,6 +122,18 @@ class TrainingTable:
         return whole._replace(
             x_mean=np.where(is_far, in_bulk.x_mean, whole.x_mean),
             x_scale=np.where(is_far, in_bulk.x_scale, whole.x_scale),
+        )
+
+    def warped_scaling(self, warp: InputWarp) -> Scaling:
+        """The same with columns that are warped first, whose means and standard deviations are those of the sample."""
+        plain = self.scaling
+        if warp.name == "identity":
+            return plain
+        warped = learn_warped_scaling(warp, self.common_sample)
+        return plain._replace(
+            x_mean=np.where(warp.warped, warped.x_mean, plain.x_mean),
+            x_scale=np.where(warp.warped, warped.x_scale, plain.x_scale),
+            warp=warp,
         )
 
     @property

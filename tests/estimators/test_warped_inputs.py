@@ -1,0 +1,192 @@
+"""A regressor that warps its inputs, as a user meets it: everything it takes and gives is in the units of X."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.data.tables import training_table
+from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.files.tensors import read_tensors, write_tensors
+from cvgp.plots import plot_partial_dependence
+
+Array = NDArray[np.float64]
+
+RNG = np.random.default_rng(0)
+
+
+def table(rows: int) -> tuple[Array, Array]:
+    """A function that is smooth in the logarithm of a skewed column."""
+    z = RNG.normal(size=(rows, 2))
+    x = np.column_stack([np.exp(1.5 * z[:, 0]), z[:, 1]])
+    return x, np.sin(2.0 * z[:, 0]) + 0.5 * z[:, 1] + 0.1 * RNG.normal(size=rows)
+
+
+X, Y = table(400)
+X_NEW, Y_NEW = table(300)
+
+
+def regressor(**parameters: Any) -> CVGPRegressor:
+    quick = {"n_coreset": 25, "max_iter": 30, "neighbors": 0, "noise": "constant", "random_state": 0}
+    return CVGPRegressor(**quick | parameters)
+
+
+@pytest.fixture(scope="module")
+def warped() -> CVGPRegressor:
+    return regressor().fit(X, Y)
+
+
+def density(model: CVGPRegressor) -> float:
+    return float(model.log_predictive_density(X_NEW, Y_NEW).mean())
+
+
+def test_the_default_gains_clearly_where_a_column_is_skewed(warped: CVGPRegressor) -> None:
+    plain = regressor(inputs="identity").fit(X, Y)
+    assert (warped.inputs_, plain.inputs_) == ("mixed", "identity")
+    assert density(warped) > density(plain) + 0.3
+
+
+def test_a_model_of_warped_inputs_is_that_of_inputs_that_are_warped_by_hand(warped: CVGPRegressor) -> None:
+    warp = warped.gp_.scaling.warp
+    by_hand = regressor(inputs="identity").fit(warp.apply(X), Y)
+    np.testing.assert_allclose(warped.predict(X_NEW), by_hand.predict(warp.apply(X_NEW)), rtol=1e-6, atol=1e-8)
+
+
+def test_the_coreset_is_in_the_units_of_the_data(warped: CVGPRegressor) -> None:
+    points = warped.coreset_.X
+    assert points[:, 0].min() > 0.0
+    assert points[:, 0].max() <= 2.0 * X[:, 0].max()
+    np.testing.assert_allclose(warped.gp_.scaling.scale_x(points), warped.model_.X_c.detach(), atol=1e-8)
+
+
+def test_a_coreset_that_was_learned_can_be_started_from(warped: CVGPRegressor) -> None:
+    again = regressor(init=warped.coreset_, max_iter=1).fit(X, Y)
+    assert again.inputs_ == "mixed"
+    assert density(again) > density(warped) - 0.5
+
+
+def test_a_lengthscale_is_its_width_at_the_middle_of_the_column(warped: CVGPRegressor) -> None:
+    lengthscales, scaling = warped.lengthscales_, warped.gp_.scaling
+    assert lengthscales is not None
+    own = warped.model_.kernel.base_kernel.lengthscale.detach().numpy()[0]
+    ends = scaling.unscale_x(np.stack([-0.5 * own, 0.5 * own]))
+    np.testing.assert_allclose(lengthscales, ends[1] - ends[0], rtol=1e-9)
+
+
+def test_a_warped_model_returns_from_its_file_to_the_bit(warped: CVGPRegressor, tmp_path: Path) -> None:
+    warped.save(tmp_path / "model.cvgp")
+    loaded = cvgp.load(tmp_path / "model.cvgp")
+    np.testing.assert_array_equal(loaded.predict(X_NEW), warped.predict(X_NEW))
+    assert loaded.inputs_ == "mixed"
+    np.testing.assert_array_equal(loaded.gp_.scaling.warp.shares, warped.gp_.scaling.warp.shares)
+
+
+def test_rows_that_are_consulted_return_from_a_file_to_the_bit(tmp_path: Path) -> None:
+    model = regressor(neighbors=5, inputs="rank", max_iter=None).fit(X[:100].astype(np.float32), Y[:100])
+    model.save(tmp_path / "model.cvgp")
+    np.testing.assert_array_equal(cvgp.load(tmp_path / "model.cvgp").predict(X_NEW), model.predict(X_NEW))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("warp.knots", lambda a: a[::-1].copy(), "must increase"),
+        ("warp.values", lambda a: a[:-1].copy(), "not as many"),
+        ("warp.counts", lambda a: -a, "not as many"),
+    ],
+)
+def test_a_damaged_warp_is_reported(
+    warped: CVGPRegressor, tmp_path: Path, name: str, change: Any, message: str
+) -> None:
+    path = tmp_path / "model.cvgp"
+    warped.save(path)
+    arrays, metadata = read_tensors(path)
+    write_tensors(path, {**arrays, name: change(arrays[name])}, metadata)
+    with pytest.raises(FileFormatError, match=message):
+        cvgp.load(path)
+
+
+def test_pruning_growing_and_conditioning_keep_the_warp() -> None:
+    model = regressor(n_coreset=10).fit(X, Y)
+    added = model.grow(20, X, Y)
+    assert (added, model.inputs_) == (10, "mixed")
+    after = model.condition(X_NEW[:50], Y_NEW[:50])
+    assert after.inputs_ == "mixed"
+    assert (np.abs(after.predict(X_NEW[:50]) - Y_NEW[:50])).mean() < 0.2
+    model.prune(0.5)
+    assert model.inputs_ == "mixed"
+
+
+def test_models_with_different_warps_are_merged_into_one_that_is_as_good() -> None:
+    shards = [regressor(n_coreset=25).fit(X[i::2], Y[i::2]) for i in range(2)]
+    plain = cvgp.merge([regressor(inputs="identity").fit(X[i::2], Y[i::2]) for i in range(2)])
+    assert not np.array_equal(shards[0].gp_.scaling.warp.values, shards[1].gp_.scaling.warp.values)
+    merged = cvgp.merge(shards)
+    assert merged.inputs_ == "mixed"
+    assert density(merged) > max(density(plain), min(map(density, shards)) - 0.05)
+
+
+def test_a_warped_model_and_one_that_is_not_are_merged() -> None:
+    shards = [regressor(inputs=name).fit(X[i::2], Y[i::2]) for i, name in enumerate(("mixed", "identity"))]
+    merged = cvgp.merge(shards)
+    assert merged.inputs_ == "mixed"
+    assert density(merged) > density(shards[1])
+
+
+def test_partial_dependence_is_drawn_in_the_units_of_the_data(warped: CVGPRegressor) -> None:
+    ax = plot_partial_dependence(warped, 0, plt.figure().gca())
+    line = next(line for line in ax.get_lines() if line.get_label() == "mean")
+    grid = np.asarray(line.get_xdata(), dtype=float)
+    plt.close("all")
+    assert grid.min() > -X[:, 0].std()
+    assert grid.max() <= warped.coreset_.X[:, 0].max()
+    assert np.ptp(grid) > X[:, 0].std()
+
+
+def test_a_table_in_files_is_warped_as_rows_in_memory(tmp_path: Path) -> None:
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
+    model = regressor().fit(tmp_path / "table.csv", "y")
+    assert model.inputs_ == "mixed"
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_table, "IN_MEMORY_BYTES", 0)
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
+    model = regressor(max_iter=200).fit(tmp_path / "table.csv", "y")
+    assert model.inputs_ == "mixed"
+    assert density(model) > -0.2
+
+
+def test_constant_columns_are_left_alone() -> None:
+    x = np.column_stack([X, np.full(len(X), 3.0)])
+    with pytest.warns(cvgp.errors.CVGPWarning, match="one value in all rows"):
+        model = regressor(inputs="rank").fit(x, Y)
+    assert model.gp_.scaling.warp.warped.tolist() == [True, True, False]
+    assert model.lengthscales_ is not None
+    assert np.isinf(model.lengthscales_[2])
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_a_weight_of_two_is_a_row_twice() -> None:
+    weighted = regressor(inputs="rank").fit(X, Y, sample_weight=np.full(len(X), 2.0))
+    repeated = regressor(inputs="rank").fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
+    np.testing.assert_allclose(weighted.predict(X_NEW), repeated.predict(X_NEW), rtol=1e-8)
+
+
+def test_without_standardising_there_is_no_warp() -> None:
+    assert regressor(standardize=False, max_iter=5).fit(X, Y).inputs_ == "identity"
+    with pytest.raises(InvalidInputError, match="standardize"):
+        regressor(standardize=False, inputs="mixed").fit(X, Y)
+
+
+def test_far_beyond_the_data_predictions_return_to_the_prior(warped: CVGPRegressor) -> None:
+    mean, sd = warped.predict([[1e12, 0.0], [-1e12, 0.0]], return_std=True)
+    np.testing.assert_allclose(mean, Y.mean(), atol=0.2 * Y.std())
+    assert (sd > 0.5 * Y.std()).all()
