@@ -72,19 +72,22 @@ def test_importance_has_a_bar_a_feature_with_the_largest_on_top(model: CVGPRegre
     assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importances_)
 
 
+def test_importance_shows_how_uncertain_it_is(model: CVGPRegressor, ax: Axes) -> None:
+    plots.plot_feature_importance(model, ax)
+    (bars,) = ax.containers[-1:]
+    found = model.sobol_indices()
+    ends = [segment[:, 0] for segment in bars.errorbar.lines[2][0].get_segments()]
+    half = 0.5 * np.diff(ends, axis=1)[:, 0]
+    np.testing.assert_allclose(half, found.total_uncertainty[np.argsort(found.total)])
+
+
 def test_importance_shows_at_most_as_many_bars_as_asked(model: CVGPRegressor, ax: Axes) -> None:
     assert len(plots.plot_feature_importance(model, ax, top=2).patches) == 2
 
 
-def test_a_kernel_without_lengthscales_has_no_importance_to_draw(data: Data, ax: Axes) -> None:
+def test_columns_of_any_kernel_come_by_their_importance(data: Data) -> None:
     polynomial = CVGPRegressor(5, kernel=PolynomialKernel(2), random_state=0, max_iter=3).fit(*data)
-    with pytest.raises(InvalidInputError, match="no single set of lengthscales"):
-        plots.plot_feature_importance(polynomial, ax)
-
-
-def test_columns_of_a_kernel_without_importance_keep_their_order(data: Data) -> None:
-    polynomial = CVGPRegressor(5, kernel=PolynomialKernel(2), random_state=0, max_iter=3).fit(*data)
-    assert plots.columns_by_importance(polynomial) == ["strong", "weak", "useless"]
+    assert plots.columns_by_importance(polynomial)[0] == "strong"
 
 
 def test_partial_dependence_is_the_weighted_mean_over_the_coreset(model: CVGPRegressor, ax: Axes) -> None:

@@ -38,7 +38,7 @@ def other_methods(model: cvgp.CVGPRegressor, X: Array, y: Array) -> None:
     assert_type(model.prune(), int)
     assert_type(model.grow(100, X, y), int)
     assert_type(model.coreset_, cvgp.Coreset)
-    assert_type(model.feature_importances_, Array | None)
+    assert_type(model.feature_importances_, Array)
 
 
 def functions(model: cvgp.CVGPRegressor) -> None:

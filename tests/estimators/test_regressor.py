@@ -92,10 +92,6 @@ def test_relevant_inputs_are_found(fitted: CVGPRegressor) -> None:
     assert set(fitted.feature_importances_.argsort()[-2:]) == {0, 2}
 
 
-def test_importances_add_up_to_one(fitted: CVGPRegressor) -> None:
-    assert fitted.feature_importances_.sum() == pytest.approx(1.0)
-
-
 def test_the_old_name_of_the_importances_warns(fitted: CVGPRegressor) -> None:
     with pytest.warns(FutureWarning, match=r"now called feature_importances_; .* removed in cvgp 0\.2"):
         old = fitted.feature_importance_
@@ -241,7 +237,7 @@ def test_lengthscales_have_the_units_of_the_inputs(fitted: CVGPRegressor) -> Non
 
 def test_importances_do_not_have_units(fitted: CVGPRegressor) -> None:
     importance = regressor().fit(X * [1024.0, 0.25, 1.0, 2.0], Y).feature_importances_
-    np.testing.assert_allclose(importance, fitted.feature_importances_, rtol=1e-6)
+    np.testing.assert_allclose(importance, fitted.feature_importances_, rtol=1e-6, atol=1e-9)
 
 
 def test_coreset_lies_among_the_data() -> None:

@@ -26,7 +26,7 @@ from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
 from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
-from cvgp.plots.columns import stored_schema
+from cvgp.estimators.user_columns import stored_schema
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint
 from cvgp.training.monitor import Watch
 from tests.robustness.mutations import damage, forge_arrays, forge_header, forge_json, forge_text, tensor_file

@@ -22,7 +22,7 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel and how its fit ended."""
     model = cvgp.load(model_file)
 
-    from cvgp.plots.columns import stored_schema
+    from cvgp.estimators.user_columns import stored_schema
 
     schema = stored_schema(model)
     facts = summarise(model)
@@ -44,11 +44,12 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     import numpy as np
 
     from cvgp.estimators.packed_fit import pack_rows
-    from cvgp.plots.columns import feature_names
+    from cvgp.estimators.user_columns import feature_names, user_columns
 
     coreset = model.coreset_
     stored = pack_rows(None if model.gp_.local is None else model.gp_.local.kept, model.gp_.scaling)
-    importance = model.feature_importances_
+    indices = model.sobol_indices()
+    columns = [column.name for column in user_columns(model)]
     lengthscales = model.lengthscales_
     names = feature_names(model)
     shares = model.gp_.scaling.warp.shares.round(4).tolist()
@@ -78,7 +79,9 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
         "weighs_rows_by_noise": model.gp_.weighs_rows,
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, finite, strict=True)),
-        "feature_importances": None if importance is None else dict(zip(names, importance.tolist(), strict=True)),
+        "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
+        "feature_importances_sd": dict(zip(columns, indices.total_uncertainty.tolist(), strict=True)),
+        "first_order_importances": dict(zip(columns, indices.first_order.tolist(), strict=True)),
     }
 
 
@@ -122,9 +125,10 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     if (tails := model.gp_.tails) is not None:
         farthest = float(tails.quantiles(1.0 - RARE / 2.0))
         text["tails"] = f"heavier than normal: 1 in {1.0 / RARE:.0f} observations is more than {farthest:.1f} sd off"
-    if facts["feature_importances"] is not None:
-        ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
-        text["importance"] = ", ".join(f"{name} {value:.2f}" for name, value in ranked[:MOST_FEATURES])
+    ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
+    spread = facts["feature_importances_sd"]
+    needed = ", ".join(f"{name} {value:.2f} ± {spread[name]:.2f}" for name, value in ranked[:MOST_FEATURES])
+    text["importance"] = f"{needed} (the share of the variance of predictions that needs the column)"
     return text
 
 

@@ -37,7 +37,7 @@ def check_can_write(path: Path, endings: tuple[str, ...] = ("",)) -> None:
 
 def model_schema(model: CVGPRegressor, path: Path) -> Schema:
     """What turns a table into the model's features."""
-    from cvgp.plots.columns import stored_schema
+    from cvgp.estimators.user_columns import stored_schema
 
     schema = stored_schema(model)
     if schema is None:

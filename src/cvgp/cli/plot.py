@@ -79,9 +79,7 @@ def _draw(
 
     from cvgp import plots
 
-    drawings: dict[str, Any] = {}
-    if model.feature_importances_ is not None:
-        drawings["importance"] = partial(plots.plot_feature_importance, model)
+    drawings: dict[str, Any] = {"importance": partial(plots.plot_feature_importance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
     drawings["training"] = partial(plots.plot_history, model)

@@ -1,4 +1,6 @@
-"""What a fit leaves beside its model, as arrays and JSON of a file: its history, and the rows that predictions consult.
+"""What a fit leaves beside its model, as arrays and JSON of a file.
+
+These are its history, the importance of columns, and the rows that predictions consult.
 
 Rows are in float64 and in the model's units, so that predictions stay to the bit. Inputs or outputs that float32 holds
 exactly in the user's units are stored so: the model's units follow from them to the bit, in half of the space.
@@ -16,6 +18,7 @@ from torch import Tensor
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling
 from cvgp.errors import FileFormatError
+from cvgp.estimators.sobol import SobolIndices
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
@@ -23,6 +26,7 @@ from cvgp.training.monitor import as_columns, check_history
 from cvgp.training.neighbour_rows import NeighbourRows
 
 PREFIX = "rows."
+INDICES = "sobol."
 FLOAT64 = ("float64",)
 
 
@@ -47,6 +51,25 @@ def unpack_history(members: Members, arrays: Arrays) -> dict[str, NDArray[Any]]:
         raise FileFormatError("The columns of the history differ in length, or are empty.")
     cells = (column if isinstance(column, list) else column.tolist() for column in columns.values())
     return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]))
+
+
+def pack_indices(indices: SobolIndices | None) -> dict[str, NDArray[Any]]:
+    """How much predictions need each column; nothing where the fit left no indices."""
+    return {} if indices is None else {INDICES + name: np.array(column) for name, column in indices._asdict().items()}
+
+
+def unpack_indices(arrays: Arrays) -> SobolIndices | None:
+    """The indices of what may be an untrusted file; None where it holds none."""
+    if f"{INDICES}total" not in arrays:
+        return None
+    found = SobolIndices(*(arrays.take(INDICES + name, (None,), dtypes=FLOAT64) for name in SobolIndices._fields))
+    if len({len(column) for column in found}) > 1:
+        raise FileFormatError("The importances of columns differ in their numbers of columns.")
+    for column in found:
+        column.flags.writeable = False
+    if any((column < 0.0).any() for column in found[1:]):
+        raise FileFormatError("Shares of variance that need a column, and standard deviations, must be at least 0.")
+    return found
 
 
 def pack_rows(kept: NeighbourRows | None, scaling: Scaling) -> dict[str, NDArray[Any]]:

@@ -20,6 +20,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
 from cvgp.estimators.growing import known_source, resize
+from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -61,7 +62,7 @@ SECONDS_FOR_NOISE = (0.3, 0.05, 0.2)
 """What a time limit keeps back to learn the noise: so many seconds and this share of it, and this share at most."""
 
 
-class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
+class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
@@ -188,10 +189,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
         of them. Of a column that is warped it is the width of one lengthscale about the column's middle; elsewhere it
         is another.
-    feature_importances_ : ndarray of shape (n_features,) or None
-        Inverse lengthscales on standardised (and warped) inputs, which sum to one, and zero for a column that was
-        constant in the fit. For a sum or product of kernels by name they are typical slopes: each term counts with its
-        scale over its lengthscales, in squares. None for other kernels.
+    feature_importances_ : ndarray of shape (n_columns,)
+        The share of the variance of the predicted mean that needs each column of the data, alone or together with
+        others: total Sobol indices over rows of the fit, in which features that stand for one column count together.
+        They add up to one where no columns act together, and otherwise to more. A column that was constant in the fit
+        has 0. `sobol_indices` has their standard errors, and the shares that columns explain alone.
     schema_ : dict
         After a fit to a table in files: how its columns become features.
     n_bad_rows_ : int
@@ -437,8 +439,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             if learns_noise:
                 is_wild = sources.outliers is not None
                 fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
+            self._set_results(fit, sources, watch.history)
+            self._note_indices(source, settings.seed)
         lines.finish()
-        self._set_results(fit, sources, watch.history)
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -567,6 +570,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
+        self._note_indices(source, seed)
         return grown.added
 
     def condition(
@@ -728,12 +732,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return self.gp_.lengthscales
 
     @property
-    def feature_importances_(self) -> Array | None:
-        """Inverse lengthscales on standardised inputs, which sum to one."""
-        return self.gp_.feature_importances
-
-    @property
-    def feature_importance_(self) -> Array | None:
+    def feature_importance_(self) -> Array:
         """Old name of `feature_importances_`. It warns, and will be removed in version 0.2."""
         warnings.warn(
             "feature_importance_ is now called feature_importances_; the old name will be removed in cvgp 0.2.",

@@ -28,7 +28,14 @@ from cvgp.data.input_warp import NO_WARP
 from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.packed_fit import pack_history, pack_rows, unpack_history, unpack_rows
+from cvgp.estimators.packed_fit import (
+    pack_history,
+    pack_indices,
+    pack_rows,
+    unpack_history,
+    unpack_indices,
+    unpack_rows,
+)
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
 from cvgp.estimators.saved_warp import pack_warp, unpack_warp
@@ -46,7 +53,8 @@ FORMAT = "cvgp estimator"
 VERSION = 5
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
 version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units, and in version 5
-inputs may be warped. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+inputs may be warped and the importance of columns is held. Version 1, without `scaling.x_limit`, is read too: its
+inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -171,6 +179,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     rows = pack_rows(None if gp.local is None else gp.local.kept, gp.scaling)
+    arrays |= pack_indices(gp.indices_of_fit)
     return arrays | rows | parameter_arrays | history_arrays, metadata
 
 
@@ -233,6 +242,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         if not isinstance(attached, dict):
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
+    estimator.gp_.indices_of_fit = unpack_indices(left)
     members.close()
     left.close()
     return estimator

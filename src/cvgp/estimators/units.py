@@ -15,18 +15,18 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.extra_noise import with_extra_noise
-from cvgp.data.scaling import TINY, Scaling, no_scaling
+from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.target import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
+from cvgp.estimators.sobol import SobolIndices
 from cvgp.gp.contamination import Contamination
 from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.input_noise import InputNoise
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.process import CoresetProcess
-from cvgp.gp.slopes import typical_slopes
 from cvgp.gp.tails import Tails
 from cvgp.training.neighbour_rows import NeighbourRows
 
@@ -79,6 +79,10 @@ class ScaledGP:
         self.dtype = dtype
         self.noise = noise
         self.local = None if kept is None else LocalPart(model, kept)
+        self.indices_of_fit: SobolIndices | None = None
+        """How much predictions need each column, by rows of the fit; a file holds it."""
+        self.indices_of_held_rows: SobolIndices | None = None
+        """The same by what the model holds, once it has been asked for."""
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -186,18 +190,6 @@ class ScaledGP:
             low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
             widths[d] = high - low
         return widths
-
-    @property
-    def feature_importances(self) -> Array | None:
-        """Inverse lengthscales (of other kernels by name, typical slopes) on standardised inputs, summing to one.
-
-        A constant column has none; where all are constant, all are zero.
-        """
-        importances = self._inverse_lengthscales()
-        if importances is None:
-            slopes = typical_slopes(self.model.kernel, self.model.X_c.shape[1])
-            importances = None if slopes is None else slopes.cpu().numpy() * self.scaling.varies
-        return None if importances is None else importances / max(importances.sum(), TINY)
 
     def _inverse_lengthscales(self) -> Array | None:
         with torch.no_grad():

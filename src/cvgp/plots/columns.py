@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cvgp.data.schema import Schema, feature_slices
-from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.errors import InvalidInputError
+from cvgp.estimators.user_columns import UserColumn, stored_schema, user_columns
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 
-class TableColumn(NamedTuple):
-    """A column of numbers, which is one feature, or of text, which is one feature per category."""
-
-    name: str
-    features: slice
-    categories: tuple[str, ...] = ()
-
-
-def stored_schema(model: CVGPRegressor) -> Schema | None:
-    """The schema that the command line keeps with a model; None for a model that knows no table."""
-    stored = getattr(model, "schema_", None)
-    if stored is None:
-        return None
-    schema = Schema.from_json(stored)
-    if list(schema.feature_names) != feature_names(model):
-        raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
-    return schema
-
-
-def _table_columns(model: CVGPRegressor) -> list[TableColumn]:
-    """The columns of the table that the model was fitted to, or its features where it knows no table."""
-    schema = stored_schema(model)
-    if schema is None:
-        return [TableColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(model))]
-    own = feature_slices(schema.columns)
-    return [TableColumn(c.name, features, c.categories) for c, features in zip(schema.columns, own, strict=True)]
-
-
-def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
+def find_column(model: CVGPRegressor, wanted: str | int) -> UserColumn:
     """A column by name or position."""
-    columns = _table_columns(model)
+    columns = user_columns(model)
     names = [column.name for column in columns]
     if isinstance(wanted, str) and wanted in names:
         return columns[names.index(wanted)]
@@ -55,8 +25,6 @@ def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
     """Return the names of the columns, the most important first, without those that were constant in the fit.
 
-    The importance of a text column is that of its most important category.
-
     Parameters
     ----------
     model : CVGPRegressor
@@ -65,7 +33,7 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     Returns
     -------
     list of str
-        In the table's order if the kernel has no single set of lengthscales.
+        By `feature_importances_`.
 
     Raises
     ------
@@ -82,18 +50,8 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     ['x1', 'x0']
     """
     varies = model.gp_.scaling.varies
-    columns = [column for column in _table_columns(model) if varies[column.features].any()]
-    importance = model.feature_importances_
-    if importance is None:
-        return [column.name for column in columns]
-    largest = [importance[column.features].max() for column in columns]
-    return [columns[i].name for i in np.argsort(largest)[::-1]]
-
-
-def feature_names(model: CVGPRegressor) -> list[str]:
-    """The names of the features, x0, x1, ... where they have none."""
-    known = getattr(model, "feature_names_in_", None)
-    return [f"x{d}" for d in range(model.n_features_in_)] if known is None else [str(name) for name in known]
+    ranked = sorted(zip(model.feature_importances_, user_columns(model), strict=True), key=lambda pair: -pair[0])
+    return [column.name for _, column in ranked if varies[column.features].any()]
 
 
 def target_name(model: CVGPRegressor) -> str:

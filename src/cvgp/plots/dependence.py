@@ -9,7 +9,8 @@ import numpy as np
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
-from cvgp.plots.columns import TableColumn, find_column, target_name
+from cvgp.estimators.user_columns import UserColumn
+from cvgp.plots.columns import find_column, target_name
 from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     return ax
 
 
-def varying_column(model: CVGPRegressor, column: str | int) -> TableColumn:
+def varying_column(model: CVGPRegressor, column: str | int) -> UserColumn:
     """The column of a name or position, unless it was constant in the fit."""
     chosen = find_column(one_output(model), column)
     if not model.gp_.scaling.varies[chosen.features].any():
@@ -82,7 +83,7 @@ def varying_column(model: CVGPRegressor, column: str | int) -> TableColumn:
     return chosen
 
 
-def axis_values(model: CVGPRegressor, column: TableColumn) -> Array:
+def axis_values(model: CVGPRegressor, column: UserColumn) -> Array:
     """Values of the column's features [G, w] along an axis: each category, or a grid where the coreset's points are."""
     if column.categories:
         return np.eye(len(column.categories))
@@ -100,7 +101,7 @@ def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:
     return coreset.X[heaviest], coreset.beta[heaviest] / coreset.beta[heaviest].sum()
 
 
-def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
+def _draw_categories(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     mean, sd = _average(model, column, axis_values(model, column))
     ax.errorbar(column.categories, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
     ax.margins(x=0.2)
@@ -112,7 +113,7 @@ def _draw_categories(ax: Axes, model: CVGPRegressor, column: TableColumn) -> Non
     ax.set_ylim(min(low, middle - span), max(high, middle + span))
 
 
-def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
+def _draw_line(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     values = axis_values(model, column)
     grid, low, high = values[:, 0], values[0, 0], values[-1, 0]
     mean, sd = _average(model, column, values)
@@ -123,7 +124,7 @@ def _draw_line(ax: Axes, model: CVGPRegressor, column: TableColumn) -> None:
     ax.set_xlim(low - margin, high + margin)
 
 
-def _average(model: CVGPRegressor, column: TableColumn, values: Array) -> tuple[Array, Array]:
+def _average(model: CVGPRegressor, column: UserColumn, values: Array) -> tuple[Array, Array]:
     """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
     points, share = heaviest_points(model)
     means, variances = [], []

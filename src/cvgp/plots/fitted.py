@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
-from cvgp.plots.columns import feature_names, target_name
+from cvgp.estimators.user_columns import feature_names, user_columns
+from cvgp.plots.columns import target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, axes_or_current, draw_band, draw_coreset, one_output, some_rows
 
 if TYPE_CHECKING:
@@ -76,16 +77,16 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
 
 
 def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
-    """Draw `feature_importances_` as bars, the largest on top.
+    """Draw `feature_importances_` as bars with their standard deviations, the largest on top.
 
     Parameters
     ----------
     model : CVGPRegressor
-        Fitted with a kernel that has lengthscales.
+        Fitted.
     ax : matplotlib Axes, optional
         The current axes by default.
     top : int
-        The most features to show.
+        The most columns to show.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
     Raises
     ------
     InvalidInputError
-        If the kernel has no single set of lengthscales.
+        If the predictions are beyond the range of floats at some rows.
 
     Examples
     --------
@@ -110,15 +111,13 @@ def plot_feature_importance(model: CVGPRegressor, ax: Axes | None = None, top: i
     1
     """
     ax = axes_or_current(ax)
-    importance = model.feature_importances_
-    if importance is None:
-        raise InvalidInputError("The model's kernel has no single set of lengthscales, so features have no importance.")
-    order = np.argsort(importance)[::-1][: min(top, np.count_nonzero(model.gp_.scaling.varies))][::-1]
-    names = feature_names(model)
-    bars = ax.barh([names[d] for d in order], importance[order], color=BLUE)
-    ax.bar_label(bars, [f"{importance[d]:.2f}" for d in order], padding=3)
+    found, columns, varies = model.sobol_indices(), user_columns(model), model.gp_.scaling.varies
+    shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
+    share, spread = found.total[shown], found.total_uncertainty[shown]
+    bars = ax.barh([columns[j].name for j in shown], share, xerr=spread, color=BLUE, ecolor=GREY)
+    ax.bar_label(bars, [f"{value:.2f}" for value in share], padding=3)
     ax.margins(x=0.2)
-    ax.set(xlabel="share of the inverse lengthscales", title="Importance of features")
+    ax.set(xlabel="share of the variance of predictions", title="What predictions need")
     return ax
 
 
