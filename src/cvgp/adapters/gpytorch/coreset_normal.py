@@ -3,13 +3,15 @@
 import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator, MatmulLinearOperator, SumLinearOperator
+from linear_operator.operators import DiagLinearOperator, LinearOperator, MatmulLinearOperator, SumLinearOperator
 from torch import Tensor
 from torch.distributions.kl import kl_divergence, register_kl
 
 from cvgp.adapters.gpytorch.joint_prior import JointPrior
 from cvgp.gp import posterior
 from cvgp.gp.posterior import Factor
+
+ROUNDING_STEPS = 10.0
 
 SAME = 1e-5
 """Two evaluations of one kernel agree to this share, also in float32."""
@@ -19,7 +21,13 @@ def posterior_at(factor: Factor, at: JointPrior) -> MultivariateNormal:
     """The joint posterior of f at x; its covariance waits to be evaluated, as that of many points may never be."""
     mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0]
     TK = factor.T.to(at.K_cx.dtype) @ at.K_cx  # [..., M, B]
-    return MultivariateNormal(mean, SumLinearOperator(at.K_xx, MatmulLinearOperator(-TK.mT, TK)))
+    prior = at.K_xx if TK.dtype == torch.float64 else SumLinearOperator(at.K_xx, DiagLinearOperator(_rounding(at.k_xx)))
+    return MultivariateNormal(mean, SumLinearOperator(prior, MatmulLinearOperator(-TK.mT, TK)))
+
+
+def _rounding(k_xx: Tensor) -> Tensor:
+    """What float32 loses of variances. With it a covariance of near points can be factorised, as draws and wrappers do."""
+    return ROUNDING_STEPS * torch.finfo(k_xx.dtype).eps * k_xx
 
 
 class CoresetNormal(MultivariateNormal):  # type: ignore[misc]
