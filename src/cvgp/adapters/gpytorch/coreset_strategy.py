@@ -189,7 +189,36 @@ class CoresetVariationalStrategy(SiteStrategy):
         return self.forward(x, diag=diag, **kwargs)
 
     def forward(self, x: Tensor, diag: bool = True, **kwargs: Any) -> MultivariateNormal:  # type: ignore[override]
-        """The posterior of f at x; in training and with `diag`, of each point by itself."""
+        """Return the posterior of f at x; call the model itself rather than this.
+
+        Parameters
+        ----------
+        x : Tensor of shape [..., B, D]
+            Where.
+        diag : bool
+            In training, whether the covariances between points may be left out. No objective needs them.
+        **kwargs
+            For the model's `forward`.
+
+        Returns
+        -------
+        gpytorch.distributions.MultivariateNormal
+            With batches of the coreset and of x.
+
+        Raises
+        ------
+        FactorisationError
+            If the kernel has NaN or infinite values, or is not positive definite.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from cvgp.adapters.gpytorch import CoresetGP
+        >>> model = CoresetGP(torch.zeros(1, 1), torch.ones(1), torch.ones(1), RBFKernel())
+        >>> model.variational_strategy.forward(torch.zeros(2, 1)).mean.tolist()
+        [0.5, 0.5]
+        """
         last = None if self.training or kwargs or gradients_flow(self.model) else self._last_call()
         at = JointPrior(self.model, self.inducing_points, x, self._variational_distribution.batch_shape, **kwargs)
         if self.training and diag:
