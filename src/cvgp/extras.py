@@ -9,6 +9,8 @@ EXTRAS = {
     "pandas": "tables",
     "pyarrow": "tables",
     "matplotlib": "plot",
+    "openpyxl": "excel",
+    "duckdb": "duckdb",
     "typer": "cli",
     "rich": "cli",
 }

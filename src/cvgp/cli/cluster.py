@@ -16,12 +16,13 @@ import typer
 
 from cvgp import errors
 from cvgp.cli.checkpoints import check_stored
-from cvgp.cli.options import Impute, OnBadRows
+from cvgp.cli.options import OnBadRows
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
 from cvgp.files.atomic import access_errors
 
 if TYPE_CHECKING:
+    from cvgp.data.reading import CsvOptions
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
@@ -44,8 +45,7 @@ def fit_on_ray(
     workers: int,
     data: str,
     target: str,
-    impute: Impute | None,
-    on_bad_rows: OnBadRows,
+    reading: dict[str, Any],
     parameters: dict[str, Any],
 ) -> CVGPRegressor:
     """The fitted model."""
@@ -61,7 +61,7 @@ def fit_on_ray(
             storage=storage,
             name=RUN,
             num_workers=workers,
-            fit_options={"impute": None if impute is None else impute.value, "on_bad_rows": on_bad_rows.value},
+            fit_options=reading,
             on_fitted=learn_baselines,
             **{**parameters, "checkpoint_dir": None},
         )
@@ -69,7 +69,9 @@ def fit_on_ray(
         raise type(stop)(f"What the workers have stored is in {storage}; --resume goes on with it.") from stop
 
 
-def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, out: Path) -> list[str]:
+def predict_on_ray(
+    address: str, workers: int, predictor: Predictor, data: str, csv: CsvOptions, out: Path
+) -> list[str]:
     """Predict the parts of a table as tasks of Ray Data, into a folder that takes its place when it is whole."""
     from cvgp.adapters.ray import connect
     from cvgp.adapters.ray.connection import absolute
@@ -78,7 +80,7 @@ def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, 
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileAccessError(f"Cannot write the folder {out}, which is there already; choose another name.")
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, csv, predictor.schema.reading)
     names = predictor.names(dataset.schema.names)
     connect(address)
     import ray.data
@@ -93,7 +95,7 @@ def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, 
         numbers = [{"part": number} for number in range(len(list_parts(dataset)))]
         # Given, not read: a task that reads would wait for a processor that the predictors have taken.
         given = ray.data.from_items(numbers, override_num_blocks=len(numbers))
-        told = (predictor.model, predictor.schema, predictor.on_bad_rows, absolute(data), temporary)
+        told = (predictor.model, predictor.schema, predictor.on_bad_rows, absolute(data), csv, temporary)
         done = given.map_batches(
             _PartPredictor,
             fn_constructor_args=told,
@@ -115,12 +117,14 @@ def predict_on_ray(address: str, workers: int, predictor: Predictor, data: str, 
 class _PartPredictor:
     """Predicts parts of a table, each into a file of its own, and tells how many rows they had."""
 
-    def __init__(self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows, data: str, folder: Path) -> None:
+    def __init__(
+        self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows, data: str, csv: CsvOptions, folder: Path
+    ) -> None:
         from cvgp.data.tables.location import open_dataset
         from cvgp.data.tables.reader import list_parts
 
         self.model, self.schema, self.on_bad_rows, self.folder = model, schema, on_bad_rows, folder
-        self.dataset = open_dataset(data)
+        self.dataset = open_dataset(data, csv, schema.reading)
         self.parts = list_parts(self.dataset)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cvgp.data.reading import Reading
 from cvgp.parallel.launcher import launched
 
 
@@ -13,6 +14,12 @@ def note(text: str) -> None:
     """Say something about the work, on the standard error; of several workers the first speaks for all."""
     if launched().rank == 0:
         print(text, file=sys.stderr, flush=True)
+
+
+def note_reading(data: str, reading: Reading) -> None:
+    """Say how a table was read, if that could have been otherwise."""
+    if not reading.is_plain:
+        note(f"{data}: {reading.describe()}")
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -20,9 +20,9 @@ def coreset(
 
     Values are in the units of the table; what stands for text columns are indicators, which need not be 0 or 1.
     """
-    from cvgp.data.tables.location import ENDINGS
+    from cvgp.data.tables.location import WRITTEN_ENDINGS
 
-    check_can_write(out, ENDINGS)
+    check_can_write(out, WRITTEN_ENDINGS)
     model = cvgp.load(model_file)
 
     import numpy as np

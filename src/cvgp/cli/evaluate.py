@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table
 from cvgp.cli.model_files import features, model_schema
-from cvgp.cli.options import AsJson, ModelFile
+from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
 
 if TYPE_CHECKING:
     from cvgp.data.rows import Array
@@ -21,6 +21,10 @@ LEVELS = (50, 90, 95)
 def evaluate(
     model_file: ModelFile,
     data: Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")],
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
     as_json: AsJson = False,
 ) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
@@ -33,7 +37,7 @@ def evaluate(
     from cvgp.cli.baselines import Baselines
     from cvgp.data.tables.by_schema import load_rows
 
-    x, y = load_rows(data, schema)
+    x, y = load_rows(data, schema, csv_options(sep, decimal, thousands, encoding), note_reading)
     scores = {"cvgp": _scores_of(model, features(schema, x), y)}
     stored = getattr(model, "baselines_", None)
     if stored is not None:

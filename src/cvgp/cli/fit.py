@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import time
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cvgp.cli.checked_values import count_or_auto, known_kernel, not_zero, positive, share
 from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.guard import terminate_between_iterations
 from cvgp.cli.model_files import check_can_write
-from cvgp.cli.options import AsJson, Impute, OnBadRows, Quiet, Ray, Workers
+from cvgp.cli.options import (
+    AsJson,
+    Decimal,
+    Encoding,
+    Impute,
+    OnBadRows,
+    Quiet,
+    Ray,
+    Sep,
+    Thousands,
+    Workers,
+    csv_options,
+)
 from cvgp.cli.progress import show_progress
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
-from cvgp.gp.kernel_names import KERNEL_NAMES, parse_kernel_name
+from cvgp.gp.kernel_names import KERNEL_NAMES
 from cvgp.parallel.launcher import launched
 
 if TYPE_CHECKING:
@@ -35,45 +47,20 @@ Bound = StrEnum("Bound", ["AUTO", "ELBO", "TIGHT", "POWER"])
 Dtype = StrEnum("Dtype", ["AUTO", "FLOAT32", "FLOAT64"])
 
 # Options by the panel of the help page that shows them.
+of_columns = partial(typer.Option, rich_help_panel="Columns")
 of_model = partial(typer.Option, rich_help_panel="What to learn")
 of_training = partial(typer.Option, rich_help_panel="How to learn it")
 of_run = partial(typer.Option, rich_help_panel="Running")
 
 
-def positive(value: float | None) -> float | None:
-    """Refuse numbers that are not above zero, which click's ranges cannot say."""
-    if value is not None and not value > 0:
-        raise typer.BadParameter(f"{value} is not above 0.")
-    return value
-
-
-def share(value: float) -> float:
-    """Refuse numbers that are not above zero and at most one."""
-    if not 0.0 < value <= 1.0:
-        raise typer.BadParameter(f"{value} is not above 0 and at most 1.")
-    return value
-
-
-def not_zero(value: int | None) -> int | None:
-    """Refuse no threads at all."""
-    if value == 0:
-        raise typer.BadParameter("0 threads cannot fit anything; -1 is all of them.")
-    return value
-
-
-def known_kernel(name: str | None) -> str | None:
-    """Refuse a kernel that has no name, before the table is read."""
-    if name not in (None, "auto"):
-        try:
-            parse_kernel_name(name)
-        except InvalidInputError as error:
-            raise typer.BadParameter(str(error)) from error
-    return name
-
-
 def fit(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A table: CSV, TSV, Parquet or Feather; a file, a glob or a folder.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A table: CSV, TSV, JSON lines, Excel, Parquet, Feather or sqlite:///file::table; a file, a glob or a "
+            "folder.",
+        ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
@@ -81,6 +68,16 @@ def fit(
     on_bad_rows: Annotated[
         OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
     ] = OnBadRows.ERROR,
+    drop: Annotated[list[str] | None, of_columns(metavar="A,B", help="Columns to leave out.")] = None,
+    features: Annotated[list[str] | None, of_columns(metavar="A,B", help="The only columns to use.")] = None,
+    keep: Annotated[
+        list[str] | None,
+        of_columns(metavar="A,B", help="Columns to use even if they are constant, or number or name the rows."),
+    ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
     coreset: Annotated[str, of_model(metavar="N|auto", help="Number of pseudo-points.")] = "auto",
     kernel: Annotated[
         str | None,
@@ -131,7 +128,15 @@ def fit(
 
     Text columns become one indicator per category. What is not given is chosen from the data.
     """
-    size, count = _count_or_auto("--coreset", coreset, 1), _count_or_auto("--neighbors", neighbors, 0)
+    size, count = count_or_auto("--coreset", coreset, 1), count_or_auto("--neighbors", neighbors, 0)
+    reading: dict[str, Any] = {
+        "impute": None if impute is None else impute.value,
+        "on_bad_rows": on_bad_rows.value,
+        "csv": csv_options(sep, decimal, thousands, encoding),
+        "drop": _names(drop),
+        "features": None if features is None else _names(features),
+        "keep": _names(keep),
+    }
     worker = launched()
     if worker.rank == 0:
         check_can_write(out)
@@ -171,17 +176,19 @@ def fit(
         if not quiet:
             note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
         start = time.perf_counter()
-        model = fit_on_ray(ray, workers, data, target, impute, on_bad_rows, parameters)
+        model = fit_on_ray(ray, workers, data, target, reading, parameters)
         _finish(model, out, target, time.perf_counter() - start, as_json)
         return
     from cvgp.parallel.process_group import process_group
 
     with process_group():  # alone, unless torchrun started other processes beside this one
-        table = _open_table(data, target, impute, on_bad_rows)
+        table = _open_table(data, target, reading)
         left_out = table.survey.bad.summary()
         if left_out:
             note(f"{data}: {left_out}.")
         if not quiet:
+            if table.reading.sep is not None or not table.reading.is_plain:
+                note(f"{data}: {table.reading.describe()}")
             several = f", {worker.world} workers" if worker.world > 1 else ""
             note(f"{data}: {table.describe()}{several}")
         start = time.perf_counter()
@@ -196,23 +203,32 @@ def fit(
     _finish(model, out, target, seconds, as_json)
 
 
-def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingTable:
+def _names(given: list[str] | None) -> list[str]:
+    """The names of all flags of an option, each with one or several."""
+    from cvgp.data.tables.choice import names_in
+
+    return [name for text in given or () for name in names_in(text)]
+
+
+def _open_table(data: str, target: str, reading: dict[str, Any]) -> TrainingTable:
     """The table as the estimator opens it, once the target is known to be in it."""
     from cvgp.data.tables.location import open_dataset
+    from cvgp.data.tables.notes import notes_of
     from cvgp.data.tables.training_table import TrainingTable
     from cvgp.parallel.process_group import current_group
 
-    dataset = open_dataset(data)
-    _check_target(target, dataset.schema.names, data)
-    rule: Any = None if impute is None else impute.value
-    return TrainingTable(dataset, target, impute=rule, on_bad_rows=on_bad_rows.value, group=current_group())
+    dataset = open_dataset(data, reading["csv"])
+    how = notes_of(dataset).reading
+    _check_target(target, dataset.schema.names, f"{data}, read with {how.describe()}," if how.sep else data)
+    return TrainingTable(dataset, target, **{**reading, "csv": None}, group=current_group())
 
 
 def _check_target(target: str, columns: list[str], data: str) -> None:
     if target in columns:
         return
-    similar = get_close_matches(target.lower(), [name.lower() for name in columns], n=3)
-    meant = [name for name in columns if name.lower() in similar]
+    from cvgp.data.tables.choice import near_names
+
+    meant = near_names(target, columns)
     hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
     raise typer.BadParameter(f"{data} has no column {target!r}; {hint} {', '.join(columns)}.", param_hint="'--target'")
 
@@ -247,17 +263,6 @@ def _fit(parameters: dict[str, Any], table: TrainingTable, target: str, quiet: b
     except KeyboardInterrupt as stop:
         raise type(stop)(how_to_go_on(model.checkpoint_dir)) from stop
     return model
-
-
-def _count_or_auto(option: str, text: str, least: int) -> int | Literal["auto"]:
-    """A whole number of at least `least`, or 'auto'."""
-    if text == "auto":
-        return "auto"
-    if not (text.isdecimal() and int(text) >= least):
-        raise typer.BadParameter(
-            f"{text!r} is neither 'auto' nor a whole number of at least {least}.", param_hint=f"'{option}'"
-        )
-    return int(text)
 
 
 def _check_device(name: str) -> None:

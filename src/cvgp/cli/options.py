@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from cvgp.data.reading import CsvOptions, check_csv
+from cvgp.errors import InvalidInputError
+
 Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
 
 
@@ -19,6 +22,30 @@ class OnBadRows(StrEnum):
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+TEXT = "How a text table is written (found out if not given)"
+Sep = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="Between columns: , ; tab | or another.", rich_help_panel=TEXT)
+]
+Decimal = Annotated[str | None, typer.Option(metavar="CHAR", help="Decimal sign: . or ,", rich_help_panel=TEXT)]
+Thousands = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="Between thousands: , . ' _ a space, or '' for none.", rich_help_panel=TEXT),
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="utf-8, utf-16, cp1252, latin-1 or another.", rich_help_panel=TEXT)
+]
+
+
+def csv_options(sep: str | None, decimal: str | None, thousands: str | None, encoding: str | None) -> CsvOptions:
+    """What the user says of a text table."""
+    given = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
+    try:
+        return check_csv(given)
+    except InvalidInputError as error:
+        option = str(error).partition(" ")[0]
+        raise typer.BadParameter(str(error), param_hint=f"'--{option}'") from error
+
+
 CLUSTER = "On a Ray cluster"
 Ray = Annotated[
     str | None,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table
 from cvgp.cli.model_files import check_can_write, features, model_schema
-from cvgp.cli.options import AsJson, ModelFile
+from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from cvgp.data.reading import CsvOptions
     from cvgp.estimators.regressor import CVGPRegressor
 
 ENDINGS = (".png", ".pdf", ".svg")
@@ -32,6 +33,10 @@ def plot(
             help="The table that the model was fitted to, for quality by size; its last fifth or --data is scored."
         ),
     ] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the importance of features, what the most important columns do, training, and with tables the predictions.
@@ -40,10 +45,11 @@ def plot(
     """
     check_can_write(out, ENDINGS)
     model = cvgp.load(model_file)
-    table = None if data is None else _load(data, model, model_file)
+    csv = csv_options(sep, decimal, thousands, encoding)
+    table = None if data is None else _load(data, model, model_file, csv)
     quality = None
     if train is not None:
-        quality = cvgp.quality_by_size(model, *_load(train, model, model_file), held_out=table)
+        quality = cvgp.quality_by_size(model, *_load(train, model, model_file, csv), held_out=table)
     figure, names = _draw(model, table, quality)
 
     from cvgp.files.atomic import atomic_write
@@ -60,12 +66,12 @@ def plot(
         print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
 
 
-def _load(location: str, model: CVGPRegressor, model_file: Path) -> tuple[Any, Any]:
+def _load(location: str, model: CVGPRegressor, model_file: Path, csv: CsvOptions) -> tuple[Any, Any]:
     """Features and target of a table."""
     from cvgp.data.tables.by_schema import load_rows
 
     schema = model_schema(model, model_file)
-    x, y = load_rows(location, schema)
+    x, y = load_rows(location, schema, csv, note_reading)
     return features(schema, x), y
 
 

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import cvgp
-from cvgp.cli.console import note, print_json
+from cvgp.cli.console import note, note_reading, print_json
 from cvgp.cli.model_files import check_can_write, model_schema
-from cvgp.cli.options import AsJson, ModelFile, OnBadRows, Ray, Workers
+from cvgp.cli.options import (
+    AsJson,
+    Decimal,
+    Encoding,
+    ModelFile,
+    OnBadRows,
+    Ray,
+    Sep,
+    Thousands,
+    Workers,
+    csv_options,
+)
 
 if TYPE_CHECKING:
     from cvgp.cli.predictor import Predictor
+    from cvgp.data.reading import CsvOptions
 
 
 def predict(
@@ -25,6 +37,10 @@ def predict(
     on_bad_rows: Annotated[
         OnBadRows, typer.Option(help="Stop at a row that cannot be predicted, or leave its prediction empty.")
     ] = OnBadRows.ERROR,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
     ray: Ray = None,
     workers: Workers = 2,
     as_json: AsJson = False,
@@ -35,9 +51,9 @@ def predict(
     cluster the output is a folder, with a Parquet file for each part.
     """
     if ray is None:
-        from cvgp.data.tables.location import ENDINGS
+        from cvgp.data.tables.location import WRITTEN_ENDINGS
 
-        check_can_write(out, ENDINGS)
+        check_can_write(out, WRITTEN_ENDINGS)
     model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
@@ -45,12 +61,13 @@ def predict(
     from cvgp.data.schema import warn_unknown
 
     done = Predictor(model, schema, on_bad_rows)
+    csv = csv_options(sep, decimal, thousands, encoding)
     if ray is not None:
         from cvgp.cli.cluster import predict_on_ray
 
-        columns = predict_on_ray(ray, workers, done, data, out)
+        columns = predict_on_ray(ray, workers, done, data, csv, out)
     else:
-        columns = _predict_file(done, data, out)
+        columns = _predict_file(done, data, csv, out)
     warn_unknown(done.unknown)
     if done.empty:
         note(f"{done.empty} of {done.rows} rows have missing or bad values; their predictions are left empty.")
@@ -61,12 +78,14 @@ def predict(
         print(f"Wrote {predicted} predictions to {out}: {', '.join(columns)}")
 
 
-def _predict_file(predictor: Predictor, data: str, out: Path) -> list[str]:
+def _predict_file(predictor: Predictor, data: str, csv: CsvOptions, out: Path) -> list[str]:
     from cvgp.data.tables.location import open_dataset
+    from cvgp.data.tables.notes import notes_of
     from cvgp.data.tables.reader import list_parts
     from cvgp.data.tables.writer import table_writer
 
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, csv, predictor.schema.reading)
+    note_reading(data, notes_of(dataset).reading)
     with table_writer(out) as write:
         for table in predictor.tables(dataset, list_parts(dataset)):
             write(table)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
+from cvgp.data.reading import Reading
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 
 Kind = Literal["numeric", "boolean", "categorical"]
@@ -106,6 +107,8 @@ class Schema:
         The rule for missing values; None where they are an error.
     n_dropped : int
         How many rows of the training table the rule "drop" left out; no part of the schema's value.
+    reading : Reading, optional
+        How the text of the training table was read; no part of the schema's value.
 
     Examples
     --------
@@ -118,6 +121,7 @@ class Schema:
     columns: tuple[Column, ...]
     impute: Impute | None = None
     n_dropped: int = field(default=0, compare=False)
+    reading: Reading = field(default_factory=Reading, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.target, str):
@@ -151,18 +155,20 @@ class Schema:
             "columns": [column.to_json() for column in self.columns],
             "impute": self.impute,
             "n_dropped": self.n_dropped,
+            "reading": self.reading.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: object) -> Schema:
         """The schema of such a dictionary, which may come from an untrusted file."""
-        if not isinstance(data, dict) or set(data) != {"target", "columns", "impute", "n_dropped"}:
+        if not isinstance(data, dict) or set(data) - {"reading"} != {"target", "columns", "impute", "n_dropped"}:
             raise FileFormatError("A schema must have exactly a target, columns, impute and n_dropped.")
         if not isinstance(data["columns"], list):
             raise FileFormatError("The columns of a schema must be a list.")
         columns = tuple(Column.from_json(column) for column in data["columns"])
+        reading = Reading.from_json(data["reading"]) if "reading" in data else Reading()  # older files have none
         try:
-            return cls(data["target"], columns, data["impute"], data["n_dropped"])
+            return cls(data["target"], columns, data["impute"], data["n_dropped"], reading)
         except InvalidInputError as error:
             raise FileFormatError(f"The schema cannot be used: {error}") from error
 

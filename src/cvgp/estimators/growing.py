@@ -13,10 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import metrics
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
+from cvgp.data.schema import Schema
 from cvgp.data.source import DataSource
 from cvgp.data.split import SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.inputs import (
+    TableOptions,
     array_source,
     canonical,
     check_seed,
@@ -46,7 +48,13 @@ HELD_OUT = 0.2
 
 
 def known_source(
-    estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group, **reading: Any
+    estimator: CVGPRegressor,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    noise_variance: Any,
+    group: Group,
+    reading: TableOptions,
 ) -> tuple[DataSource, float]:
     """Rows as `fit` takes them, in the units of a fitted estimator, whose columns they must have.
 
@@ -55,11 +63,11 @@ def known_source(
     gp, table = estimator.gp_, None
     if is_in_files(x):
         named = {"sample_weight": sample_weight, "noise_variance": noise_variance}
-        table = open_table(x, y, **named, **reading, group=group)
+        table = open_table(x, y, **named, **_as_before(estimator, reading), group=group)
         if table.fits_in_memory:
             (x, y, sample_weight, noise_variance), table = load_arrays(table), None
-    elif reading != {"impute": None, "on_bad_rows": "error"}:
-        raise InvalidInputError("impute and on_bad_rows are for tables in files; drop or fill bad rows of an array.")
+    else:
+        reading.refuse_for_arrays()
     device = gp.model.X_c.device
     if table is None:
         rows = canonical(known_rows(estimator, x, y, sample_weight, noise_variance))
@@ -76,6 +84,16 @@ def known_source(
     _check_outputs(estimator, len(table.scaling.y_mean))
     read = table.source(gp.scaling, device)
     return (read if group.world == 1 else SharedSource(read, group)), 0.0
+
+
+def _as_before(estimator: CVGPRegressor, reading: TableOptions) -> dict[str, Any]:
+    """Read the columns that the fit has used, as it has read them."""
+    stored = getattr(estimator, "schema_", None)
+    if stored is None:
+        return dict(reading._asdict())
+    schema = Schema.from_json(stored)
+    used = tuple(column.name for column in schema.columns)
+    return {**reading._asdict(), "features": used, "known": schema.reading}
 
 
 class Resized(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,26 @@ from cvgp.training.plan import Settings
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
+
+
+class TableOptions(NamedTuple):
+    """What `fit` can be told about a table in files."""
+
+    impute: Any = None
+    on_bad_rows: Any = "error"
+    csv: Any = None
+    drop: Any = ()
+    features: Any = None
+    keep: Any = ()
+
+    def refuse_for_arrays(self) -> None:
+        """Refuse to do with an array what is done with a table in files."""
+        given = [name for name, value in self._asdict().items() if value != self._field_defaults[name]]
+        if given:
+            raise InvalidInputError(
+                f"{', '.join(given)}: impute and on_bad_rows, like csv, drop, features and keep, are for tables in "
+                "files; choose columns of an array, and drop or fill its bad rows, before fitting."
+            )
 
 
 def is_in_files(x: Any) -> bool:

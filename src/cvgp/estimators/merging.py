@@ -231,7 +231,7 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
 def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None:
     """Keep how tables are read, where all models read them in the same way."""
     schemas: list[dict[str, Any]] = [getattr(model, "schema_", None) or {} for model in models]
-    read = [{**schema, "n_dropped": 0} for schema in schemas]
+    read = [{**schema, "n_dropped": 0, "reading": None} for schema in schemas]
     if all(schema == read[0] for schema in read):
         if schemas[0]:
             merged.schema_ = {**schemas[0], "n_dropped": sum(schema["n_dropped"] for schema in schemas)}

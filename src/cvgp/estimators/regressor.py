@@ -16,6 +16,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
+from cvgp.data.reading import CsvOptions
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
@@ -23,6 +24,7 @@ from cvgp.estimators.exporting import ExportMixin
 from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.inputs import (
+    TableOptions,
     array_sources,
     check_callbacks,
     check_folder,
@@ -301,6 +303,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         *,
         impute: Literal["mean", "median", "drop"] | None = None,
         on_bad_rows: Literal["error", "skip"] = "error",
+        csv: CsvOptions | None = None,
+        drop: str | Sequence[str] = (),
+        features: str | Sequence[str] | None = None,
+        keep: str | Sequence[str] = (),
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise from data.
 
@@ -326,6 +332,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         on_bad_rows : {"error", "skip"}
             With a table in files: whether a row with NaN, infinity or a missing value is an error or is left out;
             `n_bad_rows_` counts them.
+        csv : dict, optional
+            With a text table: how it is written, by the names of `pandas.read_csv`: ``sep``, ``decimal``, ``thousands``
+            and ``encoding``. What is not given is found out from each file.
+        drop, features : str or list of str, optional
+            With a table in files: columns to leave out, or the only ones to use.
+        keep : str or list of str, optional
+            With a table in files: columns to use even if they have one value in all rows, or only number or name the
+            rows. Others like that are left out, with a warning that names them.
 
         Returns
         -------
@@ -372,7 +386,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         lines = EventLines(print_line)
         printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
-        table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
+        reading = TableOptions(impute, on_bad_rows, csv, drop, features, keep)
+        table = self._open_table(X, y, sample_weight, noise_variance, reading)
         if table is not None and table.fits_in_memory:
             (X, y, sample_weight, noise_variance), table = load_arrays(table), None
         prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
@@ -502,6 +517,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         *,
         impute: Literal["mean", "median", "drop"] | None = None,
         on_bad_rows: Literal["error", "skip"] = "error",
+        csv: CsvOptions | None = None,
     ) -> int:
         """Add pseudo-points to this estimator, in place, until it has `n`, and return how many were added.
 
@@ -514,7 +530,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         ----------
         n : int
             How many points the model shall have in all.
-        X, y, sample_weight, noise_variance, impute, on_bad_rows
+        X, y, sample_weight, noise_variance, impute, on_bad_rows, csv
             All rows that the model shall stand for, with the columns of the fit and given as they are to `fit`. Usually
             they are those of the fit. Rows that are left out are forgotten. A model with neighbours consults these
             rows from now on.
@@ -561,8 +577,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             )
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
-        reading = {"impute": impute, "on_bad_rows": on_bad_rows}
-        source, log_slopes = known_source(self, X, y, sample_weight, noise_variance, group, **reading)
+        reading = TableOptions(impute, on_bad_rows, csv)
+        source, log_slopes = known_source(self, X, y, sample_weight, noise_variance, group, reading)
         source = self.gp_.weighed(source)
         grown = grow_model(self.model_, source, size, rng)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
@@ -752,22 +768,21 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name != "seed"}
         return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
-    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, impute: Any, on_bad_rows: Any) -> Any:
+    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, reading: TableOptions) -> Any:
         """A table in files, or None where x holds the rows themselves; notes what is known of it on the estimator."""
         for name in ("schema_", "n_bad_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if not is_in_files(x):
-            if impute is not None or on_bad_rows != "error":
-                raise InvalidInputError(
-                    "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
-                )
+            reading.refuse_for_arrays()
             return None
-        options = {"sample_weight": weight, "noise_variance": noise, "impute": impute, "on_bad_rows": on_bad_rows}
+        options = {"sample_weight": weight, "noise_variance": noise, **reading._asdict()}
         table = open_table(x, y, **options, group=current_group())
         self._single_output = table.single_output
         self.n_features_in_ = len(table.feature_names)
         self.feature_names_in_ = np.array(table.feature_names, dtype=object)
         self.n_bad_rows_ = table.survey.bad.skipped
+        if self.verbose and not table.reading.is_plain:
+            print(f"The table was read with {table.reading.describe()}.", flush=True)
         if table.schema is not None:
             self.schema_ = table.schema.to_json()
         return table

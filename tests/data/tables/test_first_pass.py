@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cvgp.data.scaling import learn_scaling
-from cvgp.data.tables import location
+from cvgp.data.tables import text_files
 from cvgp.data.tables.blocks import BLOCK_ROWS
 from cvgp.data.tables.first_pass import Survey, TableColumns, survey_table
 from cvgp.data.tables.location import open_dataset
@@ -85,7 +85,7 @@ def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(
     rows[250_000] = f"{cell},1"
     rows[3] = " 4.5 ,1"
     (tmp_path / "table.csv").write_text("\n".join(["a,y", *rows]))
-    monkeypatch.setattr(location, "TYPED_BYTES", typed_bytes)
+    monkeypatch.setattr(text_files, "TYPED_BYTES", typed_bytes)
     with pytest.raises(InvalidInputError, match=r"table\.csv, data row 250001: column 'a' is"):
         survey(tmp_path)
     assert survey(tmp_path, on_bad_rows="skip").num_rows == 299_999

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from cvgp.data.tables import location
+from cvgp.data.tables import text_files
 from cvgp.data.tables.location import open_dataset
 from cvgp.data.tables.reader import column_kinds, list_parts, read_batches
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
@@ -51,7 +51,7 @@ def test_numbers_of_a_text_file_may_begin_as_whole_ones(tmp_path: Path) -> None:
 def test_whole_numbers_of_a_text_file_stay_whole_where_all_of_it_was_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, expected: str
 ) -> None:
-    monkeypatch.setattr(location, "TYPED_BYTES", 0)
+    monkeypatch.setattr(text_files, "TYPED_BYTES", 0)
     (tmp_path / "table.csv").write_text("a\n" + "1\n" * num_rows)
     assert {str(batch["a"].type) for batch in read(open_dataset(tmp_path), ["a"])} == {expected}
 

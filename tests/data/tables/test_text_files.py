@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cvgp.data.tables import location
+from cvgp.data.tables import location, text_files
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import CVGPError, FileAccessError, FileFormatError, InvalidInputError, MissingFileError
 from tests.data.tables.tables import read_table, write
@@ -228,7 +228,7 @@ def test_the_types_of_a_small_file_come_from_all_of_its_rows(tmp_path: Path, cel
 
 
 def test_the_types_of_a_large_file_come_from_its_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(location, "TYPED_BYTES", 0)
+    monkeypatch.setattr(text_files, "TYPED_BYTES", 0)
     with pytest.raises(InvalidInputError, match="data row 400001: column 'a' is missing or not a number"):
         TrainingTable(put(tmp_path, late("1")), "y")
 

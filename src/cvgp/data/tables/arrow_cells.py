@@ -42,7 +42,7 @@ def kind_of_type(name: str, arrow_type: Any) -> str:
         raise _time_error(name, "dates", _DATE_ADVICE)
     raise InvalidTypeError(
         f"Column {name!r} holds values of type {arrow_type}, but a column must hold only numbers, only true and false, "
-        "or only text (in a text file: saved as UTF-8); convert it to one of these or leave it out."
+        "or only text (in a text file: of one encoding, --encoding); convert it to one of these or leave it out."
     )
 
 
@@ -94,7 +94,7 @@ def check_categories(name: str, texts: Sequence[str], num_cells: int) -> None:
     """Refuse text that cannot be categories: dates, too many different texts, or a different text in every cell."""
     if not texts:
         raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
-    if all(_ISO_DATE.fullmatch(text) for text in texts):
+    if are_dates(texts):
         raise _time_error(name, "text that looks like dates", _DATE_ADVICE)
     is_long = len(texts) > MAX_CATEGORIES
     if not is_long and not len(texts) == num_cells > 1:
@@ -111,6 +111,11 @@ def check_categories(name: str, texts: Sequence[str], num_cells: int) -> None:
         f"Column {name!r} holds {found}, such as {texts[0]!r}, but text is encoded as categories, at most "
         f"{MAX_CATEGORIES} and fewer than rows; {advice}."
     )
+
+
+def are_dates(texts: Collection[str]) -> bool:
+    """Whether all of some texts are dates as ISO 8601 writes them."""
+    return all(_ISO_DATE.fullmatch(text) for text in texts)
 
 
 def spell_numbers(texts: Collection[str]) -> bool:

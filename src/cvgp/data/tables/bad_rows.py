@@ -1,5 +1,6 @@
 """Rows that cannot be learned from: named by file and row, or left out and counted."""
 
+import reprlib  # a cell may be very long
 from typing import Literal
 
 import numpy as np
@@ -8,9 +9,12 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.blocks import Encoder
-from cvgp.data.tables.reader import Part
+from cvgp.data.tables.reader import Part, cell_text
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group, gather_text
+
+MORE_ROWS = 3
+"""Bad rows that are named after the first."""
 
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
@@ -95,7 +99,12 @@ class BadRows:
         names = [*features, *self.encoder.special]
         value = values[row, position]
         found = "is missing or not a number" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
-        where = f"{part.file}, data row {part.first_row + start + row + 1}"
-        self.first = f"{where}: column {names[position]!r} {found}"
+        text = cell_text(part, names[position], start + row) if np.isnan(value) else None
+        if text is not None:
+            found = f"is missing or not a number: it holds {reprlib.repr(text)}"
+        first = part.first_row + start + 1
+        others = [str(first + other) for other in np.flatnonzero(wrong[:, position])[1 : 1 + MORE_ROWS]]
+        also = f" (so do rows {', '.join(others)})" if others else ""
+        self.first = f"{part.file}, data row {first + row}: column {names[position]!r} {found}{also}"
         if self.on_bad_rows == "error":
             raise InvalidInputError(f"{self.first}. {self.advice}")

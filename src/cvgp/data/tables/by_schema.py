@@ -1,15 +1,18 @@
 """Reading a table by the schema of a model, which says what its columns are."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow.dataset as ds
 
+from cvgp.data.reading import CsvOptions, Reading
 from cvgp.data.rows import Array, Rows
 from cvgp.data.schema import Schema, warn_unknown
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.blocks import Encoder
 from cvgp.data.tables.location import Location, open_dataset
+from cvgp.data.tables.notes import notes_of
 from cvgp.data.tables.reader import column_kinds, column_types, list_parts, read_parts
 from cvgp.errors import InvalidInputError
 from cvgp.host import memory_left
@@ -34,12 +37,21 @@ def encoder_of(schema: Schema, dataset: ds.Dataset, *, with_target: bool) -> Enc
     return Encoder(schema.columns, targets, None, None, kinds)
 
 
-def load_rows(location: Location, schema: Schema) -> tuple[Array, Array]:
+def load_rows(
+    location: Location,
+    schema: Schema,
+    csv: CsvOptions | None = None,
+    tell: Callable[[str, Reading], None] | None = None,
+) -> tuple[Array, Array]:
     """Features [n, D] and target [n] of a table; under the rule "drop" without its incomplete rows.
+
+    Text is read as `csv` says, and otherwise as the file and the schema do; `tell` is called with how it was read.
 
     A category that the training table did not have gets no indicator, and a warning counts such cells.
     """
-    dataset = open_dataset(location)
+    dataset = open_dataset(location, csv, schema.reading)
+    if tell is not None:
+        tell(str(location), notes_of(dataset).reading)
     encoder = encoder_of(schema, dataset, with_target=True)
     bad, unknown = BadRows(encoder, schema.impute, "error", ADVICE), Counter[str]()
     pieces, num_bytes = [encoder.no_rows()], 0

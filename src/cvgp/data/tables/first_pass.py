@@ -4,10 +4,8 @@ Text is read once before, by itself, since its categories must be known to count
 group look at different parts each, and put together what they found.
 """
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -18,22 +16,25 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array
 from cvgp.data.scaling import Moments, moments_of, no_moments
-from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule, feature_slices
-from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
+from cvgp.data.schema import Column, check_rule, feature_slices
+from cvgp.data.tables.arrow_cells import check_categories
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
+from cvgp.data.tables.choice import ColumnChoice, left_out_line, raise_unusable
 from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
-from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.parallel.group import ALONE, Group, gather_text
+from cvgp.data.tables.texts import NAMES_ROWS, NUMBERS, count_texts
+from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
+from cvgp.parallel.group import ALONE, Group
 
 
 class TableColumns(NamedTuple):
-    """Which columns of a table are what; those that are not named are features."""
+    """Which columns of a table are what; those that are not named are features, unless the choice says otherwise."""
 
     targets: tuple[str, ...]
     weight: str | None = None
     noise: str | None = None
+    choice: ColumnChoice = ColumnChoice()
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Survey:
     total_rows: int
     """The rows that count, in the parts of all processes."""
     total_files: int
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Why columns that could be features are none, by their names."""
 
     @property
     def num_rows(self) -> int:
@@ -84,7 +87,7 @@ def survey_table(
     """
     every_part = list_parts(dataset)
     parts = every_part[group.rank :: group.world]
-    encoder = _make_encoder(dataset, parts, columns, impute, group)
+    encoder, left_out = _make_encoder(dataset, parts, columns, impute, group)
     bad = BadRows(encoder, impute, on_bad_rows)
     reservoir = Reservoir(encoder.no_rows())
     looks = [_survey_part(part, index, encoder, bad, reservoir) for index, part in enumerate(parts)]
@@ -95,7 +98,7 @@ def survey_table(
     rows = bad.count_all(group, sum(found.num_rows - len(found.excluded) for found in known))
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
-    survey = Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}))
+    survey = Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}), left_out)
     return _without_unused(survey)
 
 
@@ -126,66 +129,46 @@ def _survey_part(
 
 def _make_encoder(
     dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, impute: str | None, group: Group
-) -> Encoder:
+) -> tuple[Encoder, dict[str, str]]:
+    """What reads the rows, and why columns are left out of it."""
     check_rule(impute)
     names = dataset.schema.names
     special = [*columns.targets, *(name for name in (columns.weight, columns.noise) if name is not None)]
     for name in special:
         if names.count(name) != 1:
             raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.")
-    features = [name for name in names if name not in special]
+    features = columns.choice.among(names, special)
     if len(set(special)) < len(special) or not features:
         raise InvalidInputError(f"A table needs different columns for {special} and at least one beside; got {names}.")
-    kinds = column_kinds(dataset, [*features, *special])
-    if set(kinds.values()) == {"null"}:
+    problems: dict[str, CVGPError] = {}
+    kinds = column_kinds(dataset, features, problems) | column_kinds(dataset, special)
+    if set(kinds.values()) == {"null"} and not problems:
         raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
     for name in features:
-        if kinds[name] == "null":
-            raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
+        if kinds.get(name) == "null":
+            problems[name] = InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
     is_text_file = isinstance(getattr(dataset, "format", None), ds.CsvFileFormat)
     for name in special:
         if is_text_file and kinds[name] == "categorical":
             kinds[name] = "numeric"  # the rows that hold text are bad ones
         if kinds[name] not in ("numeric", "boolean"):
             raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
-    text = [name for name in features if kinds[name] == "categorical"]
-    counts = _count_texts(parts, text, kinds, group, is_text_file=is_text_file)
-    kinds |= dict.fromkeys([name for name in text if name not in counts], "numeric")
+    text = [name for name in features if kinds.get(name) == "categorical"]
+    counts, fates = count_texts(parts, text, kinds, columns.choice, group, is_text_file=is_text_file)
+    kinds |= dict.fromkeys([name for name, fate in fates.items() if fate == NUMBERS], "numeric")
+    left_out = {name: fate for name, fate in fates.items() if fate == NAMES_ROWS}
+    problems |= {name: InvalidInputError(fate) for name, fate in fates.items() if fate not in (NUMBERS, NAMES_ROWS)}
     for name, found in counts.items():
-        check_categories(name, list(found), sum(found.values()))
-    encoded = tuple(Column(name, kinds[name], tuple(sorted(counts.get(name, ())))) for name in features)  # type: ignore[arg-type]
-    return Encoder(encoded, columns.targets, columns.weight, columns.noise, kinds)
-
-
-def _count_texts(
-    parts: Sequence[Part], names: Sequence[str], kinds: dict[str, str], group: Group, *, is_text_file: bool
-) -> dict[str, Counter[str]]:
-    """How often each text stands in each of some columns, of all processes' parts.
-
-    Too many different texts are refused. But one wrong cell makes text of a column of numbers in a text file. Such a
-    column is left out here: the rows of its wrong cells are bad ones.
-    """
-
-    def add(name: str, found: Iterable[tuple[str, int]]) -> None:
-        for text, times in found:
-            counts[name][text] += times
-        if len(counts[name]) > MAX_CATEGORIES:
-            if not (is_text_file and spell_numbers(counts[name])):
-                check_categories(name, list(counts[name]), sum(counts[name].values()))
-            del counts[name]
-
-    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for part in parts:
-        for batch in read_batches(part, list(counts), kinds) if counts else ():
-            for name in list(counts):
-                codes, texts = labels(name, batch.column(name))
-                add(name, zip(texts, np.bincount(codes[codes >= 0]).tolist(), strict=False))
-    gathered = [json.loads(text) for text in gather_text(group, json.dumps(counts))] if names else []
-    counts = {name: Counter() for name in names if all(name in found for found in gathered)}
-    for found in gathered:
-        for name in list(counts):
-            add(name, found[name].items())
-    return counts
+        try:
+            check_categories(name, list(found), sum(found.values()))
+        except CVGPError as error:
+            problems[name] = error
+    raise_unusable({name: problems[name] for name in features if name in problems})
+    used = [name for name in features if name not in left_out]
+    if not used:
+        raise InvalidInputError(f"No column is left to learn from. {left_out_line(left_out)}")
+    encoded = tuple(Column(name, kinds[name], tuple(sorted(counts.get(name, ())))) for name in used)  # type: ignore[arg-type]
+    return Encoder(encoded, columns.targets, columns.weight, columns.noise, kinds), left_out
 
 
 def _without_unused(survey: Survey) -> Survey:
@@ -202,6 +185,11 @@ def _without_unused(survey: Survey) -> Survey:
             raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
         kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
         columns.append(replace(column, categories=kept))
+    return with_features(survey, columns, is_used)
+
+
+def with_features(survey: Survey, columns: Sequence[Column], is_used: NDArray[np.bool_]) -> Survey:
+    """With some of the features only, and the columns that these stand for."""
     moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
     reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
     return replace(

@@ -3,37 +3,60 @@
 import fnmatch
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
+from cvgp.data.reading import CsvOptions, Reading, check_csv
+from cvgp.data.tables.databases import copy_database, is_database
+from cvgp.data.tables.excel import copy_sheets, split_sheet
+from cvgp.data.tables.json_lines import JSON_ENDINGS, copy_json
+from cvgp.data.tables.text_files import SEPARATORS, TEXT_REMEDY, open_text
+from cvgp.errors import (
+    CVGPError,
+    FileAccessError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidTypeError,
+    MissingFileError,
+)
 
 Location: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ds.Dataset
 """Where a table is."""
 
-SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 _FORMATS = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather"}
-ENDINGS = (*SEPARATORS, *_FORMATS)
+_COPIED = (".xlsx", *JSON_ENDINGS)
+WRITTEN_ENDINGS = (*SEPARATORS, ".jsonl", ".jsonl.gz", *_FORMATS)
+"""The endings of the formats that tables are written in."""
+ENDINGS = (*SEPARATORS, *_FORMATS, *_COPIED)
 """The last part of a file's name, which tells its format."""
 
-TYPED_BYTES = 32_000_000
-"""Text files of at most so many bytes together: all rows decide the types of columns. Else a first block does."""
-BLOCK_BYTES = 1 << 20
 
-
-def open_dataset(location: Location) -> ds.Dataset:
+def open_dataset(location: Location, csv: CsvOptions | None = None, known: Reading | None = None) -> ds.Dataset:
     """An Arrow dataset over files of one format, in the order of their names.
 
     Folders are searched to any depth; `key=value` in a path becomes a column (Hive's partitions). A URI such as
     `s3://bucket/folder` is read through Arrow's file systems. A dataset stays as it is, so that any other format,
-    partitioning, file system or choice of columns can be made there.
+    partitioning, file system or choice of columns can be made there. JSON lines, Excel's sheets (`book.xlsx::sheet`)
+    and tables of databases (`sqlite:///file::table`, `duckdb:///file::table`) are copied once to a temporary Arrow
+    file.
+
+    Parameters
+    ----------
+    location
+        Where the table is.
+    csv
+        What is known of text files; what is not given is found out from each of them.
+    known
+        How a model has read its training table; it decides what a text file does not tell.
     """
+    options = check_csv(csv)
     if isinstance(location, ds.Dataset):
+        _refuse_options(options, "a pyarrow dataset")
         try:
             location.get_fragments()
         except ValueError as error:
@@ -47,6 +70,14 @@ def open_dataset(location: Location) -> ds.Dataset:
             f"A table in files is a path, a glob, a list of them or a pyarrow dataset; got {type(location).__name__}."
         )
     paths = [os.fspath(item) for item in given]
+    if any(is_database(path) for path in paths):
+        _refuse_options(options, "a database")
+        if len(paths) > 1:
+            raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
+        return copy_database(paths[0])
+    sheet = None
+    if len(paths) == 1:
+        paths[0], sheet = split_sheet(paths[0])
     filesystem, files = _find_all(paths)
     endings = {ending_of(file) for file in files}
     if len(endings) > 1:
@@ -54,49 +85,60 @@ def open_dataset(location: Location) -> ds.Dataset:
             f"The files have several formats ({', '.join(sorted(endings))}); give those of one ending only."
         )
     ending = endings.pop()
-    try:
-        form = _text_format(filesystem, files, ending) if ending in SEPARATORS else _FORMATS[ending]
-        # The folders of a file that is named itself are no part of the table.
-        partitioning = None if len(files) == 1 and files == paths else "hive"
-        dataset = _without_index(ds.dataset(files, format=form, filesystem=filesystem, partitioning=partitioning))
-        names = dataset.schema.names
-    except PermissionError as error:
-        raise FileAccessError(f"{files[0]} cannot be read ({error}); check who may read it.") from error
-    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
-        if any(words in str(error) for words in ("duplicate field names", "multiple columns named")):
-            raise InvalidInputError(f"Column names must be unique: {files[0]}: {error}; rename the columns.") from error
-        remedy = (
-            "save it as UTF-8 text, every row as long as the first line" if ending in SEPARATORS else "write it again"
+    # The folders of a file that is named itself are no part of the table.
+    partitioning = None if len(files) == 1 and files == paths else "hive"
+    with _blaming(files[0], ending):
+        if ending in SEPARATORS:
+            dataset = open_text(filesystem, files, ending, partitioning, options, known)
+        else:
+            _refuse_options(options, ending)
+            dataset = _open_typed(filesystem, files, ending, partitioning, sheet)
+        return dataset
+
+
+def _open_typed(
+    filesystem: pafs.FileSystem, files: list[str], ending: str, partitioning: str | None, sheet: str | None
+) -> ds.Dataset:
+    """Files of a format that says what columns hold."""
+    if ending == ".xlsx":
+        return copy_sheets(filesystem, files, sheet)
+    if ending in JSON_ENDINGS:
+        return copy_json(filesystem, files)
+    return _without_index(ds.dataset(files, format=_FORMATS[ending], filesystem=filesystem, partitioning=partitioning))
+
+
+def _refuse_options(options: CsvOptions, what: str) -> None:
+    if options:
+        raise InvalidInputError(
+            f"{', '.join(options)} can be said of text tables ({', '.join(SEPARATORS)}), and this is {what}; leave it "
+            "out."
         )
+
+
+@contextmanager
+def _blaming(file: str, ending: str) -> Iterator[None]:
+    """Name the file in whatever Arrow has against it."""
+    try:
+        yield
+    except CVGPError:
+        raise
+    except PermissionError as error:
+        raise FileAccessError(f"{file} cannot be read ({error}); check who may read it.") from error
+    except (pa.ArrowException, OSError, ValueError, EOFError, RecursionError) as error:
+        if any(words in str(error) for words in ("duplicate field names", "multiple columns named")):
+            raise InvalidInputError(f"Column names must be unique: {file}: {error}; rename the columns.") from error
+        remedy = TEXT_REMEDY if ending in SEPARATORS else "write it again"
         raise FileFormatError(
-            f"{files[0]} could not be read as a {ending} table ({error}); it is damaged or of another kind: {remedy}."
+            f"{file} could not be read as a {ending} table ({error}); it is damaged or of another kind: {remedy}."
         ) from error
-    _check_names(files[0], ending, names)
-    return dataset
 
 
-def ending_of(file: str | os.PathLike[str]) -> str:
+def ending_of(file: str | os.PathLike[str], endings: Sequence[str] = ENDINGS) -> str:
     """The ending that says in which format a file is."""
-    for ending in ENDINGS:
+    for ending in endings:
         if os.fspath(file).lower().endswith(ending):
             return ending
-    raise FileFormatError(f"{file} has no ending of a known kind of table; use one of {', '.join(ENDINGS)}.")
-
-
-def _check_names(file: str, ending: str, names: list[str]) -> None:
-    for position, name in enumerate(names, start=1):
-        if not name.strip():
-            raise InvalidInputError(
-                f"Column {position} of {file} has no name in the first line; name it, or remove it if it only numbers "
-                "the rows (pandas writes such a column unless told index=False)."
-            )
-    expected = SEPARATORS.get(ending)
-    others = [character for character in ",;\t" if character in names[0] and character != expected] if names else []
-    if expected and len(names) == 1 and others:
-        raise FileFormatError(
-            f"The columns of {file} seem to be separated by {others[0]!r}, but its ending {ending} stands for "
-            f"{expected!r}; write it again with that separator."
-        )
+    raise FileFormatError(f"{file} has no ending of a known kind of table; use one of {', '.join(endings)}.")
 
 
 def _without_index(dataset: ds.Dataset) -> ds.Dataset:
@@ -171,16 +213,3 @@ def _files_under(filesystem: pafs.FileSystem, path: str) -> list[str]:
             f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(ENDINGS)}."
         )
     return files
-
-
-def _text_format(filesystem: pafs.FileSystem, files: list[str], ending: str) -> ds.CsvFileFormat:
-    largest = max(info.size or 0 for info in filesystem.get_file_info(files))
-    if ending.endswith(".gz"):
-        largest *= 8  # about as much as text shrinks
-    block = max(largest, BLOCK_BYTES) if largest * len(files) <= TYPED_BYTES else BLOCK_BYTES
-    return ds.CsvFileFormat(
-        parse_options=pa.csv.ParseOptions(delimiter=SEPARATORS[ending], newlines_in_values=True),
-        # A word such as NA is a missing value, in columns of text too.
-        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
-        read_options=pa.csv.ReadOptions(block_size=block),
-    )

@@ -6,8 +6,7 @@ damaged, missing or changed file is an error that says so, and a bad row has a f
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,10 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from cvgp.data.reading import Numerals
 from cvgp.data.tables.arrow_cells import kind_of_type
+from cvgp.data.tables.notes import Notes, name_of, notes_of
+from cvgp.data.tables.numerals import spelled_numbers
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
 BUFFER_BYTES = 1 << 18
@@ -44,13 +46,16 @@ class Part:
     """Uncompressed, where the file says it, and otherwise its size."""
     stamp: tuple[int | None, int | None] | None
     """Size and time of modification of the file when it was listed; None for a table in memory."""
+    notes: Notes = field(default_factory=Notes)
+    """How cells of text are read."""
 
 
 def list_parts(dataset: ds.Dataset) -> list[Part]:
     """All pieces, in the order of the files and of the rows in them."""
     parts: list[Part] = []
+    notes = notes_of(dataset)
     for fragment in dataset.get_fragments():
-        file = getattr(fragment, "path", "") or "the table in memory"
+        file = name_of(fragment)
         with _blaming(file):
             stamp = _stamp(fragment)
             if isinstance(fragment, ds.ParquetFileFragment):
@@ -61,16 +66,20 @@ def list_parts(dataset: ds.Dataset) -> list[Part]:
                     first += rows
             else:
                 size = 0 if stamp is None else stamp[0] or 0
-                parts.append(Part(file, fragment, None, 0, None, size, stamp))
+                parts.append(Part(file, fragment, None, 0, None, size, stamp, notes))
     if not parts:
         raise InvalidInputError("The table holds no rows; it must have at least one.")
     return parts
 
 
 def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[str, str, pa.DataType]]:
-    """File, column and type of each of these columns of each file; a file that has none of a name is refused."""
+    """File, column and type of each of these columns of each file; a file that has none of a name is refused.
+
+    A column of text that holds numbers has the type of numbers.
+    """
+    numerals = notes_of(dataset).numerals
     for fragment in dataset.get_fragments():
-        file = getattr(fragment, "path", "") or "the table in memory"
+        file = name_of(fragment)
         with _blaming(file):
             schema = fragment.physical_schema
             constants = ds.get_partition_keys(fragment.partition_expression)
@@ -85,23 +94,48 @@ def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[st
                     f"{file} has the column {name!r} {found}; every file of a table has each column once. It has "
                     f"{schema.names}."
                 )
-            yield file, name, schema.field(positions[0]).type
+            found = schema.field(positions[0]).type
+            yield file, name, pa.float64() if name in numerals and pa.types.is_string(found) else found
 
 
-def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
-    """The kind of each column, the same in every file; `null` where no file says one."""
+def column_kinds(
+    dataset: ds.Dataset, names: Sequence[str], problems: dict[str, CVGPError] | None = None
+) -> dict[str, str]:
+    """The kind of each column, the same in every file; `null` where no file says one.
+
+    A column that has no kind is an error, or is noted among the problems and left out.
+    """
     found: dict[str, tuple[str, pa.DataType, str]] = {}
+    refused: dict[str, CVGPError] = {}
     for file, name, arrow_type in column_types(dataset, names):
-        kind = kind_of_type(name, arrow_type)
-        known = found.setdefault(name, (kind, arrow_type, file))
-        if known[0] == "null":
-            found[name] = (kind, arrow_type, file)
-        elif kind not in ("null", known[0]):
-            raise InvalidTypeError(
-                f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {arrow_type} in {file}. "
-                "Write one of the files again with the other's type, or leave it out."
-            )
-    return {name: kind for name, (kind, _, _) in found.items()}
+        try:
+            kind = kind_of_type(name, arrow_type)
+            known = found.setdefault(name, (kind, arrow_type, file))
+            if known[0] == "null":
+                found[name] = (kind, arrow_type, file)
+            elif kind not in ("null", known[0]):
+                raise InvalidTypeError(
+                    f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {arrow_type} in {file}. "
+                    "Write one of the files again with the other's type, or leave it out."
+                )
+        except InvalidTypeError as error:
+            if problems is None:
+                raise
+            refused.setdefault(name, error)
+    if problems is not None:
+        problems.update(refused)
+    return {name: kind for name, (kind, _, _) in found.items() if name not in refused}
+
+
+def cell_text(part: Part, name: str, row: int) -> str | None:
+    """What stands in a cell of a text file; None where it is empty, or where the format has types of its own."""
+    if not isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat):
+        return None
+    for batch in read_batches(part, [name], {name: "categorical"}):
+        if row < len(batch):
+            return None if (cell := batch.column(0)[row].as_py()) is None else str(cell)
+        row -= len(batch)
+    return None
 
 
 def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
@@ -164,33 +198,39 @@ def _read_row_group(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch
 def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
     physical = part.fragment.physical_schema
     constants = ds.get_partition_keys(part.fragment.partition_expression)
-    form: Any = getattr(part.fragment, "format", None)
-    is_text = isinstance(form, ds.CsvFileFormat)
+    is_text = isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat)
     fields, spelled = [], {}
     for position, name in enumerate(names):
         if name in constants:
             fields.append(pa.field(name, pa.scalar(constants[name]).type))
             continue
         found = physical.field(name).type
+        numerals = part.notes.numerals.get(name, Numerals())
         if is_text and kinds[name] in TEXT_TYPES:
             if kinds[name] == "numeric":
-                # Integers are certain only where the types come from the whole file; a packed one may be longer.
-                block = form.default_fragment_scan_options.read_options.block_size
-                is_certain = part.num_bytes <= block and not part.file.lower().endswith(".gz")
-                spelled[position] = found if is_certain and pa.types.is_integer(found) else pa.float64()
+                # Integers are certain only where the types come from all rows.
+                is_whole = part.notes.is_whole and pa.types.is_integer(found)
+                spelled[position] = numerals, found if is_whole else pa.float64()
             found = TEXT_TYPES[kinds[name]]
+        elif is_text and numerals != Numerals() and pa.types.is_floating(found):
+            # Arrow took the sign between thousands for a decimal point.
+            spelled[position], found = (numerals, pa.float64()), pa.string()
+        elif kinds[name] == "numeric" and name in part.notes.numerals and pa.types.is_string(found):
+            spelled[position] = numerals, pa.float64()
         fields.append(pa.field(name, found))
     scanner = part.fragment.scanner(
         schema=pa.schema(fields), columns=list(names), batch_size=BATCH_ROWS, use_threads=False, batch_readahead=1
     )
     for batch in scanner.to_reader():
-        for position, number_type in spelled.items():
-            batch = batch.set_column(position, names[position], _numbers_in_text(batch.column(position), number_type))
+        for position, how in spelled.items():
+            batch = batch.set_column(position, names[position], _numbers_in_text(batch.column(position), *how))
         yield batch
 
 
-def _numbers_in_text(column: pa.Array, number_type: pa.DataType) -> pa.Array:
+def _numbers_in_text(column: pa.Array, numerals: Numerals, number_type: pa.DataType) -> pa.Array:
     """Text as numbers; missing where it spells none, so that its row is a bad one."""
+    if numerals != Numerals():
+        return spelled_numbers(column, numerals)
     try:
         return column.cast(number_type)
     except pa.ArrowInvalid:
@@ -231,6 +271,11 @@ def _blaming(file: str) -> Iterator[None]:
         raise MissingFileError(f"{file} is not there (any more); restore it, or start again without it.") from error
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # Arrow's include a size beyond the memory
         reason = f"{type(error).__name__}: {str(error).strip()}"
+        if "invalid UTF8" in reason or isinstance(error, UnicodeError):
+            raise FileFormatError(
+                f"{file} holds text that does not fit its encoding ({reason}), which its first bytes seemed to have; "
+                "say which one it has: --encoding cp1252, csv={'encoding': 'cp1252'}."
+            ) from error
         raise FileFormatError(
             f"{file} could not be read ({reason}); it is damaged, or not what its name says: write it again."
         ) from error

@@ -1,5 +1,6 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
 
@@ -8,17 +9,21 @@ import pyarrow.dataset as ds
 import torch
 
 from cvgp.data.input_warp import InputWarp
+from cvgp.data.reading import CsvOptions, Reading
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, learn_warped_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
+from cvgp.data.tables.choice import ColumnChoice, left_out_line
 from cvgp.data.tables.filling import common_sample, fill_gaps
 from cvgp.data.tables.first_pass import TableColumns, survey_table
+from cvgp.data.tables.left_out import leave_out
 from cvgp.data.tables.location import Location, open_dataset
+from cvgp.data.tables.notes import notes_of
 from cvgp.data.tables.reader import list_parts
 from cvgp.data.tables.streaming import ArrowSource
-from cvgp.errors import InvalidTypeError
+from cvgp.errors import CVGPWarning, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group
 
 IN_MEMORY_BYTES = 128_000_000
@@ -37,6 +42,12 @@ class TrainingTable:
         The column to predict, or several; all others are features.
     sample_weight, noise_variance
         Columns that are no features: they hold weights, or known noise variances.
+    csv
+        What is known of text files; see :func:`~cvgp.data.tables.location.open_dataset`.
+    drop, features, keep
+        Columns to leave out, the only ones to use, and those to use even if they seem to tell nothing.
+    known
+        How a model has read such a table.
     impute, on_bad_rows
         See :func:`~cvgp.data.tables.first_pass.survey_table` and :func:`~cvgp.data.tables.filling.fill_gaps`.
     group
@@ -51,6 +62,11 @@ class TrainingTable:
         *,
         sample_weight: str | None = None,
         noise_variance: str | None = None,
+        csv: CsvOptions | None = None,
+        drop: str | Sequence[str] = (),
+        features: str | Sequence[str] | None = None,
+        keep: str | Sequence[str] = (),
+        known: Reading | None = None,
         impute: Impute | None = None,
         on_bad_rows: OnBadRows = "error",
         group: Group = ALONE,
@@ -64,11 +80,13 @@ class TrainingTable:
                 )
         self.single_output = isinstance(target, str)
         self.impute = impute
-        dataset = open_dataset(location)
+        choice = ColumnChoice.of(drop, features, keep)
+        dataset = open_dataset(location, csv, known)
+        self.reading = notes_of(dataset).reading
         look = partial(
             survey_table,
             dataset,
-            TableColumns(targets, sample_weight, noise_variance),
+            TableColumns(targets, sample_weight, noise_variance, choice),
             impute=impute,
             on_bad_rows=on_bad_rows,
         )
@@ -77,6 +95,9 @@ class TrainingTable:
         if self.group is not group and not self.fits_in_memory:
             self.group = group
             self.survey = look(group=group)
+        self.survey = leave_out(self.survey, choice, self.group)
+        if self.survey.left_out and group.rank == 0:
+            warnings.warn(left_out_line(self.survey.left_out), CVGPWarning, stacklevel=3)
         self.survey = fill_gaps(self.survey, impute, fits_in_memory=self.fits_in_memory, group=self.group)
 
     @property
@@ -147,7 +168,9 @@ class TrainingTable:
         encoder = self.survey.encoder
         if not self.single_output:
             return None
-        return Schema(encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped)
+        return Schema(
+            encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped, reading=self.reading
+        )
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cvgp.data.tables.location import SEPARATORS, ending_of
+from cvgp.data.tables.json_lines import JSON_ENDINGS
+from cvgp.data.tables.location import WRITTEN_ENDINGS, ending_of
+from cvgp.data.tables.text_files import SEPARATORS
 from cvgp.files.atomic import atomic_write
 
 Write = Callable[[pa.Table], None]
@@ -37,7 +40,8 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
     Parameters
     ----------
     path : str or path-like
-        A file ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .feather or .arrow; an old one is replaced.
+        A file ending in .csv, .tsv or .jsonl (each also with .gz), .parquet, .feather or .arrow; an old one is
+        replaced.
 
     Raises
     ------
@@ -52,7 +56,7 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
     ...     for part in parts:
     ...         write(part)
     """
-    ending = ending_of(path)
+    ending = ending_of(path, WRITTEN_ENDINGS)
     with atomic_write(path) as temporary, ExitStack() as stack:
         opened: list[Write] = []
 
@@ -65,7 +69,8 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
 
 
 def _open(temporary: Path, ending: str, schema: pa.Schema, stack: ExitStack) -> Write:
-    if ending not in SEPARATORS:
+    is_text = ending in SEPARATORS or ending in JSON_ENDINGS
+    if not is_text:
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
         is_parquet = ending == ".parquet"
         writer = pq.ParquetWriter(temporary, schema) if is_parquet else pa.ipc.new_file(temporary, schema, options=lz4)
@@ -75,8 +80,16 @@ def _open(temporary: Path, ending: str, schema: pa.Schema, stack: ExitStack) -> 
     if ending.endswith(".gz"):
         # A name and a time in the header would make equal tables unequal files.
         stream = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0))
+    if ending in JSON_ENDINGS:
+        return lambda table: _append_json(table, stream)
     headers = iter([True])  # over the first rows alone
     return lambda table: _append_text(table, stream, ending, header=next(headers, False))
+
+
+def _append_json(table: pa.Table, stream: Any) -> None:
+    for row in table.to_pylist():
+        cells = {name: None if cell != cell else cell for name, cell in row.items()}  # NaN, which JSON has no word for
+        stream.write(json.dumps(cells, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n")
 
 
 def _append_text(table: pa.Table, stream: Any, ending: str, *, header: bool) -> None:

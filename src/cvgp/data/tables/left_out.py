@@ -1,0 +1,50 @@
+"""Columns that tell nothing: the same value in all rows, or a number for each row."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cvgp.data.schema import feature_slices
+from cvgp.data.tables.choice import LEAST_ROWS, ColumnChoice, left_out_line, numbers_rows
+from cvgp.data.tables.filling import common_sample
+from cvgp.data.tables.first_pass import Survey, with_features
+from cvgp.errors import InvalidInputError
+from cvgp.parallel.group import Group
+
+CONSTANT = "the same value in all rows"
+NUMBERS_ROWS = "numbers the rows"
+
+
+def leave_out(survey: Survey, choice: ColumnChoice, group: Group) -> Survey:
+    """The survey without columns that tell nothing, unless they are asked for, and with the reasons."""
+    columns, slices = survey.encoder.columns, feature_slices(survey.encoder.columns)
+    sample = common_sample(survey, group).x
+    moments = survey.moments
+    is_complete = moments.weight >= moments.weight[-1] * (1.0 - 1e-12)  # no row without target counts
+    reasons: dict[str, str] = {}
+    for column, own in zip(columns, slices, strict=True) if survey.total_rows >= LEAST_ROWS else ():
+        if choice.is_asked_for(column.name) or not is_complete[own].all():
+            continue
+        if not moments.scales[own].any():
+            reasons[column.name] = CONSTANT
+        elif column.kind == "numeric" and numbers_rows(column.name, sample[:, own.start]):
+            reasons[column.name] = NUMBERS_ROWS
+    _check_names([column.name for column in columns if column.name not in reasons])
+    if not reasons:
+        return survey
+    kept = [column for column in columns if column.name not in reasons]
+    every = {**survey.left_out, **reasons}
+    if not kept:
+        raise InvalidInputError(f"No column is left to learn from. {left_out_line(every)}")
+    is_used = np.concatenate(
+        [np.full(own.stop - own.start, column.name not in reasons) for column, own in zip(columns, slices, strict=True)]
+    )
+    return replace(with_features(survey, kept, is_used), left_out=every)
+
+
+def _check_names(names: list[str]) -> None:
+    if any(not name.strip() for name in names):
+        raise InvalidInputError(
+            "A column of the table has no name in the first line; name it, or remove it if it only numbers the rows "
+            "(pandas writes such a column unless told index=False)."
+        )
