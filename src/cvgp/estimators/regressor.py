@@ -19,6 +19,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
+from cvgp.estimators.exporting import ExportMixin
 from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.inputs import (
     array_sources,
@@ -58,7 +59,7 @@ SECONDS_FOR_NOISE = (0.3, 0.05, 0.2)
 """What a time limit keeps back to learn the noise: so many seconds and this share of it, and this share at most."""
 
 
-class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
+class CVGPRegressor(RegressorMixin, PredictiveMixin, ExportMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
