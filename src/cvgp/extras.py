@@ -11,6 +11,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "typer": "cli",
     "rich": "cli",
+    "botorch": "botorch",
 }
 """The extra of ``pip install 'cvgp[...]'`` by the name of the package that it brings."""
 

@@ -7,6 +7,6 @@ from cvgp.extras import optional_packages
 
 with optional_packages():
     import cvgp.adapters.botorch.pathwise  # noqa: F401 - registers with BoTorch's samplers
-    from cvgp.adapters.botorch.model import CVGPModel
+    from cvgp.adapters.botorch.coreset_model import CVGPModel
 
 __all__ = ["CVGPModel"]

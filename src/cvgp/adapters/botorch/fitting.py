@@ -6,7 +6,7 @@ modules in which each such constraint has a transform.
 """
 
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from torch import Tensor, nn
 
-from cvgp.adapters.botorch.outputs import adopt, dims_of_outputs, for_outputs
-from cvgp.adapters.botorch.rows import TrainingRows
+from cvgp.adapters.botorch.module_outputs import adopt, dims_of_outputs, for_outputs
+from cvgp.adapters.botorch.training_rows import TrainingRows
 from cvgp.coreset import Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
@@ -89,8 +89,8 @@ def _differ_by_output(modules: Modules, num_outputs: int) -> bool:
         return False
     if any(own < every for own, every in counted):
         raise InvalidInputError(
-            f"Kernel, mean and likelihood must all have batch_shape [{num_outputs}], for outputs that are learned one by "
-            "one, or none of them, for outputs that share all."
+            f"Kernel, mean and likelihood must all have batch_shape [{num_outputs}], for outputs that are learned one "
+            "by one, or none of them, for outputs that share all."
         )
     return True
 
@@ -144,6 +144,7 @@ def _as_points(rows: Rows[Tensor]) -> Coreset:
 def _searchable(module: nn.Module) -> nn.Module:
     """A copy in float64 whose parameters may take any value."""
     copied = deepcopy(module).double()
+    part: Any
     for part in copied.modules():
         for name, constraint in list(getattr(part, "_constraints", {}).items()):
             if not constraint.enforced:

@@ -3,11 +3,11 @@ r"""The posterior of a coreset in batches, and rows that join it later, as layer
 With :math:`T = L_B^{-1} R` the posterior of :mod:`cvgp.gp.posterior` is a linear model on the features
 :math:`\psi(x) = T k(X_c, x)`:
 
-.. math:: E f(x) = m(x) + \psi(x)^T u, \qquad cov(f(x), f(x')) = k(x, x') - \psi(x)^T \psi(x'), \qquad u = T (y_c - m_c).
+.. math:: E f(x) = m(x) + \psi(x)^T u, \qquad cov(f(x), f(z)) = k(x, z) - \psi(x)^T \psi(z), \qquad u = T (y_c - m_c).
 
-New rows :math:`(X_n, y_n)` of precision :math:`w_n` see this posterior as their prior. So they make another layer of the
-same form, with the covariance of what the layers before them leave in the place of the kernel. Nothing of the earlier
-layers is factorised again: n rows cost :math:`O(M^2 n)`. Layers may have different batches. That is what makes
+New rows :math:`(X_n, y_n)` of precision :math:`w_n` see this posterior as their prior. So they make another layer of
+the same form, with the covariance of what the layers before them leave in the place of the kernel. Nothing of the
+earlier layers is factorised again: n rows cost :math:`O(M^2 n)`. Layers may have different batches. That is what makes
 fantasies cheap: the coreset is one layer without a batch, and the fantasies are a small one with it.
 
 Inputs are `[..., n, D]`. Matrices have one more batch dimension before the last two, for outputs that differ in kernel

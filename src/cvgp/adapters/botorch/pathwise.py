@@ -23,8 +23,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from cvgp.adapters.botorch.model import CVGPModel
-from cvgp.adapters.botorch.outputs import for_outputs
+from cvgp.adapters.botorch.coreset_model import CVGPModel
+from cvgp.adapters.botorch.module_outputs import for_outputs
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.posterior import factorise, pathwise_weights
@@ -39,23 +39,23 @@ def update_weights(kernel: Kernel, X_c: Tensor, y_c: Tensor, w: Tensor, f_c: Ten
     return pathwise_weights(factor, draws, site_noise).reshape(f_c.shape).to(f_c)
 
 
-@DrawMatheronPaths.register(CVGPModel)
-def _draw_matheron_paths(
+def draw_paths(
     model: CVGPModel,
     *,
     sample_shape: torch.Size,
     prior_sampler: TPathwisePriorSampler,
     update_strategy: TPathwiseUpdate,
 ) -> MatheronPath:
+    """Functions of the posterior, in the units of the data."""
     with delattr_ctx(model, "outcome_transform"):
         prior_paths = prior_sampler(model=model, sample_shape=sample_shape)
         sample_values = prior_paths.forward(model.X_c)  # which bypasses the transforms of the path
-        update_paths = update_strategy(model=model, sample_values=sample_values)
-    return MatheronPath(prior_paths, update_paths, output_transform=get_output_transform(model))
+        update = update_strategy(model=model, sample_values=sample_values)
+    return MatheronPath(prior_paths, update, output_transform=get_output_transform(model))
 
 
-@DrawKernelFeaturePaths.register(CVGPModel)
-def _draw_kernel_feature_paths(model: CVGPModel, *, sample_shape: torch.Size, **kwargs: Any) -> GeneralizedLinearPath:
+def draw_prior_paths(model: CVGPModel, *, sample_shape: torch.Size, **kwargs: Any) -> GeneralizedLinearPath:
+    """Functions of the prior."""
     if model.batch_shape:
         raise InvalidInputError(
             f"Paths are drawn of one model, and this is a batch of {list(model.batch_shape)}, such as fantasies make."
@@ -73,10 +73,10 @@ def _draw_kernel_feature_paths(model: CVGPModel, *, sample_shape: torch.Size, **
     )
 
 
-@GaussianUpdate.register(CVGPModel, (Likelihood, NoneType))
-def _gaussian_update(
+def update_paths(
     model: CVGPModel, likelihood: Likelihood | None, *, sample_values: Tensor, **ignored: Any
 ) -> GeneralizedLinearPath:
+    """What turns functions of the prior, with these values at the points, into functions of the posterior."""
     m = model.num_outputs
     if m == 1:
         columns = (model.y_c[:, 0], model.precision[:, 0])
@@ -90,3 +90,8 @@ def _gaussian_update(
         weight = torch.stack(parts, dim=-2)
     features = KernelEvaluationMap(model.covar_module, model.X_c, input_transform=get_input_transform(model))
     return GeneralizedLinearPath(feature_map=features, weight=weight)
+
+
+DrawMatheronPaths.register(CVGPModel)(draw_paths)
+DrawKernelFeaturePaths.register(CVGPModel)(draw_prior_paths)
+GaussianUpdate.register(CVGPModel, (Likelihood, NoneType))(update_paths)

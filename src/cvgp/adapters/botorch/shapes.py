@@ -48,10 +48,11 @@ def _with_outputs(values: Tensor, num_points: int) -> Tensor:
 def common_batch(*shapes: Sequence[int]) -> torch.Size:
     """The batch shape that several broadcast to."""
     try:
-        return torch.broadcast_shapes(*shapes)
+        common: torch.Size = torch.broadcast_shapes(*shapes)
     except RuntimeError as error:
         listed = ", ".join(str(list(shape)) for shape in shapes)
         raise InvalidInputError(f"Batch shapes must broadcast with each other; got {listed}.") from error
+    return common
 
 
 def check_x(X: Tensor, num_dims: int) -> None:

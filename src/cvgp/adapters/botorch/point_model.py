@@ -20,9 +20,9 @@ from gpytorch.means import Mean
 from gpytorch.models import GP
 from torch import Tensor, nn
 
-from cvgp.adapters.botorch.cache import Cache
+from cvgp.adapters.botorch.factor_cache import Cache
 from cvgp.adapters.botorch.layers import Layer, Moments, add_layer, moments, prior_mean
-from cvgp.adapters.botorch.noise import InputNoiseLikelihood, observation_noise
+from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood, observation_noise
 from cvgp.adapters.botorch.shapes import as_points, check_outputs, check_x, common_batch
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import check_finite, evaluate

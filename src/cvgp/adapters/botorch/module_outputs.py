@@ -40,7 +40,7 @@ def for_outputs(module: Module, outputs: Sequence[int], num_outputs: int) -> Mod
         owned = [name for name in dims if name.rpartition(".")[0] == prefix]
         if owned and getattr(inner, "batch_shape", None):
             tail = [] if len(outputs) == 1 else [len(outputs)]
-            inner.batch_shape = torch.Size([*inner.batch_shape[:-1], *tail])  # type: ignore[assignment, misc]
+            inner.batch_shape = torch.Size([*inner.batch_shape[:-1], *tail])
     return part
 
 

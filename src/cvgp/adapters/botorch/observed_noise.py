@@ -1,10 +1,15 @@
-"""The noise of observations: what a GPyTorch likelihood says of it, and one that depends on x as the estimator's may."""
+"""The noise of observations: what a GPyTorch likelihood says of it, and one that depends on x."""
 
 from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    Likelihood,
+    MultitaskGaussianLikelihood,
+)
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
@@ -48,7 +53,9 @@ class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
     ) -> DiagLinearOperator:
         if noise is None:
             if not params:
-                raise InvalidTypeError("This noise depends on x: call the likelihood with the inputs, likelihood(f, X).")
+                raise InvalidTypeError(
+                    "This noise depends on x: call the likelihood with the inputs, likelihood(f, X)."
+                )
             (x,) = params[0] if isinstance(params[0], list | tuple) else (params[0],)
             noise = self.input_noise.variance(x)
         return DiagLinearOperator(noise.expand(base_shape))

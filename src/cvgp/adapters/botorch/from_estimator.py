@@ -1,4 +1,4 @@
-"""A fitted estimator as arguments of a BoTorch model, with transforms that lead from the user's units to the model's."""
+"""A fitted estimator as arguments of a BoTorch model, with transforms from the user's units to the model's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from botorch.models.transforms.outcome import Standardize
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from cvgp.adapters.botorch.noise import InputNoiseLikelihood
+from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood
 from cvgp.data.scaling import Scaling
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.units import FARTHEST, ScaledGP
@@ -26,6 +26,9 @@ class ScaledInputs(InputTransform, nn.Module):  # type: ignore[misc]
     """The scaling of an estimator's inputs, its limit included; columns that were constant count as their mean."""
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
+
+    mean: Tensor  # [D]
+    scale: Tensor  # [D]
 
     def __init__(self, scaling: Scaling) -> None:
         super().__init__()
@@ -67,9 +70,8 @@ def arguments_of(regressor: CVGPRegressor) -> dict[str, Any]:
     _say_what_is_lost(gp)
     model = deepcopy(gp.model).cpu().double()
     if gp.local is not None:
-        rows = gp.local.kept.rows
-        known = {"sample_weight": rows.sample_weight, "noise_variance": rows.noise_variance}
-        model.solve_coreset(rows.x.cpu(), rows.y.cpu(), **{k: None if v is None else v.cpu() for k, v in known.items()})
+        x, y, weight, noise = gp.local.kept.rows.map(lambda values: values.to("cpu", torch.float64))
+        model.solve_coreset(x, y, sample_weight=weight, noise_variance=noise)
     likelihood = model.likelihood
     if gp.noise is not None:
         likelihood = InputNoiseLikelihood(model.noise.item(), gp.noise)

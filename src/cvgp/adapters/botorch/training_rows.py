@@ -17,7 +17,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, Mean
 from torch import Tensor
 
-from cvgp.adapters.botorch.noise import row_noise
+from cvgp.adapters.botorch.observed_noise import row_noise
 from cvgp.errors import InvalidTypeError
 
 ROUNDING = 1e-6
