@@ -15,6 +15,8 @@ __all__ = [
     "JitterWarning",
     "MissingDependencyError",
     "MissingFileError",
+    "MissingPartError",
+    "NotSupportedError",
     "WorkerError",
 ]
 
@@ -53,6 +55,14 @@ class FileFormatError(CVGPError, ValueError):
 
 class MissingDependencyError(CVGPError, ImportError):
     """An optional package that is not installed; the message has the command that installs it."""
+
+
+class MissingPartError(CVGPError, ModuleNotFoundError):
+    """A model without a part that a call needs, such as its mean or its kernel under the usual name."""
+
+
+class NotSupportedError(CVGPError, NotImplementedError):
+    """Something that a model cannot do, such as conditioning in closed form where the likelihood is not Gaussian."""
 
 
 class WorkerError(CVGPError, RuntimeError):

@@ -112,6 +112,13 @@ def inverse_from_factor(L: Tensor) -> Tensor:
     return L_inv.mT @ L_inv
 
 
+def one_minus_inverse(P: Tensor, A: Tensor) -> Tensor:
+    """I - P [..., M, M] for P = (I + A)^-1. It is A P: its diagonal comes from there, for 1 - P_mm cancels (§3.1)."""
+    E = P.neg()
+    E.diagonal(dim1=-2, dim2=-1).copy_((A * P).sum(-1))
+    return E
+
+
 def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
     """A B^T [M, M] where it is known to be symmetric: blocks above the diagonal are copied, not multiplied.
 
@@ -129,7 +136,7 @@ def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
 
 
 def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
-    """Column sums of (L K)^2 [..., B] for a lower triangular L [M, M] and K [..., M, B].
+    """Column sums of (L K)^2 [..., B] for a lower triangular L [..., M, M] and K [..., M, B].
 
     In four blocks of rows, each as wide as its part of L: three eighths of the product are zeros, and what is squared
     is still in the cache.
@@ -138,7 +145,7 @@ def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
     if min(M, B) < TRIANGLE_BY_BLOCKS:
         return (L @ K).square().sum(-2)
     edges = [M * i // 4 for i in range(5)]
-    parts = [(L[top:bottom, :bottom] @ K[..., :bottom, :]).square().sum(-2) for top, bottom in pairwise(edges)]
+    parts = [(L[..., top:bottom, :bottom] @ K[..., :bottom, :]).square().sum(-2) for top, bottom in pairwise(edges)]
     return torch.stack(parts).sum(0)
 
 

@@ -10,7 +10,8 @@ the paper's posterior (eq. coreset_gp_posterior_f_analytical) is
 
 The eigenvalues of B are at least one and nothing is divided by a weight, so a weight of zero is exact: the point
 leaves the posterior. Functions take kernel matrices, never kernels, and assume a zero prior mean; pseudo-outputs
-are `[M]` or, for outputs that share one covariance, `[M, Q]`. `K_cx` may carry leading batch dimensions.
+are `[M]` or, for outputs that share one covariance, `[M, Q]`. `K_cx` may carry leading batch dimensions. A batch of
+coresets has them too, and then its pseudo-outputs are `[..., M, Q]`.
 Sections (§) are those of docs/mathematics.md.
 """
 
@@ -27,7 +28,7 @@ LARGEST_LEVERAGE = 1.0 - 1e-9
 
 
 class Factor(NamedTuple):
-    """What every quantity of one coreset posterior shares; all in float64."""
+    """What every quantity of one coreset posterior, or of a batch of them, shares; all in float64."""
 
     K_cc: Tensor  # [M, M]
     w: Tensor  # [M]
@@ -43,11 +44,11 @@ def factorise(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
     check_sites(K_cc, w, y_c)
     K_cc, w, y_c = as_square(K_cc), w.to(torch.float64), y_c.to(torch.float64)
     root_w = w.sqrt()
-    L_B = safe_cholesky(plus_identity(root_w[:, None] * K_cc * root_w), "B = I + R K_cc R")
+    L_B = safe_cholesky(plus_identity(root_w[..., :, None] * K_cc * root_w[..., None, :]), "B = I + R K_cc R")
     L_B_inv = inverse_lower(L_B)
-    T = L_B_inv * root_w
+    T = L_B_inv * root_w[..., None, :]
     alpha = T.mT @ (T @ y_c)
-    return Factor(K_cc, w, y_c, L_B_inv, T, alpha, 2.0 * L_B.diagonal().log().sum())
+    return Factor(K_cc, w, y_c, L_B_inv, T, alpha, 2.0 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1))
 
 
 def mean(factor: Factor, K_cx: Tensor) -> Tensor:
@@ -72,10 +73,11 @@ def covariance(factor: Factor, K_cx: Tensor, K_xx: Tensor) -> Tensor:
 
 def kl_divergence(factor: Factor) -> Tensor:
     """KL(q(f_c) || p(f_c)) = 1/2 [log|B| - tr(I - B^-1) + alpha^T K alpha], summed over outputs (§2.2)."""
-    num_outputs = 1 if factor.y_c.ndim == 1 else factor.y_c.shape[1]
+    num_outputs = 1 if factor.y_c.ndim == 1 else factor.y_c.shape[-1]
     # tr(I - B^-1) = tr(A K_cc): a sum of small numbers where weights are small, not M minus almost M.
-    trace = (factor.T @ factor.K_cc * factor.T).sum()
-    quadratic = (factor.alpha * (factor.K_cc @ factor.alpha)).sum()
+    trace = (factor.T @ factor.K_cc * factor.T).sum((-2, -1))
+    products = factor.alpha * (factor.K_cc @ factor.alpha)
+    quadratic = products.sum() if factor.y_c.ndim == 1 else products.sum((-2, -1))
     return 0.5 * (num_outputs * (factor.log_det_B - trace) + quadratic)
 
 
@@ -130,11 +132,18 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
 
 
 def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
-    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, Q] fit together, with w finite and not negative."""
+    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, Q] fit together, with w finite and not negative.
+
+    Or a batch of these: `K_cc` [..., M, M], `w` [..., M] and `y_c` [..., M, Q], of shapes that broadcast.
+    """
     M = K_cc.shape[-1] if K_cc.ndim else 0
-    if K_cc.ndim != 2 or K_cc.shape[0] != M or M == 0:
+    if K_cc.ndim < 2 or (K_cc.ndim > 2 and y_c.ndim < 2) or K_cc.shape[-2] != M or M == 0:
         raise InvalidInputError(f"K_cc must be a square matrix [M, M] with M >= 1; got {tuple(K_cc.shape)}.")
-    if w.shape != (M,) or y_c.shape[:1] != (M,) or y_c.ndim > 2:
+    if max(K_cc.ndim - 1, w.ndim, y_c.ndim - 1) > 1:  # a batch
+        fits = w.shape[-1:] == (M,) and y_c.shape[-2:-1] == (M,)
+    else:
+        fits = w.shape == (M,) and y_c.shape[:1] == (M,)
+    if not fits:
         raise InvalidInputError(
             f"With K_cc of {M} x {M}, w must be [{M}] and y_c [{M}] or [{M}, Q]; "
             f"got {tuple(w.shape)} and {tuple(y_c.shape)}."

@@ -19,6 +19,7 @@ from cvgp.gp.linalg import (
     first_derivative_only,
     inverse_from_factor,
     inverse_lower,
+    one_minus_inverse,
     plus_identity,
     safe_cholesky,
     symmetric_product,
@@ -108,7 +109,7 @@ def elbo_with_gradient(
     cancels = dtype != torch.float64 and (w * K_cc.diagonal()).max().item() > SHORTCUT_LIMIT
     L_inv = inverse_lower(L) if cancels else None
     P = inverse_from_factor(L) if L_inv is None else L_inv.mT @ L_inv  # [M, M], B^-1
-    E = _one_minus(P, RKR)  # [M, M], I - P
+    E = one_minus_inverse(P, RKR)  # [M, M], I - P
     Ry = R * y_c  # [M, Q]
     a = P @ Ry  # [M, Q]
     alpha = R * a  # [M, Q], A y_c
@@ -147,13 +148,6 @@ def elbo_with_gradient(
     d_K_cx = rho_U.addmm_(a.to(dtype), rho_r.mT, beta=num_outputs).mul_(R.to(dtype))
     d_log_w = (a * g).sum(1).add_(UU_EE.diagonal(), alpha=0.5 * num_outputs)
     return value, ElboGradient(d_K_cc, d_K_cx, R * g, d_log_w, f_var, misfit, rho_r, U, squared_norm)
-
-
-def _one_minus(P: Tensor, RKR: Tensor) -> Tensor:
-    """E = I - P [M, M]. As R K R is B - I, E is R K R P: its diagonal comes from there, for 1 - P_mm cancels (§3.1)."""
-    E = P.neg()
-    E.diagonal().copy_((RKR * P).sum(1))
-    return E
 
 
 def _weight_gradient(K_cc: Tensor, w: Tensor, y_c: Tensor, K_cx: Tensor, precision: Tensor, d: ElboGradient) -> Tensor:

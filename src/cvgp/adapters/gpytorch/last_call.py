@@ -1,0 +1,52 @@
+"""What one call of a strategy leaves for the next ones: the factorised sites, and their KL.
+
+GPyTorch's `initialize` and many users write into `.data`, which no version counter notices. So the values themselves
+are compared.
+"""
+
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cvgp.gp.posterior import Factor
+
+
+class LastCall(NamedTuple):
+    """Results, and the values that they were computed from."""
+
+    values: list[Tensor]
+    training: bool
+    with_gradient: bool
+    prior_mean: Tensor  # [..., M]
+    factor: Factor | None
+    kl: Tensor | None  # [...]
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, training: bool, prior_mean: Tensor, factor: Factor | None, kl: Tensor | None
+    ) -> "LastCall":
+        """Results of a model as it is now."""
+        values = [value.detach().clone() for value in _values(model)]
+        return cls(values, training, torch.is_grad_enabled(), prior_mean, factor, kl)
+
+    def holds_for(self, model: nn.Module, training: bool) -> bool:
+        """Whether the same computation would give the same results, with a graph where one is needed."""
+        if self.training != training or (torch.is_grad_enabled() and not self.with_gradient and gradients_flow(model)):
+            return False
+        now = _values(model)
+        return len(now) == len(self.values) and all(map(_equal, now, self.values))
+
+
+def gradients_flow(model: nn.Module) -> bool:
+    """Whether results now carry gradients of the model's parameters."""
+    return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())
+
+
+def _values(model: nn.Module) -> list[Tensor]:
+    return list(chain(model.parameters(), model.buffers()))
+
+
+def _equal(now: Tensor, then: Tensor) -> bool:
+    return now.dtype == then.dtype and now.device == then.device and torch.equal(now, then)
