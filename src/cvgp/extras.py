@@ -13,6 +13,7 @@ EXTRAS = {
     "duckdb": "duckdb",
     "typer": "cli",
     "rich": "cli",
+    "botorch": "botorch",
 }
 """The extra of ``pip install 'cvgp[...]'`` by the name of the package that it brings."""
 

@@ -60,3 +60,42 @@ class ExportMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         model: ApproximateGP = adapter("gpytorch").CoresetGP.from_regressor(self)
         return model
+
+    def to_botorch(self) -> Any:
+        """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.
+
+        The same as ``cvgp.adapters.botorch.CVGPModel.from_regressor(self)``, and it needs the extra ``botorch``. The
+        estimator stays as it is. Its noise goes along, also one that depends on x.
+
+        Returns
+        -------
+        cvgp.adapters.botorch.CVGPModel
+            A ``botorch.models.model.Model`` in float64 and in eval mode.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        InvalidInputError
+            If y is transformed.
+        MissingDependencyError
+            If BoTorch is not installed.
+
+        Warns
+        -----
+        CVGPWarning
+            If predictions of the estimator use more than the coreset and Gaussian noise: neighbours, outliers, or a
+            noise with heavy tails. The message says what is lost.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> regressor = CVGPRegressor(n_coreset=8, neighbors=0, max_iter=20, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> posterior = regressor.to_botorch().posterior(torch.tensor([[1.0], [2.0]], dtype=torch.float64))
+        >>> bool(np.allclose(posterior.mean[:, 0].detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
+        True
+        """
+        check_is_fitted(self)
+        return adapter("botorch").CVGPModel.from_regressor(self)

@@ -52,11 +52,11 @@ def multiply_inside(module: Any, name: str, factor: Tensor | float) -> None:
     """Multiply a constrained parameter, such as `lengthscale`, by a factor, as far as its constraint allows."""
     value, constraint = getattr(module, name) * factor, module.constraint_for_parameter_name(f"raw_{name}")
     if constraint is not None:
-        value = _inside(value, constraint.lower_bound, constraint.upper_bound)
+        value = inside(value, constraint.lower_bound, constraint.upper_bound)
     setattr(module, name, value)
 
 
-def _inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """The nearest value at least a margin away from both bounds, for those that are beyond it."""
     lower, upper = lower.to(value), upper.to(value)
     width = upper - lower
