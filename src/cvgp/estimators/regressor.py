@@ -83,8 +83,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
         on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
         single name by measurement; with `n_coreset` left to choose, 200 to 3000 rows take ``matern32+matern12`` if
-        unseen rows gain clearly by the rough part. ``auto`` chooses among ``rbf``, ``matern32`` and ``matern52``, with and without
-        ``+linear``, by the density of unseen rows; `kernel_name_` says what it chose.
+        their likelihood gains clearly by the rough part. ``auto`` chooses among ``rbf``, ``matern32`` and
+        ``matern52``, with and without ``+linear``, by the density of unseen rows, and tries the same sum;
+        `kernel_name_` says what it chose.
     neighbors : int or "auto"
         How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
