@@ -201,6 +201,14 @@ def test_info_says_whether_the_file_holds_the_rows(
     assert json.loads(run("info", tmp_path / "m", "--json").output)["neighbors"] == neighbors
 
 
+def test_info_says_how_much_of_each_feature_are_its_ranks(run: Run, table: Path, tmp_path: Path) -> None:
+    flags = ("--inputs", "rank", "--json")
+    facts = json.loads(run("fit", table, "--target", "price", "--out", tmp_path / "m", *QUICK, *flags).stdout)
+    assert facts["inputs"] == "rank"
+    assert max(facts["rank_shares"].values()) == 1.0
+    assert "features mixed with their ranks" in flat(run("info", tmp_path / "m").stdout)
+
+
 def test_info_and_predict_speak_of_the_target_of_a_model_of_its_logarithm(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "skewed.csv"
     make_table(80).assign(price=lambda rows: np.exp(rows["price"])).to_csv(table, index=False)

@@ -123,3 +123,30 @@ def test_automatic_kernel_is_reported_saved_and_cloned(n_coreset: Any, tmp_path:
     model.save(tmp_path / "model.cvgp")
     loaded = cvgp.load(tmp_path / "model.cvgp")
     assert (loaded.kernel_name_, clone(loaded).kernel) == (model.kernel_name_, "auto")
+
+
+def jagged(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """A smooth function of one column, with a jump at every tenth of the other."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(rows, 2))
+    steps = rng.normal(size=11)[np.floor(10 * x[:, 1]).astype(int)]
+    return x, 2.0 * np.sin(3.0 * x[:, 0]) + steps + 0.02 * rng.normal(size=rows)
+
+
+def test_by_default_a_function_with_jumps_gets_a_rough_part() -> None:
+    x, y = jagged()
+    model = CVGPRegressor(random_state=0, noise="constant", inputs="identity").fit(x[:300], y[:300])
+    plain = CVGPRegressor(random_state=0, noise="constant", inputs="identity", kernel="matern32").fit(x[:300], y[:300])
+    assert (model.kernel_name_, plain.kernel_name_) == ("matern32+matern12", "matern32")
+    assert model.lengthscales_ is None
+    error, without = (np.abs(fitted.predict(x[300:]) - y[300:]).mean() for fitted in (model, plain))
+    assert error < 0.95 * without
+
+
+@pytest.mark.parametrize(
+    "options", [{"n_coreset": 20}, {"kernel": "matern32"}, {"early_stopping": True, "max_iter": 50}]
+)
+def test_a_rough_part_is_not_tried_where_few_points_have_to_do(options: dict[str, Any]) -> None:
+    x, y = jagged(250)
+    model = CVGPRegressor(random_state=0, noise="constant", neighbors=0, **{"max_iter": 10} | options).fit(x, y)
+    assert not any("matern12" in phase for phase in model.history_["phase"])

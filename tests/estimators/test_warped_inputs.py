@@ -161,7 +161,8 @@ def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
     model = regressor(max_iter=200).fit(tmp_path / "table.csv", "y")
     assert model.inputs_ == "mixed"
-    assert density(model) > -0.2
+    predicted = model.predict(pd.DataFrame(X_NEW, columns=["a", "b"]))
+    assert np.abs(predicted - Y_NEW).mean() < 0.3
 
 
 def test_constant_columns_are_left_alone() -> None:

@@ -93,6 +93,21 @@ def test_ties_go_to_the_simpler_kernel(gains: dict[str, float], chosen: str) -> 
     assert name_of_kernel(by_table(gains).kernel) == chosen
 
 
+@pytest.mark.parametrize(("gain", "chosen"), [(1.9, "matern32"), (2.1, "matern32+matern12")])
+def test_a_rough_part_has_to_gain_more_nats_than_it_has_parameters(gain: float, chosen: str) -> None:
+    (rough,) = alternative_kernels(None, 1, ard=True, may_be_rough=True)
+    default = Start(DEFAULT, ZeroMean(), 0.1, 0.0, torch.zeros(4), evidence=-10.0)
+    learned = choose_kernel(default, [rough], lambda start, phase: start._replace(evidence=gain - 10.0), ROWS, Watch())[
+        0
+    ]
+    assert name_of_kernel(learned.kernel) == chosen
+
+
+def test_a_kernel_that_was_named_has_no_alternatives() -> None:
+    assert alternative_kernels("matern32", 1, ard=True, may_be_rough=True) == []
+    assert alternative_kernels(None, 1, ard=True) == []
+
+
 def test_rows_count_by_their_weights_in_the_comparison() -> None:
     better = torch.tensor([1.0, 1.1, -3.0, -3.0])
     assert not is_clearly_better(better, torch.zeros(4), ROWS, errors=1.0)

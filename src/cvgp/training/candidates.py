@@ -1,5 +1,6 @@
 """Candidates for a start, and the race among them."""
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
@@ -28,6 +29,8 @@ class Start(NamedTuple):
     """Mean log density of rows that the start has not seen, in nats per row."""
     densities: Tensor | None = None
     """Of each of these rows."""
+    evidence: float = -math.inf
+    """The exact log marginal likelihood of the rows that the start has learned from, in nats."""
     for_all_rows: bool = False
     """Whether every row is to be a point."""
     noise_floor: float = NOISE_FLOOR

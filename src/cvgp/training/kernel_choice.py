@@ -1,7 +1,12 @@
 """The choice among kernels: each is learned from some rows, and the density of others decides.
 
-The first kernel keeps its place unless another is better by more than the noise of that judgement. A sum of two kernels
-has to be better than the best single one by more: it costs more, and the best of several sums is often ahead by chance.
+The first kernel keeps its place unless another is better by more than the noise of that judgement. A sum with a line
+has to be better than the best single kernel by more: it costs more, and the best of several sums is often ahead by
+chance.
+
+A sum of two kernels of distances holds the single one as a case, and its second part learns what few unseen rows show
+badly. So it is judged by the evidence of the rows that it was learned from: it has to gain more nats than it has
+parameters more (Akaike, 1974).
 """
 
 import math
@@ -10,7 +15,7 @@ from copy import deepcopy
 from functools import partial
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel
 from torch import Tensor
 
 from cvgp.data.rows import Rows
@@ -46,17 +51,23 @@ def choose_kernel(
         Records what was chosen. Where there is no time, the alternatives that are left are not tried.
     """
     singles = [i for i, kernel in enumerate(alternatives) if not isinstance(kernel, AdditiveKernel)]
-    sums = [i for i in range(len(alternatives)) if i not in singles]
+    lines = [i for i, kernel in enumerate(alternatives) if i not in singles and _has_line(kernel)]
+    others = [i for i in range(len(alternatives)) if i not in (*singles, *lines)]
+    rules: list[tuple[list[int], Callable[[Start, Start], bool]]] = [
+        (singles, partial(_is_better, judging=judging, errors=ERRORS)),
+        (lines, partial(_is_better, judging=judging, errors=ERRORS_OF_SUMS)),
+        (others, _is_worth_its_parameters),
+    ]
     learned: dict[int, Start] = {}
     chosen, best = -1, default
-    for stage, errors in ((singles, ERRORS), (sums, ERRORS_OF_SUMS)):
+    for stage, is_better in rules:
         for i in stage:
             start, name = _going_on(default, alternatives[i]), name_of_kernel(alternatives[i])
             found = best_of([partial(learn, start, f"start {name}")], watch) if has_time(watch) else None
             if found is not None:
                 learned[i] = found
         leader = max((i for i in stage if i in learned), key=lambda i: learned[i].density, default=-1)
-        if leader >= 0 and _is_better(learned[leader], best, judging, errors):
+        if leader >= 0 and is_better(learned[leader], best):
             chosen, best = leader, learned[leader]
     # Processes whose last digits differ must not fit different kernels.
     (first,) = watch.group.first([torch.tensor(float(chosen))])
@@ -64,6 +75,20 @@ def choose_kernel(
     best = default if chosen < 0 else learned.get(chosen) or _going_on(default, alternatives[chosen])
     _report(best, default, watch)
     return best, None if chosen < 0 else alternatives[chosen]
+
+
+def _has_line(kernel: Kernel) -> bool:
+    return any(isinstance(part, LinearKernel) for part in kernel.modules())
+
+
+def _is_worth_its_parameters(start: Start, other: Start) -> bool:
+    """Whether the evidence of the same rows grows by more than the number of parameters does."""
+    more = _num_parameters(start.kernel) - _num_parameters(other.kernel)
+    return start.evidence - other.evidence > more
+
+
+def _num_parameters(kernel: Kernel) -> int:
+    return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
 
 
 def _is_better(start: Start, other: Start, judging: Rows[Tensor], errors: float) -> bool:

@@ -138,9 +138,9 @@ def learn_exactly(
     """What the exact likelihood of some rows learns, and its density of others."""
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
-    maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
+    found = maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, start, judging)
+    return _start_of(trial, start, judging)._replace(evidence=-found.value * len(rows.x))
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:

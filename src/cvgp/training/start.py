@@ -31,6 +31,10 @@ DEFAULT_KERNEL = "matern32"
 AUTO = "auto"
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
 """What ``auto`` tries beside the default."""
+ROUGH_KERNELS = ("matern32+matern12",)
+"""What is tried beside the default where every row may be a point: a part that few points could not carry."""
+ROWS_TO_BE_ROUGH = 200
+"""With fewer rows, a rough part cannot be told from noise."""
 LADDER_ROWS, MEAN_ROWS = 1000, 500
 
 
@@ -56,12 +60,15 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
 
 
 def alternative_kernels(
-    kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None
+    kernel: str | Kernel | None, num_dims: int, *, ard: bool, may_be_rough: bool = False, spread: Spread | None = None
 ) -> list[Kernel]:
-    """What may take the place of :func:`starting_kernel`; nothing, unless the name is ``auto``."""
-    if not (isinstance(kernel, str) and kernel == AUTO):
-        return []
-    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in AUTO_KERNELS]
+    """What may take the place of :func:`starting_kernel`: other names if it is ``auto``, a sum if it is left open.
+
+    With `may_be_rough`, every row may be a point.
+    """
+    is_open = kernel is None or (isinstance(kernel, str) and kernel == AUTO)
+    names = (AUTO_KERNELS if isinstance(kernel, str) else ()) + (ROUGH_KERNELS if may_be_rough else ())
+    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in names] if is_open else []
 
 
 def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
