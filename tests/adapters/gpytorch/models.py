@@ -12,8 +12,8 @@ from cvgp.adapters.gpytorch import CoresetVariationalDistribution, CoresetVariat
 class Model(gpytorch.models.ApproximateGP):
     """As in GPyTorch's examples, with the strategy line changed."""
 
-    def __init__(self, points: Tensor, kernel=None, mean=None, batch_shape=torch.Size([]), **strategy) -> None:
-        sites = CoresetVariationalDistribution(points.size(-2), batch_shape=batch_shape)
+    def __init__(self, points: Tensor, kernel=None, mean=None, batch_shape=(), **strategy) -> None:
+        sites = CoresetVariationalDistribution(points.size(-2), batch_shape=torch.Size(batch_shape))
         super().__init__(CoresetVariationalStrategy(self, points, sites, **strategy))
         self.mean_module = gpytorch.means.ConstantMean() if mean is None else mean
         plain = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=points.size(-1)))

@@ -73,7 +73,7 @@ def test_the_prior_distribution_is_the_prior_at_the_pseudo_inputs() -> None:
 
 def test_conditioning_is_that_of_cvgp() -> None:
     own, model = pair()
-    (x, y), (x_new, y_new) = rows(), rows(5, seed=2)
+    (x, _), (x_new, y_new) = rows(), rows(5, seed=2)
     expected = own.process().condition(x_new, y_new, own.noise)(x)
     found = model.eval().get_fantasy_model(x_new, y_new)(x)
     close(found.mean, expected.mean)

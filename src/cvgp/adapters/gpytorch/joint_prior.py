@@ -19,6 +19,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from cvgp.gp import stationary
+from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix, stationary_form
 from cvgp.gp.stationary import StationaryKernel
 
@@ -116,6 +117,17 @@ class JointPrior:
             return None
         with _all_columns(self._covariance.kernel):
             return stationary_form(self._covariance.kernel, self._z[0].shape[-1])
+
+    def promote_if_digits_are_lost(self, scaled_precision: Tensor) -> None:
+        """Let the matrices with x be float64 where products of float32 would lose too much.
+
+        Parameters
+        ----------
+        scaled_precision
+            Precisions of the sites times prior variances [..., M].
+        """
+        if self._dtype is None and self._z is not None and scaled_precision.max().item() > SHORTCUT_LIMIT:
+            self._dtype, self._z = torch.float64, (self._z[0], self._z[1].to(torch.float64))
 
     @property
     def points_are_their_own(self) -> bool:
