@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from botorch.models.model import FantasizeMixin
@@ -20,9 +20,7 @@ from cvgp.adapters.botorch.shapes import check_observations, check_outputs, chec
 from cvgp.adapters.botorch.trainable_model import TrainableModel
 from cvgp.adapters.botorch.training_rows import TrainingRows, rows_from
 from cvgp.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.regressor import CVGPRegressor
 
 
 class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
@@ -74,14 +72,14 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
     """
 
     @classmethod
-    def from_regressor(cls, regressor: CVGPRegressor) -> Self:
+    def from_regressor(cls, r: CVGPRegressor) -> Self:
         """Return a fitted estimator as a model of its coreset, in the units of the data.
 
-        The same as ``regressor.to_botorch()``, which says what is kept and what is lost.
+        The same as ``r.to_botorch()``, which says what is kept and what is lost.
 
         Parameters
         ----------
-        regressor : CVGPRegressor
+        r : CVGPRegressor
             A fitted one, which stays as it is.
 
         Returns
@@ -95,6 +93,8 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
             Before `fit`.
         InvalidInputError
             If y is transformed.
+        InvalidTypeError
+            If it is something else.
 
         Warns
         -----
@@ -113,7 +113,7 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
         True
         """
-        model = cls(**arguments_of(regressor))
+        model = cls(**arguments_of(r))
         model._is_made_of_rows = False
         return model
 

@@ -18,6 +18,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.models import GP
+from linear_operator import to_linear_operator
 from torch import Tensor, nn
 
 from cvgp.adapters.botorch.factor_cache import Cache
@@ -223,13 +224,18 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
         """One output, or several as the last batch dimension."""
         mean, covariance = self._expanded(found, like)
         if self.num_outputs == 1:
-            return MultivariateNormal(mean.squeeze(-2), covariance.squeeze(-3))
-        return MultivariateNormal(mean, covariance)
+            return _normal(mean.squeeze(-2), covariance.squeeze(-3))
+        return _normal(mean, covariance)
 
     def _as_joint(self, found: Moments, like: Tensor, outputs: Sequence[int]) -> MultivariateNormal:
         """Some outputs, which are independent, as one distribution."""
         mean, covariance = self._expanded(found, like)
         if len(outputs) == 1:
-            return MultivariateNormal(mean[..., outputs[0], :], covariance[..., outputs[0], :, :])
-        batch = MultivariateNormal(mean[..., list(outputs), :], covariance[..., list(outputs), :, :])
+            return _normal(mean[..., outputs[0], :], covariance[..., outputs[0], :, :])
+        batch = _normal(mean[..., list(outputs), :], covariance[..., list(outputs), :, :])
         return MultitaskMultivariateNormal.from_batch_mvn(batch, task_dim=-1)
+
+
+def _normal(mean: Tensor, covariance: Tensor) -> MultivariateNormal:
+    """Without a factorisation, which torch would make of a plain matrix at once, and which near points may not have."""
+    return MultivariateNormal(mean, to_linear_operator(covariance))
