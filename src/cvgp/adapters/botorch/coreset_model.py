@@ -172,7 +172,44 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         return self._appended(X, Y, noise)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
-        """GPyTorch's name for conditioning, which `ModelListGP` uses: one output, [..., n], in the model's units."""
+        """Return a model that has also seen new observations: GPyTorch's name for it, which `ModelListGP` uses.
+
+        Parameters
+        ----------
+        inputs : Tensor of shape [..., n, D]
+            Inputs, in the model's units.
+        targets : Tensor of shape [..., n]
+            Outputs, in the model's units.
+        noise : Tensor of shape [..., n] or None
+            Noise variances; those of the likelihood if None.
+        **kwargs
+            Of other GPyTorch models; not used.
+
+        Returns
+        -------
+        CVGPModel
+            As :meth:`condition_on_observations` returns it.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is an `input_transform` or more than one output, or shapes do not fit.
+        InvalidTypeError
+            If `noise` is None and the likelihood knows none for new observations.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, X_c.sin(), torch.full_like(X_c, 100.0), *parts)
+        >>> len(model.get_fantasy_model(torch.full((1, 1), 2.0), torch.ones(1)).X_c)
+        3
+        """
         if hasattr(self, "input_transform") or self.num_outputs > 1:
             raise InvalidInputError(
                 "get_fantasy_model is for one output and inputs in the model's units, and this model has transforms or "
@@ -199,6 +236,20 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         ------
         InvalidInputError
             If there are no such outputs.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> y_c = torch.cat([X_c.sin(), X_c.cos()], -1)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, y_c, torch.full_like(X_c, 100.0), *parts)
+        >>> model.num_outputs, model.subset_output([1]).num_outputs
+        (2, 1)
         """
         chosen, m = check_outputs(idcs, self.num_outputs), self.num_outputs
         precision = self.precision if self.precision.shape[-1] == 1 else self.precision[..., chosen]
