@@ -3,6 +3,7 @@
 import unittest
 
 import gpytorch
+import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.mlls import GammaRobustVariationalELBO, PredictiveLogLikelihood, VariationalELBO
@@ -48,7 +49,7 @@ class Coreset(VariationalTestCase):
 
     def test_fantasy_call(self, *args, **kwargs):
         if self.wrapped:  # GPyTorch's wrappers have no fantasies, whatever they wrap
-            with self.assertRaises(NotImplementedError):
+            with pytest.raises(NotImplementedError):
                 super().test_fantasy_call(*args, **kwargs)
         else:
             super().test_fantasy_call(*args, **kwargs)
@@ -78,7 +79,7 @@ class Indexed(Coreset):
     wrapped = True
     only_ours_factorises = False  # GPyTorch factorises to multiply covariances elementwise
 
-    def _training_iter(self, model, likelihood, batch_shape=torch.Size([]), mll_cls=VariationalELBO, cuda=False):
+    def _training_iter(self, model, likelihood, batch_shape=(), mll_cls=VariationalELBO, cuda=False):
         batch_shape = self.of_rows(batch_shape)
         x = torch.randn(*batch_shape, 32, 2).clamp(-2.5, 2.5)
         y = torch.linspace(-1, 1, 32)
@@ -92,7 +93,7 @@ class Indexed(Coreset):
             assert parameter.grad.norm() > 0
         return output, loss
 
-    def _eval_iter(self, model, batch_shape=torch.Size([]), cuda=False):
+    def _eval_iter(self, model, batch_shape=(), cuda=False):
         batch_shape = self.of_rows(batch_shape)
         model.eval()
         with torch.no_grad():
@@ -178,11 +179,11 @@ class TestModelAtAllRows(VariationalModelTestCase, unittest.TestCase):
     def create_likelihood_and_labels(self):
         return GaussianLikelihood(), torch.randn(50) + 2
 
-    def create_batch_test_data(self, batch_shape=torch.Size([3])):
+    def create_batch_test_data(self, batch_shape=(3,)):
         return torch.randn(*batch_shape, 50, 1)
 
-    def create_batch_likelihood_and_labels(self, batch_shape=torch.Size([3])):
-        return GaussianLikelihood(batch_shape=batch_shape), torch.randn(*batch_shape, 50) + 2
+    def create_batch_likelihood_and_labels(self, batch_shape=(3,)):
+        return GaussianLikelihood(batch_shape=torch.Size(batch_shape)), torch.randn(*batch_shape, 50) + 2
 
 
 class TestModelAtFewPoints(TestModelAtAllRows):

@@ -41,7 +41,7 @@ def condition_strategy(
     strategy.start_sites()
     points, y_c = strategy.inducing_points.detach(), strategy._variational_distribution.pseudo_targets.detach()
     known = _Known(points, y_c, strategy.site_precision.detach())
-    seen = known.with_rows(inputs, targets, likelihood.noise if noise is None else noise)
+    seen = known.with_rows(inputs, targets, likelihood.noise.detach() if noise is None else noise)
     return ConditionedGP(seen, deepcopy(likelihood), *deepcopy((mean_module, covar_module, prior)))
 
 
@@ -89,7 +89,9 @@ def _joined(old: Tensor, new: Tensor, dim: int) -> Tensor:
 class _FactorisedSites(DefaultPredictionStrategy):  # type: ignore[misc]
     """What GPyTorch calls a prediction strategy: it holds what all predictions share."""
 
-    def __init__(self, factor: Factor, inputs: Any, prior: MultivariateNormal, targets: Tensor, likelihood: Any) -> None:
+    def __init__(
+        self, factor: Factor, inputs: Any, prior: MultivariateNormal, targets: Tensor, likelihood: Any
+    ) -> None:
         super().__init__(inputs, prior, targets, likelihood)
         self.factor = factor
         self.lik_train_train_covar = to_linear_operator(factor.K_cc + torch.diag_embed(factor.w.reciprocal()))
@@ -98,6 +100,8 @@ class _FactorisedSites(DefaultPredictionStrategy):  # type: ignore[misc]
 
 class ConditionedGP(ExactGP):  # type: ignore[misc]
     """An exact GP with a precision for each observation; for predictions, in eval mode."""
+
+    prediction_strategy: _FactorisedSites | None
 
     def __init__(self, seen: _Known, likelihood: Any, mean_module: Any, covar_module: Any, prior: Any) -> None:
         super().__init__(seen.X, seen.y, likelihood)
@@ -122,8 +126,7 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
             self.prediction_strategy = _FactorisedSites(
                 factor, self.train_inputs, self.forward(X), self.train_targets, self.likelihood
             )
-        found: Factor = self.prediction_strategy.factor
-        return found
+        return self.prediction_strategy.factor
 
     def __call__(self, x: Tensor, **kwargs: Any) -> MultivariateNormal:
         """The posterior of f at x `[..., B, D]`."""
@@ -141,6 +144,6 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None) -> "ConditionedGP":
         """The posterior that has seen these rows too."""
         known = _Known(self.train_inputs[0], self.train_targets, self.precision)
-        seen = known.with_rows(inputs, targets, self.likelihood.noise if noise is None else noise)
+        seen = known.with_rows(inputs, targets, self.likelihood.noise.detach() if noise is None else noise)
         parts = deepcopy((self.likelihood, self.mean_module, self.covar_module, self.prior))
         return ConditionedGP(seen, *parts)

@@ -177,7 +177,7 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
             w = gp.model.site_precision.cpu()
         y_scale = torch.tensor(scaling.y_scale)
         several = gp.model.y_c.ndim == 2
-        return cls(
+        model: CoresetGP = cls(
             torch.tensor(gp.coreset.X),
             torch.tensor(gp.coreset.y),
             w[:, None] / y_scale.square() if several else w / y_scale.square(),
@@ -185,6 +185,7 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
             mean_of(gp.model.mean, scaling),
             _likelihood(gp, several),
         ).eval()
+        return model
 
 
 def _likelihood(gp: ScaledGP, several: bool) -> Likelihood:
@@ -204,9 +205,9 @@ def _say_what_is_lost(gp: ScaledGP) -> None:
     lost = []
     if gp.local is not None:
         lost.append(
-            f"its {gp.local.kept.num_neighbours} neighbours (the model has the coreset alone, which stands for what rows "
-            "say beyond their neighbours, so that its predictions are less accurate; fit with neighbors=0 for a coreset "
-            "that explains all)"
+            f"its {gp.local.kept.num_neighbours} neighbours (the model has the coreset alone, which stands for what "
+            "rows say beyond their neighbours, so that its predictions are less accurate; fit with neighbors=0 for a "
+            "coreset that explains all)"
         )
     if gp.noise is not None:
         lost.append("the noise that depends on x and the shape of its tails (the likelihood has one noise variance)")

@@ -19,14 +19,23 @@ SAME = 1e-5
 
 def posterior_at(factor: Factor, at: JointPrior) -> MultivariateNormal:
     """The joint posterior of f at x; its covariance waits to be evaluated, as that of many points may never be."""
-    mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0]
-    TK = factor.T.to(at.K_cx.dtype) @ at.K_cx  # [..., M, B]
-    prior = at.K_xx if TK.dtype == torch.float64 else SumLinearOperator(at.K_xx, DiagLinearOperator(_rounding(at.k_xx)))
+    dtype = at.mean_x.dtype
+    at.promote_if_digits_are_lost(factor.w.detach() * factor.K_cc.detach().diagonal(dim1=-2, dim2=-1))
+    mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0].to(dtype)
+    TK = (factor.T.to(at.K_cx.dtype) @ at.K_cx).to(dtype)  # [..., M, B]
+    prior = (
+        at.K_xx
+        if TK.dtype == torch.float64
+        else SumLinearOperator(at.K_xx, DiagLinearOperator(_rounding(at.k_xx.to(dtype))))
+    )
     return MultivariateNormal(mean, SumLinearOperator(prior, MatmulLinearOperator(-TK.mT, TK)))
 
 
 def _rounding(k_xx: Tensor) -> Tensor:
-    """What float32 loses of variances. With it a covariance of near points can be factorised, as draws and wrappers do."""
+    """What float32 loses of variances.
+
+    With it a covariance of near points can be factorised, as draws and wrappers do.
+    """
     return ROUNDING_STEPS * torch.finfo(k_xx.dtype).eps * k_xx
 
 
@@ -78,7 +87,7 @@ def _minus_squares(K_cc: Tensor, T: Tensor) -> LinearOperator:
     return MatmulLinearOperator(right.mT, right).mul(-1.0)
 
 
-@register_kl(CoresetNormal, MultivariateNormal)
+@register_kl(CoresetNormal, MultivariateNormal)  # type: ignore[untyped-decorator]
 def _kl_of_coreset(q: CoresetNormal, p: MultivariateNormal) -> Tensor:
     """The stable formula where p is the prior of q, and GPyTorch's own elsewhere."""
     if q.factor is not None and q.is_posterior_of(p):

@@ -8,7 +8,6 @@ training, and that of :mod:`cvgp.gp.posterior` elsewhere.
 
 from typing import Any
 
-import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ExactGP
@@ -180,16 +179,44 @@ class CoresetVariationalStrategy(SiteStrategy):
         if x.ndim == 1:
             x = x[:, None]
         if x.shape[-1] != self.inducing_points.shape[-1]:
-            raise InvalidInputError(
-                f"x must be [..., B, {self.inducing_points.shape[-1]}], as the inducing points are; got {tuple(x.shape)}."
-            )
+            D = self.inducing_points.shape[-1]
+            raise InvalidInputError(f"x must be [..., B, {D}], as the inducing points are; got {tuple(x.shape)}.")
         if prior:
             return super().__call__(x, prior=True, **kwargs)
         self.start_sites()
         return self.forward(x, diag=diag, **kwargs)
 
-    def forward(self, x: Tensor, diag: bool = True, **kwargs: Any) -> MultivariateNormal:  # type: ignore[override]
-        """The posterior of f at x; in training and with `diag`, of each point by itself."""
+    def forward(self, x: Tensor, diag: bool = True, **kwargs: Any) -> MultivariateNormal:
+        """Return the posterior of f at x; call the model itself rather than this.
+
+        Parameters
+        ----------
+        x : Tensor of shape [..., B, D]
+            Where.
+        diag : bool
+            In training, whether the covariances between points may be left out. No objective needs them.
+        **kwargs
+            For the model's `forward`.
+
+        Returns
+        -------
+        gpytorch.distributions.MultivariateNormal
+            With batches of the coreset and of x.
+
+        Raises
+        ------
+        FactorisationError
+            If the kernel has NaN or infinite values, or is not positive definite.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from cvgp.adapters.gpytorch import CoresetGP
+        >>> model = CoresetGP(torch.zeros(1, 1), torch.ones(1), torch.ones(1), RBFKernel())
+        >>> model.variational_strategy.forward(torch.zeros(2, 1)).mean.tolist()
+        [0.5, 0.5]
+        """
         last = None if self.training or kwargs or gradients_flow(self.model) else self._last_call()
         at = JointPrior(self.model, self.inducing_points, x, self._variational_distribution.batch_shape, **kwargs)
         if self.training and diag:
@@ -199,24 +226,27 @@ class CoresetVariationalStrategy(SiteStrategy):
         else:
             factor = self._factor(at.K_cc, at.mean_c)
             kl = at.of_data.averaged(posterior.kl_divergence(factor)) if self.training else None
-            can_serve_again = not kwargs and at.points_are_their_own and not gradients_flow(self.model)
-            self._remember(at, kl, factor if self.training or can_serve_again else None)
+            can_serve_again = not kwargs and not gradients_flow(self.model) and at.points_are_their_own
+            if self.training or can_serve_again:
+                self._remember(at, kl, factor)
         return posterior_at(factor, at)
 
     def _marginals(self, at: JointPrior) -> MultivariateNormal:
-        found = marginals(at.K_cc, at.K_cx, at.k_xx, self._residual(at.mean_c), self.log_site_precision)
+        log_w, dtype = self.log_site_precision, at.mean_x.dtype
+        at.promote_if_digits_are_lost(log_w.detach().exp() * at.K_cc.detach().diagonal(dim1=-2, dim2=-1))
+        found = marginals(at.K_cc, at.K_cx, at.k_xx, self._residual(at.mean_c), log_w)
         self._remember(at, at.of_data.averaged(found.kl), None)
         # What is below the smallest variance that GPyTorch knows is rounding, of which it would warn at each step.
-        variance = found.variance.clamp_min(settings.min_variance.value(found.variance.dtype))
-        return MultivariateNormal(at.mean_x + found.mean, DiagLinearOperator(variance))
+        variance = found.variance.to(dtype).clamp_min(settings.min_variance.value(dtype))
+        return MultivariateNormal(at.mean_x + found.mean.to(dtype), DiagLinearOperator(variance))
 
     def _remember(self, at: JointPrior, kl: Tensor | None, factor: Factor | None) -> None:
         kl = None if kl is None else kl.to(at.mean_c.dtype)
-        self._last = LastCall.of(self.model, self.training, at.mean_c, factor, kl)
+        self._last = LastCall.of(self, at.mean_c, factor, kl)
 
     def _last_call(self) -> LastCall | None:
         """What the last call left, if it still holds."""
-        return self._last if self._last is not None and self._last.holds_for(self.model, self.training) else None
+        return self._last if self._last is not None and self._last.holds_for(self) else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}  # it may have a graph, which cannot be copied

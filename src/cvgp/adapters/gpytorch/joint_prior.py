@@ -18,7 +18,10 @@ from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
+from cvgp.gp import stationary
+from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix, stationary_form
+from cvgp.gp.stationary import StationaryKernel
 
 
 class JointPrior:
@@ -50,14 +53,17 @@ class JointPrior:
         **kwargs: Any,
     ) -> None:
         M = points.shape[-2]
-        batch = torch.broadcast_shapes(points.shape[:-2], x.shape[:-2])
-        inputs = torch.cat([points.expand(*batch, *points.shape[-2:]), x.expand(*batch, *x.shape[-2:])], -2)
+        inputs = torch.cat(_with_equal_batches(points, x), -2)
         output: MultivariateNormal = model.forward(inputs, **kwargs)
         self._covariance, self._M, self._dtype = output.lazy_covariance_matrix, M, dtype
-        self.of_data = DataDimensions(torch.broadcast_shapes(site_batch, points.shape[:-2]), x.shape[:-2])
         self._z: tuple[Tensor, Tensor] | None = None  # what the kernel sees, where the covariance is one kernel
-        if _is_plain_kernel(self._covariance):
-            self.of_data = self.of_data.also_of(self._covariance.kernel.batch_shape)
+        is_kernel = _is_plain_kernel(self._covariance)
+        self.of_data = NO_DATA_DIMENSIONS
+        if x.ndim > 2:
+            of_kernel = self._covariance.kernel.batch_shape if is_kernel else torch.Size([])
+            of_model = torch.broadcast_shapes(site_batch, points.shape[:-2], of_kernel)
+            self.of_data = DataDimensions(of_model, x.shape[:-2])
+        if is_kernel:
             seen = self._covariance.x1
             if seen is inputs:
                 z_c, z_x = points, x
@@ -72,6 +78,8 @@ class JointPrior:
         """The covariance among the points [..., M, M] in float64."""
         if self._z is None:
             return self.of_data.dropped(self._covariance[..., : self._M, : self._M].to_dense(), 2).to(torch.float64)
+        if self._form is not None:
+            return stationary.square_matrix(self._form, self._z[0])
         with _all_columns(self._covariance.kernel):
             return _among(self._covariance.kernel, self._z[0])
 
@@ -81,6 +89,8 @@ class JointPrior:
         if self._z is None:
             K_cx: Tensor = self._covariance[..., : self._M, self._M :].to_dense()
             return K_cx.to(self._dtype or K_cx.dtype)
+        if self._form is not None:
+            return stationary.cross_matrix(self._form, *self._z)
         with _all_columns(self._covariance.kernel):
             return _across(self._covariance.kernel, *self._z)
 
@@ -95,8 +105,29 @@ class JointPrior:
         if self._z is None:
             variances: Tensor = self.K_xx.diagonal(dim1=-1, dim2=-2)
             return variances.to(self._dtype or variances.dtype)
+        if self._form is not None:
+            return self._form.outputscale.to(self._z[1].dtype).expand(self._z[1].shape[:-1])
         with _all_columns(self._covariance.kernel):
             return diagonal(self._covariance.kernel, self._z[1])
+
+    @cached_property
+    def _form(self) -> StationaryKernel | None:
+        """The kernel's fused form, which is for one set of points."""
+        if self._z is None or self._z[0].ndim > 2:
+            return None
+        with _all_columns(self._covariance.kernel):
+            return stationary_form(self._covariance.kernel, self._z[0].shape[-1])
+
+    def promote_if_digits_are_lost(self, scaled_precision: Tensor) -> None:
+        """Let the matrices with x be float64 where products of float32 would lose too much.
+
+        Parameters
+        ----------
+        scaled_precision
+            Precisions of the sites times prior variances [..., M].
+        """
+        if self._dtype is None and self._z is not None and scaled_precision.max().item() > SHORTCUT_LIMIT:
+            self._dtype, self._z = torch.float64, (self._z[0], self._z[1].to(torch.float64))
 
     @property
     def points_are_their_own(self) -> bool:
@@ -135,9 +166,15 @@ def _across(kernel: Kernel, z_c: Tensor, z_x: Tensor) -> Tensor:
     """K_cx [..., M, B] in the precision of z_x."""
     if z_c.ndim == 2:
         return cross_matrix(kernel, z_c, z_x)
-    batch = torch.broadcast_shapes(z_c.shape[:-2], z_x.shape[:-2])
-    points = z_c.to(z_x.dtype).expand(*batch, *z_c.shape[-2:])
-    return evaluate(kernel, points, z_x.expand(*batch, *z_x.shape[-2:]))
+    return evaluate(kernel, *_with_equal_batches(z_c.to(z_x.dtype), z_x))
+
+
+def _with_equal_batches(points: Tensor, x: Tensor) -> list[Tensor]:
+    """Both [..., n, D] for all batches of either."""
+    if points.ndim == x.ndim == 2:
+        return [points, x]
+    batch = torch.broadcast_shapes(points.shape[:-2], x.shape[:-2])
+    return [values.expand(*batch, *values.shape[-2:]) for values in (points, x)]
 
 
 @contextmanager
@@ -157,13 +194,9 @@ class DataDimensions(NamedTuple):
     model: torch.Size
     data: torch.Size
 
-    def also_of(self, kernel: torch.Size) -> "DataDimensions":
-        """The same where the kernel has a batch shape too."""
-        return self._replace(model=torch.broadcast_shapes(self.model, kernel))
-
     def places(self, values: Tensor, num_event: int) -> list[int]:
         """Those of some values that have `num_event` other dimensions, counted from the end."""
-        found = []
+        found: list[int] = []
         for end in range(num_event + 1, values.ndim + 1):
             place = end - num_event
             of_model = self.model[-place] if place <= len(self.model) else 1
@@ -189,6 +222,9 @@ class DataDimensions(NamedTuple):
         return self._without_leading_ones(values, 0)
 
     def _without_leading_ones(self, values: Tensor, num_event: int) -> Tensor:
-        while values.ndim - num_event > len(self.model) and values.shape[0] == 1:
+        while self.data and values.ndim - num_event > len(self.model) and values.shape[0] == 1:
             values = values[0]
         return values
+
+
+NO_DATA_DIMENSIONS = DataDimensions(torch.Size([]), torch.Size([]))

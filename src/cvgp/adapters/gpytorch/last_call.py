@@ -5,7 +5,7 @@ are compared.
 """
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ class LastCall(NamedTuple):
     """Results, and the values that they were computed from."""
 
     values: list[Tensor]
+    jitter: float
     training: bool
     with_gradient: bool
     prior_mean: Tensor  # [..., M]
@@ -24,16 +25,18 @@ class LastCall(NamedTuple):
     kl: Tensor | None  # [...]
 
     @classmethod
-    def of(
-        cls, model: nn.Module, training: bool, prior_mean: Tensor, factor: Factor | None, kl: Tensor | None
-    ) -> "LastCall":
-        """Results of a model as it is now."""
-        values = [value.detach().clone() for value in _values(model)]
-        return cls(values, training, torch.is_grad_enabled(), prior_mean, factor, kl)
+    def of(cls, strategy: Any, prior_mean: Tensor, factor: Factor | None, kl: Tensor | None) -> "LastCall":
+        """Results of a strategy as it is now."""
+        values = [value.detach().clone() for value in _values(strategy.model)]
+        with_gradient = torch.is_grad_enabled()
+        return cls(values, strategy.jitter_val, strategy.training, with_gradient, prior_mean, factor, kl)
 
-    def holds_for(self, model: nn.Module, training: bool) -> bool:
+    def holds_for(self, strategy: Any) -> bool:
         """Whether the same computation would give the same results, with a graph where one is needed."""
-        if self.training != training or (torch.is_grad_enabled() and not self.with_gradient and gradients_flow(model)):
+        model = strategy.model
+        if (self.jitter, self.training) != (strategy.jitter_val, strategy.training):
+            return False
+        if not self.with_gradient and gradients_flow(model):
             return False
         now = _values(model)
         return len(now) == len(self.values) and all(map(_equal, now, self.values))

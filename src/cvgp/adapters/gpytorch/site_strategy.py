@@ -102,7 +102,23 @@ class SiteStrategy(_VariationalStrategy):  # type: ignore[misc]
         self.set_sites(best.y_c, best.w)
 
     def start_sites(self) -> None:
-        """Put the pseudo-targets on the prior mean before the first call, unless they have values already."""
+        """Put the pseudo-targets on the prior mean, unless they have values already; the first call does it.
+
+        Raises
+        ------
+        InvalidInputError
+            If the prior mean has batch dimensions that the pseudo-targets lack.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from cvgp.adapters.gpytorch import CoresetGP
+        >>> strategy = CoresetGP(torch.zeros(1, 1), torch.ones(1), torch.ones(1), RBFKernel()).variational_strategy
+        >>> strategy.start_sites()  # they have values
+        >>> strategy._variational_distribution.pseudo_targets.tolist()
+        [1.0]
+        """
         if self.variational_params_initialized.item():
             return
         if not bool(self._variational_distribution.pseudo_targets.any()):  # all zero: nobody has set them

@@ -31,7 +31,7 @@ def check_parts(points: Tensor, distribution: Any, jitter_val: float | None) -> 
             f"cvgp.adapters.gpytorch.CoresetVariationalDistribution; got {type(distribution).__name__}."
         )
     M = points.shape[0] if points.ndim == 1 else points.shape[-2]
-    if M != distribution.num_inducing_points:
+    if distribution.num_inducing_points != M:
         raise InvalidInputError(
             f"There are {M} inducing points, and {distribution.num_inducing_points} pseudo-targets: give "
             "CoresetVariationalDistribution the number of inducing points."
@@ -59,8 +59,8 @@ def raw_log_precision(w: Tensor, jitter: float) -> Tensor:
     room = 1.0 - jitter * w
     if bool((room < NEAREST_TO_LIMIT).any()):
         warnings.warn(
-            f"Precisions up to {w.max().item():.3g} were asked for, and one over jitter_val, {1.0 / jitter:.3g}, is the "
-            "largest that the strategy can have. Build it with a smaller jitter_val; 0 is allowed.",
+            f"Precisions up to {w.max().item():.3g} were asked for, and one over jitter_val, {1.0 / jitter:.3g}, is "
+            "the largest that the strategy can have. Build it with a smaller jitter_val; 0 is allowed.",
             CVGPWarning,
             stacklevel=3,
         )

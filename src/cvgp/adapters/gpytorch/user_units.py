@@ -69,7 +69,8 @@ class StandardisedMean(Mean):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """The mean [..., N] at x [..., N, D]."""
-        return self.y_mean + self.y_scale * self.base_mean(self.standardise(x))
+        values: Tensor = self.base_mean(self.standardise(x))
+        return self.y_mean + self.y_scale * values
 
 
 def kernel_of(kernel: Kernel, scaling: Scaling) -> Kernel:
