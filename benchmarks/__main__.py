@@ -8,6 +8,7 @@ import typer
 
 from benchmarks.accuracy import accuracy_figure, accuracy_race, accuracy_tables, accuracy_targets, entries
 from benchmarks.accuracy.race_splits import FLIGHTS, KINDS, check_dataset
+from benchmarks.optimisation import bayesian, bayesian_table
 from benchmarks.peers.environments import ROOT, WORK_FOLDER
 from benchmarks.quality import defaults as defaults_benchmark
 from benchmarks.quality import defaults_table
@@ -287,6 +288,24 @@ def neighbours(
     if not table:
         run_tasks(nearest_benchmark.tasks(plan), results, threads, renew=renew, warm_up=False)
     _show(nearest_benchmark.report(plan, results), "neighbours", write)
+
+
+@app.command()
+def optimisation(
+    problems: Annotated[str, typer.Option(help="Names separated by commas.")] = ",".join(bayesian.PROBLEMS),
+    seeds: Annotated[int, typer.Option(min=1, help="Random starts of each problem.")] = 10,
+    large: Annotated[bool, typer.Option(help="Also begin with 5000 observations.")] = True,
+    threads: Threads = 1,
+    store: StorePath = RESULTS / "optimisation.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Optimise test functions with CVGPModel and with BoTorch's SingleTaskGP: regret and seconds."""
+    names, results, many = _names(problems), Store(store), bayesian.LARGE_START if large else None
+    if not table:
+        run_tasks(bayesian.tasks(names, seeds, many), results, threads, renew=renew)
+    _show(bayesian_table.report(names, seeds, many, results), "optimisation", write)
 
 
 @app.command(name="all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from botorch.models.model import FantasizeMixin
@@ -20,9 +20,7 @@ from cvgp.adapters.botorch.shapes import check_observations, check_outputs, chec
 from cvgp.adapters.botorch.trainable_model import TrainableModel
 from cvgp.adapters.botorch.training_rows import TrainingRows, rows_from
 from cvgp.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.regressor import CVGPRegressor
 
 
 class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
@@ -74,14 +72,14 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
     """
 
     @classmethod
-    def from_regressor(cls, regressor: CVGPRegressor) -> Self:
+    def from_regressor(cls, r: CVGPRegressor) -> Self:
         """Return a fitted estimator as a model of its coreset, in the units of the data.
 
-        The same as ``regressor.to_botorch()``, which says what is kept and what is lost.
+        The same as ``r.to_botorch()``, which says what is kept and what is lost.
 
         Parameters
         ----------
-        regressor : CVGPRegressor
+        r : CVGPRegressor
             A fitted one, which stays as it is.
 
         Returns
@@ -95,6 +93,8 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
             Before `fit`.
         InvalidInputError
             If y is transformed.
+        InvalidTypeError
+            If it is something else.
 
         Warns
         -----
@@ -113,7 +113,7 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
         True
         """
-        model = cls(**arguments_of(regressor))
+        model = cls(**arguments_of(r))
         model._is_made_of_rows = False
         return model
 
@@ -172,7 +172,44 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         return self._appended(X, Y, noise)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None, **kwargs: Any) -> Self:
-        """GPyTorch's name for conditioning, which `ModelListGP` uses: one output, [..., n], in the model's units."""
+        """Return a model that has also seen new observations: GPyTorch's name for it, which `ModelListGP` uses.
+
+        Parameters
+        ----------
+        inputs : Tensor of shape [..., n, D]
+            Inputs, in the model's units.
+        targets : Tensor of shape [..., n]
+            Outputs, in the model's units.
+        noise : Tensor of shape [..., n] or None
+            Noise variances; those of the likelihood if None.
+        **kwargs
+            Of other GPyTorch models; not used.
+
+        Returns
+        -------
+        CVGPModel
+            As :meth:`condition_on_observations` returns it.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is an `input_transform` or more than one output, or shapes do not fit.
+        InvalidTypeError
+            If `noise` is None and the likelihood knows none for new observations.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, X_c.sin(), torch.full_like(X_c, 100.0), *parts)
+        >>> len(model.get_fantasy_model(torch.full((1, 1), 2.0), torch.ones(1)).X_c)
+        3
+        """
         if hasattr(self, "input_transform") or self.num_outputs > 1:
             raise InvalidInputError(
                 "get_fantasy_model is for one output and inputs in the model's units, and this model has transforms or "
@@ -199,6 +236,20 @@ class CVGPModel(TrainableModel, FantasizeMixin):  # type: ignore[misc]
         ------
         InvalidInputError
             If there are no such outputs.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> y_c = torch.cat([X_c.sin(), X_c.cos()], -1)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, y_c, torch.full_like(X_c, 100.0), *parts)
+        >>> model.num_outputs, model.subset_output([1]).num_outputs
+        (2, 1)
         """
         chosen, m = check_outputs(idcs, self.num_outputs), self.num_outputs
         precision = self.precision if self.precision.shape[-1] == 1 else self.precision[..., chosen]

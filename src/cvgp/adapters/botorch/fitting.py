@@ -22,7 +22,9 @@ from cvgp.coreset import Coreset
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.gp.hyperparameters import inside
+from cvgp.gp.bounds import log_marginal
+from cvgp.gp.hyperparameters import inside, multiply_inside
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import initial_coreset
@@ -31,6 +33,8 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Settings
 from cvgp.training.size import SMALLEST, choose_size, exact_is_worth_it
 
+STRETCHES, NOISE_SHARES = (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
+"""Starts that are tried: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
 START_ROWS = 500
 """Rows from whose exact likelihood kernel and noise start, where there are too many rows for the exact GP."""
 
@@ -101,11 +105,11 @@ def _learn_one(modules: Modules, rows: TrainingRows) -> tuple[Modules, Points]:
     source = _source(rows)
     rng = np.random.default_rng(0)  # the same rows give the same model
     watch = Watch()
-    everything = source.sample(source.num_rows, rng)
+    everything, some = (source.sample(count, rng) for count in (source.num_rows, START_ROWS))
+    _find_start(kernel, mean, likelihood, some)
     if exact_is_worth_it(source.num_rows, everything.x.shape[1], SMALLEST, None):
         start = CVGP(_as_points(everything), kernel, mean=mean, likelihood=likelihood)
     else:
-        some = source.sample(START_ROWS, rng)
         first = CVGP(_as_points(some), kernel, mean=mean, likelihood=likelihood)
         fit_model(first, MemorySource(*some), Settings(), watch)
         size = choose_size(kernel, first.noise.item(), source, rng, None)
@@ -120,6 +124,33 @@ def _learn_one(modules: Modules, rows: TrainingRows) -> tuple[Modules, Points]:
         y_c = report.model.y_c.detach()
         points = Points(report.model.X_c.detach(), y_c if y_c.ndim == 2 else y_c[:, None], w[:, None])
     return Modules(kernel, mean, likelihood), points
+
+
+@torch.no_grad()
+def _find_start(kernel: Kernel, mean: Mean, likelihood: GaussianLikelihood, rows: Rows[Tensor]) -> None:
+    """Stretch all lengthscales and set the noise to what suits some rows best, by their exact likelihood.
+
+    Far from an optimum the slope is steep, and the first step of L-BFGS would take parameters to the end of their
+    range, from where no slope leads back.
+    """
+    model = CVGP(_as_points(rows), kernel, mean=mean, likelihood=likelihood)
+    stretched = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    own, variance = [part.lengthscale.clone() for part in stretched], rows.y.var().item()
+    noises = [model.noise.item(), *(share * variance for share in NOISE_SHARES)]
+
+    def density(factor: float, noise: float) -> float:
+        for part, lengthscale in zip(stretched, own, strict=True):
+            part.lengthscale = lengthscale
+            multiply_inside(part, "lengthscale", factor)
+        likelihood.noise_covar.noise = model.noise.new_tensor(noise)
+        covariance = square_matrix(kernel, rows.x)
+        residual = rows.y - prior_mean(mean, rows.x, rows.y)
+        noise_of_rows = model.total_noise(rows.noise_variance)
+        value = log_marginal(covariance, residual, noise_of_rows, sample_weight=rows.sample_weight)
+        return value.item() + model.log_prior().item()
+
+    best = max(((factor, noise) for factor in STRETCHES for noise in noises), key=lambda start: density(*start))
+    density(*best)
 
 
 def _source(rows: TrainingRows) -> MemorySource:

@@ -1,11 +1,9 @@
 """A fitted estimator as arguments of a BoTorch model, with transforms from the user's units to the model's."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from botorch.models.transforms.input import InputTransform
@@ -16,10 +14,8 @@ from torch import Tensor, nn
 from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood
 from cvgp.data.scaling import Scaling
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import FARTHEST, ScaledGP
-
-if TYPE_CHECKING:
-    from cvgp.estimators.regressor import CVGPRegressor
 
 
 class ScaledInputs(InputTransform, nn.Module):  # type: ignore[misc]
@@ -58,10 +54,10 @@ def scaled_outputs(scaling: Scaling) -> Standardize:
 
 def arguments_of(regressor: CVGPRegressor) -> dict[str, Any]:
     """What `CVGPModel` takes, of a fitted estimator."""
-    gp = getattr(regressor, "gp_", None)
-    if not isinstance(gp, ScaledGP):
-        check_is_fitted(regressor)
-        raise InvalidTypeError(f"Expected a fitted CVGPRegressor; got {type(regressor).__name__}.")
+    if not isinstance(regressor, CVGPRegressor):
+        raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(regressor).__name__}.")
+    check_is_fitted(regressor)
+    gp = regressor.gp_
     if gp.target.name != "identity":
         raise InvalidInputError(
             f"The estimator describes y by target={gp.target.name!r}, and its y is not Gaussian. Fit it to the "
@@ -69,9 +65,6 @@ def arguments_of(regressor: CVGPRegressor) -> dict[str, Any]:
         )
     _say_what_is_lost(gp)
     model = deepcopy(gp.model).cpu().double()
-    if gp.local is not None:
-        x, y, weight, noise = gp.local.kept.rows.map(lambda values: values.to("cpu", torch.float64))
-        model.solve_coreset(x, y, sample_weight=weight, noise_variance=noise)
     likelihood = model.likelihood
     if gp.noise is not None:
         likelihood = InputNoiseLikelihood(model.noise.item(), gp.noise)
@@ -93,8 +86,7 @@ def _say_what_is_lost(gp: ScaledGP) -> None:
     if gp.local is not None:
         lost.append(
             f"The estimator consults {gp.local.kept.num_neighbours} neighbours beside its coreset. The model takes the "
-            "coreset alone, solved for without them, so it misses what only near rows know: fit with neighbors=0, and "
-            "with more points, for a coreset that needs none."
+            "coreset alone, so it misses what only near rows know. Fit with neighbors=0 for a coreset that needs none."
         )
     if gp.outliers is not None:
         lost.append("The estimator discounts outliers. The model takes each new row as it is.")

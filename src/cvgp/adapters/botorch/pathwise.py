@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+from botorch.models.transforms.input import InputTransform
 from botorch.sampling.pathwise.features import KernelEvaluationMap
 from botorch.sampling.pathwise.paths import GeneralizedLinearPath
 from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths, MatheronPath
@@ -21,10 +22,12 @@ from botorch.sampling.pathwise.utils import get_input_transform, get_output_tran
 from botorch.utils.context_managers import delattr_ctx
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from gpytorch.models import ApproximateGP
 from torch import Tensor
 
 from cvgp.adapters.botorch.coreset_model import CVGPModel
 from cvgp.adapters.botorch.module_outputs import for_outputs
+from cvgp.adapters.gpytorch import CoresetVariationalStrategy
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.posterior import factorise, pathwise_weights
@@ -92,6 +95,25 @@ def update_paths(
     return GeneralizedLinearPath(feature_map=features, weight=weight)
 
 
+def update_strategy_paths(
+    model: ApproximateGP,
+    strategy: CoresetVariationalStrategy,
+    *,
+    sample_values: Tensor,
+    input_transform: InputTransform | None = None,
+    **ignored: Any,
+) -> GeneralizedLinearPath:
+    """The same for the strategy inside a variational model, such as BoTorch's `SingleTaskVariationalGP`."""
+    strategy.start_sites()
+    X_c, y_c = strategy.inducing_points.detach(), strategy._variational_distribution.pseudo_targets.detach()
+    if y_c.ndim > 1:
+        raise InvalidInputError(f"Paths are drawn of one process, and this is a batch of {list(y_c.shape[:-1])}.")
+    weight = update_weights(model.covar_module, X_c, y_c, strategy.site_precision.detach(), sample_values)
+    features = KernelEvaluationMap(model.covar_module, X_c, input_transform=input_transform)
+    return GeneralizedLinearPath(feature_map=features, weight=weight)
+
+
 DrawMatheronPaths.register(CVGPModel)(draw_paths)
 DrawKernelFeaturePaths.register(CVGPModel)(draw_prior_paths)
 GaussianUpdate.register(CVGPModel, (Likelihood, NoneType))(update_paths)
+GaussianUpdate.register(ApproximateGP, CoresetVariationalStrategy)(update_strategy_paths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors import Posterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch import settings
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
@@ -21,6 +21,7 @@ from gpytorch.models import GP
 from torch import Tensor, nn
 
 from cvgp.adapters.botorch.factor_cache import Cache
+from cvgp.adapters.botorch.joint_normal import as_batch, as_joint
 from cvgp.adapters.botorch.layers import Layer, Moments, add_layer, moments, prior_mean
 from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood, observation_noise
 from cvgp.adapters.botorch.shapes import as_points, check_outputs, check_x, common_batch
@@ -77,15 +78,46 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
         """Nothing; see above."""
 
     def forward(self, X: Tensor) -> MultivariateNormal:
-        """The prior at X, in the model's units: what a marginal likelihood takes in training mode."""
+        """Return the prior at X, in the model's units: what a marginal likelihood takes in training mode.
+
+        Parameters
+        ----------
+        X : Tensor of shape [..., n, D]
+            Where.
+
+        Returns
+        -------
+        gpytorch.distributions.MultivariateNormal
+            Of f before any data; several outputs are the last batch dimension.
+
+        Raises
+        ------
+        RuntimeError
+            If X does not fit the kernel.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, X_c.sin(), torch.full_like(X_c, 100.0), *parts)
+        >>> model.forward(X_c).mean.tolist()
+        [0.0, 0.0]
+        """
         points = X.to(torch.float64)
         K = evaluate(self.covar_module, points.unsqueeze(-3), points.unsqueeze(-3))
-        return self._as_batch(Moments(prior_mean(self.mean_module, points), K), X)
+        return as_batch(Moments(prior_mean(self.mean_module, points), K), self.num_outputs, X.dtype)
 
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """The prior at X in training mode, and otherwise the posterior, both in the model's units."""
         check_x(X, self.X_c.shape[-1])
-        return self.forward(X) if self.training else self._as_batch(self._moments(X.to(torch.float64)), X)
+        if self.training:
+            return self.forward(X)
+        return as_batch(self._moments(X.to(torch.float64)), self.num_outputs, X.dtype)
 
     def posterior(
         self,
@@ -144,7 +176,7 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
         if observation_noise is not False:
             noise = torch.diag_embed(self._noise(points, observation_noise))
             found = found._replace(covariance=found.covariance + noise)
-        posterior: Posterior = GPyTorchPosterior(self._as_joint(found, X, chosen))
+        posterior: Posterior = GPyTorchPosterior(as_joint(found, self.num_outputs, chosen, X.dtype))
         if hasattr(self, "outcome_transform"):
             transform = self.outcome_transform
             transform = transform if output_indices is None else transform.subset_output(idcs=chosen)
@@ -160,8 +192,42 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
     ) -> Any:
         """Load points, modules and transforms; the points may be more or fewer than before.
 
-        Points are in the units of the transforms, so both are always loaded together, and `keep_transforms` changes
-        nothing.
+        Points are in the units of the transforms, so both are always loaded together.
+
+        Parameters
+        ----------
+        state_dict : mapping
+            That of another model of this kind.
+        strict, assign : bool
+            As in torch.
+        keep_transforms : bool
+            As in BoTorch's models, for which it has a meaning; here it changes nothing.
+
+        Returns
+        -------
+        named tuple
+            Missing and unexpected keys, as torch returns them.
+
+        Raises
+        ------
+        RuntimeError
+            If names or shapes of parameters do not fit.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch.means import ZeroMean
+        >>> X_c = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> parts = RBFKernel().double(), ZeroMean(), GaussianLikelihood().double()
+        >>> model = CVGPModel(X_c, X_c.sin(), torch.full_like(X_c, 100.0), *parts)
+        >>> other = CVGPModel(X_c[:1], X_c[:1], torch.ones(1, dtype=torch.float64), *parts)
+        >>> other.load_state_dict(model.state_dict())
+        <All keys matched successfully>
+        >>> len(other.X_c)
+        2
         """
         for name in SITES:
             given = state_dict.get(name)
@@ -211,25 +277,3 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
                 f"observation_noise must be True, False or variances of shape [..., {n}, {m}]; got {list(given.shape)}."
             )
         return given.to(points).mT.expand(*given.shape[:-2], -1, n)
-
-    def _expanded(self, found: Moments, like: Tensor) -> Moments:
-        """With the same batch dimensions in both, all outputs, and the precision of `like`."""
-        m, n = self.num_outputs, found.mean.shape[-1]
-        batch = common_batch(found.mean.shape[:-2], found.covariance.shape[:-3])
-        mean = found.mean.expand(*batch, m, n).to(like.dtype)
-        return Moments(mean, found.covariance.expand(*batch, m, n, n).to(like.dtype))
-
-    def _as_batch(self, found: Moments, like: Tensor) -> MultivariateNormal:
-        """One output, or several as the last batch dimension."""
-        mean, covariance = self._expanded(found, like)
-        if self.num_outputs == 1:
-            return MultivariateNormal(mean.squeeze(-2), covariance.squeeze(-3))
-        return MultivariateNormal(mean, covariance)
-
-    def _as_joint(self, found: Moments, like: Tensor, outputs: Sequence[int]) -> MultivariateNormal:
-        """Some outputs, which are independent, as one distribution."""
-        mean, covariance = self._expanded(found, like)
-        if len(outputs) == 1:
-            return MultivariateNormal(mean[..., outputs[0], :], covariance[..., outputs[0], :, :])
-        batch = MultivariateNormal(mean[..., list(outputs), :], covariance[..., list(outputs), :, :])
-        return MultitaskMultivariateNormal.from_batch_mvn(batch, task_dim=-1)

@@ -117,6 +117,20 @@ class TrainableModel(PointModel):
             If options are given, or the model has no rows.
         InvalidTypeError
             If the likelihood is not a plain Gaussian one.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> from botorch.utils.datasets import SupervisedDataset
+        >>> from cvgp.adapters.botorch import CVGPModel
+        >>> from gpytorch.mlls import ExactMarginalLogLikelihood
+        >>> X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+        >>> data = SupervisedDataset(X, (6 * X).sin(), feature_names=["x"], outcome_names=["y"])
+        >>> model = CVGPModel(**CVGPModel.construct_inputs(data))
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> round(model.posterior(X[:1]).mean.item(), 1) + 0.0
+        0.0
         """
         given = [name for name, value in options.items() if value is not None]
         if given:
