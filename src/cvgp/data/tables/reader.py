@@ -19,6 +19,7 @@ from cvgp.data.reading import Numerals
 from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.data.tables.notes import Notes, name_of, notes_of
 from cvgp.data.tables.numerals import spelled_numbers
+from cvgp.data.tables.text_files import misfit_error
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
 BUFFER_BYTES = 1 << 18
@@ -96,27 +97,8 @@ def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[st
                 )
             found = schema.field(positions[0]).type
             if isinstance(getattr(fragment, "format", None), ds.CsvFileFormat) and pa.types.is_binary(found):
-                raise _misfit(fragment, name)
+                raise misfit_error(fragment, name)
             yield file, name, pa.float64() if name in numerals and pa.types.is_string(found) else found
-
-
-def _misfit(fragment: ds.Fragment, name: str) -> FileFormatError:
-    """What to say of a column of a text file that is not all text, although its first bytes were."""
-    row = 0
-    for batch in fragment.scanner(
-        schema=pa.schema([(name, pa.binary())]), columns=[name], use_threads=False
-    ).to_reader():
-        for cell in batch.column(0).to_pylist():
-            row += 1
-            if cell is not None and cell.decode("utf-8", "replace").encode() != cell:
-                return FileFormatError(
-                    f"{fragment.path}, data row {row}: column {name!r} holds {cell[:40]!r}, which does not fit "
-                    "the encoding utf-8 that the first bytes seemed to have; say which one it is: --encoding cp1252, "
-                    "csv={'encoding': 'cp1252'}."
-                )
-    return FileFormatError(
-        f"{fragment.path} holds text that does not fit its encoding; say which one it is (--encoding)."
-    )
 
 
 def column_kinds(
