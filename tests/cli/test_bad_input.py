@@ -42,7 +42,7 @@ BAD_TABLES = {
     "the way out of missing values": (gaps(), "choose a rule for missing values (impute, --impute)"),
     "dates": (with_column(pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d")), "days since a fixed date"),
     "infinity": (with_column(np.where(np.arange(40) == 3, np.inf, 1.0)), "data row 4: column 'extra' is infinite"),
-    "a text in every row": (with_column([f"row {i}" for i in range(40)]), "leave it out if it only names the rows"),
+    "too many texts": (make_table(120).assign(extra=[f"word {i % 60}" for i in range(120)]), "--drop extra"),
     "a target of text": (make_table(40).assign(price="cheap"), "data row 1: column 'price' is missing or not a number"),
     "a target with gaps": (
         make_table(40).assign(price=[None] + [1.0] * 39),
@@ -75,7 +75,7 @@ def test_a_table_that_cannot_be_used_is_a_failure_that_says_why(run: Run, tmp_pa
     ],
     ids=["one row", "constant target", "constant column", "equal columns", "equal rows", "extreme units", "unit of y"],
 )
-@pytest.mark.filterwarnings("ignore:Columns with one value", "ignore:y is .* in every row")
+@pytest.mark.filterwarnings("ignore:Columns with one value", "ignore:Left out", "ignore:y is .* in every row")
 def test_an_unusual_table_can_be_fitted_and_predicted(run: Run, tmp_path: Path, frame: pd.DataFrame) -> None:
     if len(frame) == 1:  # a category in every row is refused as the name of the row
         frame = frame.drop(columns="colour")

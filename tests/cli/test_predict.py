@@ -6,7 +6,7 @@ import pytest
 
 import cvgp
 from cvgp.cli.model_files import free_names
-from cvgp.data.tables.location import ENDINGS
+from cvgp.data.tables.location import WRITTEN_ENDINGS
 from tests.cli.conftest import Run, make_table
 from tests.data.tables.tables import read_table
 
@@ -29,7 +29,7 @@ def test_predictions_are_those_of_the_model(run: Run, model: Path, table: Path, 
     np.testing.assert_allclose(found[COLUMNS].to_numpy(), np.column_stack([mean, sd, lower, upper]), rtol=1e-9)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", WRITTEN_ENDINGS)
 def test_every_ending_is_a_format(run: Run, model: Path, table: Path, tmp_path: Path, ending: str) -> None:
     run("predict", model, table, "--out", tmp_path / f"out{ending}")
     assert len(read_table(tmp_path / f"out{ending}")) == 60

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cvgp.data.reading import Reading
 from cvgp.data.schema import Column, Schema, warn_unknown
 from cvgp.errors import CVGPWarning, FileFormatError
 
@@ -126,7 +127,12 @@ def test_schema_that_cannot_be_is_refused(change: dict) -> None:
         Schema.from_json({**GOOD, **change})
 
 
-@pytest.mark.parametrize("key", list(GOOD))
+def test_schema_of_an_older_file_says_nothing_of_its_reading() -> None:
+    older = {key: value for key, value in GOOD.items() if key != "reading"}
+    assert Schema.from_json(older).reading == Reading()
+
+
+@pytest.mark.parametrize("key", [key for key in GOOD if key != "reading"])
 def test_schema_without_a_field_is_refused(key: str) -> None:
     with pytest.raises(FileFormatError, match="must have exactly"):
         Schema.from_json({name: value for name, value in GOOD.items() if name != key})

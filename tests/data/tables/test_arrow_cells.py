@@ -43,7 +43,7 @@ def test_types_have_the_kind_of_their_cells(arrow_type: pa.DataType, kind: str) 
         (datetime.time(1), "times of day.*seconds since midnight"),
         ([1.0], "only numbers"),
         ({"a": 1}, "only numbers"),
-        (b"a", "only numbers.*UTF-8"),
+        (b"a", "only numbers.*--encoding"),
     ],
 )
 def test_times_and_what_is_neither_number_nor_text_are_refused(value: object, words: str) -> None:

@@ -39,7 +39,10 @@ def test_rows_count_by_the_rule(part: Part, impute: str | None, kept: list[int],
 
 def test_the_first_bad_row_is_named_with_its_cause_and_the_advice(part: Part) -> None:
     bad = BadRows(ENCODER, None, "error", advice="Do something.")
-    with pytest.raises(InvalidInputError, match=r"t\.parquet, data row 12: column 'a' is infinite\. Do something\.$"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"t\.parquet, data row 12: column 'a' is infinite \(also in data row 13\)\. Do something\.$",
+    ):
         bad.find(rows(), part, 10)
 
 

@@ -86,9 +86,9 @@ def test_files_of_several_formats_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_no_known_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "table.xlsx").write_bytes(b"PK")
+    (tmp_path / "table.xls").write_bytes(b"PK")
     with pytest.raises(FileFormatError, match="ending"):
-        open_dataset(tmp_path / "table.xlsx")
+        open_dataset(tmp_path / "table.xls")
 
 
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_row_that_is_not_as_long_as_the_first_line_is_refused(tmp_path: Path, 
 
 
 def test_repeated_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"must be unique.*multiple columns named a"):
+    with pytest.raises(InvalidInputError, match=r"must be unique.*'a' more than once \(columns 1, 3\)"):
         read_table(put(tmp_path, "a,b,a\n1,2,3\n"))
 
 
@@ -104,16 +104,16 @@ def test_repeated_name_in_a_parquet_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_column_without_a_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"Column 1 of .* has no name.*index=False"):
-        read_table(put(tmp_path, FRAME.to_csv()))
+    with pytest.raises(InvalidInputError, match=r"has no name.*index=False"):
+        TrainingTable(put(tmp_path, ",size\n1.5,1\n2,2\n"), "size")
 
 
 @pytest.mark.parametrize(
-    ("content", "name"), [("a;b\n1;2\n", "a.csv"), ("a\tb\n1\t2\n", "a.csv"), ("a,b\n1,2\n", "a.tsv")]
+    ("content", "name"),
+    [("a;b\n1;2\n", "a.csv"), ("a\tb\n1\t2\n", "a.csv"), ("a|b\n1|2\n", "a.csv"), ("a,b\n1,2\n", "a.tsv")],
 )
 def test_other_separator_is_recognised(tmp_path: Path, content: str, name: str) -> None:
-    with pytest.raises(FileFormatError, match=r"seem to be separated by .*write it again with that separator"):
-        read_table(put(tmp_path, content, name))
+    assert read_table(put(tmp_path, content, name)).to_dict("list") == {"a": [1], "b": [2]}
 
 
 def test_quoted_name_with_a_separator_is_one_name(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest
         read_table(put(tmp_path, "a\n1\n"))
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a", "csv", "a.gz", "a.csv.zip"])
+@pytest.mark.parametrize("name", ["a.xls", "a", "csv", "a.gz", "a.csv.zip"])
 def test_unknown_ending_is_refused_at_reading(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileFormatError, match=r"no ending of a known kind of table; use one of \.csv"):
         read_table(put(tmp_path, "a\n1\n", name))
@@ -184,14 +184,6 @@ def test_damaged_file_gives_a_table_or_an_error_of_the_tree(tmp_path: Path, endi
         except CVGPError as error:
             outcome = error
         assert isinstance(outcome, pd.DataFrame | CVGPError)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"), [("name,y\ncafé,1\n", "saved as UTF-8"), ("né,y\n1,1\n", "save it as UTF-8")]
-)
-def test_text_that_is_not_utf8_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    with pytest.raises(CVGPError, match=words):
-        TrainingTable(put(tmp_path, content.encode("latin-1")), "y")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])

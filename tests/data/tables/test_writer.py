@@ -136,7 +136,7 @@ def test_binary_table_keeps_its_text_as_it_is(tmp_path: Path, ending: str) -> No
     assert read_table(tmp_path / f"a{ending}")["a"].tolist() == ["=1+1"]
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.json", "a"])
 def test_unknown_ending_is_refused_at_writing(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileFormatError, match="no ending of a known kind of table"):
         store(FRAME, tmp_path / name)

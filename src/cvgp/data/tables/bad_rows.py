@@ -104,7 +104,7 @@ class BadRows:
             found = f"is missing or not a number: it holds {reprlib.repr(text)}"
         first = part.first_row + start + 1
         others = [str(first + other) for other in np.flatnonzero(wrong[:, position])[1 : 1 + MORE_ROWS]]
-        also = f" (so do rows {', '.join(others)})" if others else ""
+        also = f" (also in data row {', '.join(others)})" if others else ""
         self.first = f"{part.file}, data row {first + row}: column {names[position]!r} {found}{also}"
         if self.on_bad_rows == "error":
             raise InvalidInputError(f"{self.first}. {self.advice}")

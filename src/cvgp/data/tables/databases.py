@@ -59,7 +59,7 @@ def _copy_duckdb(location: str, file: str, table: str) -> Copy:
         with duckdb.connect(file, read_only=True, config=settings) as database:
             query = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
             _check_table(location, table, [name for (name,) in database.execute(query).fetchall()])
-            reader = _batches(database.execute(f"SELECT * FROM {_quoted(table)}"))
+            reader = _batches(database.sql(f"SELECT * FROM {_quoted(table)}"))
             return Copy(copy_batches(location, reader.schema, reader), [])
     except duckdb.Error as error:
         raise FileFormatError(
@@ -69,7 +69,7 @@ def _copy_duckdb(location: str, file: str, table: str) -> Copy:
 
 def _batches(found: Any) -> Any:
     """A reader of Arrow batches, under the name that the version of DuckDB has for it."""
-    make = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
+    make = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
     return make(_ROWS)
 
 

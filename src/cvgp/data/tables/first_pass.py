@@ -21,6 +21,7 @@ from cvgp.data.tables.arrow_cells import check_categories
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
 from cvgp.data.tables.choice import ColumnChoice, left_out_line, raise_unusable
+from cvgp.data.tables.notes import notes_of
 from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.data.tables.texts import NAMES_ROWS, NUMBERS, count_texts
@@ -136,7 +137,11 @@ def _make_encoder(
     special = [*columns.targets, *(name for name in (columns.weight, columns.noise) if name is not None)]
     for name in special:
         if names.count(name) != 1:
-            raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.")
+            how = notes_of(dataset).reading
+            hint = f" It was read with {how.describe()}; if that is wrong, say how (--sep, csv={{'sep': ...}})."
+            raise InvalidInputError(
+                f"The table has no column {name!r}, or several; choose from {names}.{hint if how.sep else ''}"
+            )
     features = columns.choice.among(names, special)
     if len(set(special)) < len(special) or not features:
         raise InvalidInputError(f"A table needs different columns for {special} and at least one beside; got {names}.")

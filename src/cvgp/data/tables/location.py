@@ -34,6 +34,8 @@ WRITTEN_ENDINGS = (*SEPARATORS, ".jsonl", ".jsonl.gz", *_FORMATS)
 """The endings of the formats that tables are written in."""
 ENDINGS = (*SEPARATORS, *_FORMATS, *_COPIED)
 """The last part of a file's name, which tells its format."""
+_IN_FOLDERS = tuple(ending for ending in ENDINGS if ending != ".json")
+"""Settings and notes end in .json too; such a file is a table if it is named itself."""
 
 
 def open_dataset(location: Location, csv: CsvOptions | None = None, known: Reading | None = None) -> ds.Dataset:
@@ -206,10 +208,10 @@ def _files_under(filesystem: pafs.FileSystem, path: str) -> list[str]:
     files = sorted(
         file
         for file, names in inside.items()
-        if not any(name.startswith((".", "_")) for name in names) and file.lower().endswith(ENDINGS)
+        if not any(name.startswith((".", "_")) for name in names) and file.lower().endswith(_IN_FOLDERS)
     )
     if not files:
         raise FileAccessError(
-            f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(ENDINGS)}."
+            f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(_IN_FOLDERS)}."
         )
     return files

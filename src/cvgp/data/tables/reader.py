@@ -19,6 +19,7 @@ from cvgp.data.reading import Numerals
 from cvgp.data.tables.arrow_cells import kind_of_type
 from cvgp.data.tables.notes import Notes, name_of, notes_of
 from cvgp.data.tables.numerals import spelled_numbers
+from cvgp.data.tables.text_files import misfit_error
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
 
 BUFFER_BYTES = 1 << 18
@@ -95,6 +96,8 @@ def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[st
                     f"{schema.names}."
                 )
             found = schema.field(positions[0]).type
+            if isinstance(getattr(fragment, "format", None), ds.CsvFileFormat) and pa.types.is_binary(found):
+                raise misfit_error(fragment, name)
             yield file, name, pa.float64() if name in numerals and pa.types.is_string(found) else found
 
 

@@ -11,7 +11,7 @@ from cvgp.data.reading import SEPARATOR_NAMES, CsvOptions, Numerals, Reading
 from cvgp.data.tables.notes import Notes, with_notes
 from cvgp.data.tables.numerals import Evidence, allowed_forms, choose_numerals
 from cvgp.data.tables.sniffing import Sniffed, compression_of, first_bytes, sniff
-from cvgp.errors import InvalidInputError
+from cvgp.errors import FileFormatError, InvalidInputError
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 """What separates columns if a file does not tell."""
@@ -170,3 +170,22 @@ def _as_text(dataset: ds.Dataset, names: Sequence[str], *, is_whole: bool) -> It
             yield pa.RecordBatch.from_arrays(columns, [*own, *missing])
             if not is_whole:
                 break
+
+
+def misfit_error(fragment: ds.Fragment, name: str) -> FileFormatError:
+    """What to say of a column of a text file that is not all text, although its first bytes were."""
+    row = 0
+    for batch in fragment.scanner(
+        schema=pa.schema([(name, pa.binary())]), columns=[name], use_threads=False
+    ).to_reader():
+        for cell in batch.column(0).to_pylist():
+            row += 1
+            if cell is not None and cell.decode("utf-8", "replace").encode() != cell:
+                return FileFormatError(
+                    f"{fragment.path}, data row {row}: column {name!r} holds {cell[:40]!r}, which does not fit "
+                    "the encoding utf-8 that the first bytes seemed to have; say which one it is: --encoding cp1252, "
+                    "csv={'encoding': 'cp1252'}."
+                )
+    return FileFormatError(
+        f"{fragment.path} holds text that does not fit its encoding; say which one it is (--encoding)."
+    )

@@ -1,0 +1,68 @@
+"""What `fit` can be told about a table in files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.data.schema import Schema
+from cvgp.errors import CVGPWarning, InvalidInputError
+
+N = 60
+
+
+@pytest.fixture
+def messy(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{i};{rng.uniform(1, 9):.2f};{rng.choice(['Köln', 'Wien'])};{rng.uniform(1000, 9000):.1f}".replace(".", ",")
+        for i in range(N)
+    ]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(["id;a;stadt;y", *rows]).encode("cp1252"))
+    return tmp_path / "a.csv"
+
+
+def fitted(path: Path, **options: Any) -> CVGPRegressor:
+    return CVGPRegressor(8, max_iter=2, neighbors=0, random_state=0).fit(path, "y", **options)
+
+
+def test_what_is_found_and_what_is_said_give_the_same_model(messy: Path) -> None:
+    said = fitted(messy, drop="id", csv={"sep": ";", "decimal": ",", "encoding": "cp1252"})
+    found = fitted(messy, drop="id")
+    assert found.elbo_ == said.elbo_
+    assert list(found.feature_names_in_) == ["a", "stadt=Köln", "stadt=Wien"]
+
+
+def test_only_the_features_that_are_asked_for_are_used(messy: Path) -> None:
+    assert list(fitted(messy, features=["a"]).feature_names_in_) == ["a"]
+
+
+def test_an_id_is_left_out_with_a_warning_and_kept_on_request(messy: Path) -> None:
+    with pytest.warns(CVGPWarning, match="'id' \\(numbers the rows\\)"):
+        assert "id" not in fitted(messy).feature_names_in_
+    assert "id" in fitted(messy, keep="id").feature_names_in_
+
+
+def test_how_the_table_was_read_is_stored(messy: Path, tmp_path: Path) -> None:
+    fitted(messy, drop="id").save(tmp_path / "m.cvgp")
+    reading = Schema.from_json(cvgp.load(tmp_path / "m.cvgp").schema_).reading
+    assert (reading.sep, reading.encoding, set(reading.numerals)) == (";", "cp1252", {"a", "y"})
+
+
+def test_growing_reads_the_columns_of_the_fit(messy: Path) -> None:
+    model = fitted(messy, features=["a"])
+    assert model.grow(12, messy, "y") == 4
+
+
+def test_more_is_said_on_request(messy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    CVGPRegressor(8, max_iter=2, neighbors=0, random_state=0, verbose=1).fit(messy, "y", drop="id")
+    assert "columns separated by semicolons, encoding cp1252" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{"csv": {"sep": ";"}}, {"drop": ["a"]}, {"features": ["a"]}, {"keep": ["a"]}])
+def test_arrays_have_no_such_options(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=f"{next(iter(options))}: .* are for tables in files"):
+        CVGPRegressor().fit(np.ones((3, 1)), np.ones(3), **options)
