@@ -50,7 +50,7 @@ ArrayDict = dict[str, NDArray[Any]]
 FORMAT = "cvgp estimator"
 VERSION = 5
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
-version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units, and version 5 may hold
+version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. Version 5 may hold
 the importance of columns. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
