@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cvgp.coreset import Coreset
+from cvgp.coreset_table import NamedColumn
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 
 X = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
@@ -475,3 +476,64 @@ def test_from_frame_refuses_what_is_no_table() -> None:
 def test_importing_the_module_does_not_import_pandas() -> None:
     code = "import sys, cvgp.coreset; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Names of a user's columns
+
+
+def named() -> Coreset:
+    columns = [NamedColumn("size"), NamedColumn("colour", ("blue", "red"))]
+    return Coreset([[1.0, 0.9, 0.2], [2.0, -0.1, 0.7]], [3.0, 4.0], [5.0, 6.0], columns=columns)
+
+
+def test_known_columns_are_shown_and_categories_decoded() -> None:
+    frame = named().to_frame()
+    assert list(frame.columns) == ["size", "colour", "y", "beta"]
+    assert frame["colour"].tolist() == ["blue", "red"]
+    assert frame["size"].tolist() == [1.0, 2.0]
+
+
+def test_names_for_all_inputs_show_them_as_numbers() -> None:
+    frame = named().to_frame(["size", "colour=blue", "colour=red"])
+    assert Coreset.from_frame(frame) == named()
+
+
+def test_outputs_give_way_to_a_column_of_their_name() -> None:
+    coreset = Coreset([[1.0]], [2.0], [3.0], columns=[NamedColumn("beta")])
+    assert coreset.to_frame().to_dict("records") == [{"beta": 1.0, "y_2": 2.0, "beta_2": 3.0}]
+
+
+def test_several_outputs_stand_beside_known_columns() -> None:
+    coreset = Coreset([[1.0]], [[2.0, 4.0]], [3.0], columns=[NamedColumn("size")])
+    assert list(coreset.to_frame().columns) == ["size", "y0", "y1", "beta"]
+
+
+def test_known_columns_of_the_same_name_are_refused() -> None:
+    coreset = Coreset([[1.0, 2.0]], [2.0], [3.0], columns=[NamedColumn("size"), NamedColumn("size")])
+    with pytest.raises(InvalidInputError, match="same name twice"):
+        coreset.to_frame()
+
+
+def test_columns_must_stand_for_all_inputs() -> None:
+    with pytest.raises(InvalidInputError, match="stand for the 2 inputs"):
+        Coreset([[1.0, 2.0]], [2.0], [3.0], columns=[NamedColumn("size")])
+
+
+def test_columns_stay_when_a_coreset_is_pruned_merged_and_copied() -> None:
+    whole = named()
+    for other in (whole.prune(5.5), whole.merge(whole), pickle.loads(pickle.dumps(whole))):
+        assert other.columns == whole.columns
+
+
+def test_columns_that_differ_are_forgotten_by_a_merge() -> None:
+    plain = Coreset(named().X, named().y, named().beta)
+    assert named().merge(plain).columns is None
+
+
+def test_columns_are_no_part_of_the_value() -> None:
+    assert Coreset(named().X, named().y, named().beta) == named()
+
+
+def test_a_masked_array_with_hidden_values_is_no_coreset() -> None:
+    with pytest.raises(InvalidInputError, match="y is a masked array"):
+        Coreset([[1.0], [2.0]], np.ma.masked_array([1.0, 2.0], mask=[True, False]), [1.0, 1.0])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from cvgp.coreset_table import table_of, triplet_in
+from cvgp.coreset_table import NamedColumn, decoded_table, table_of, triplet_in
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.finite import FloatArray, finite_array
 
@@ -43,11 +43,13 @@ class Coreset:
         Weights, at least 0: how many times each point counts.
     n_pruned : int
         How many points the `prune` that made this coreset dropped; no part of its value.
+    columns : sequence of NamedColumn, optional
+        The columns of a user's table that the inputs stand for, which `to_frame` shows; no part of its value.
 
     Raises
     ------
     InvalidInputError
-        If shapes do not fit, a value is NaN or infinite, or a weight is negative.
+        If shapes do not fit, columns are not those of X, a value is NaN or infinite, or a weight is negative.
     InvalidTypeError
         If X, y or beta holds no real numbers.
 
@@ -65,18 +67,29 @@ class Coreset:
     y: FloatArray
     beta: FloatArray
     n_pruned: int = field(default=0, compare=False)
+    columns: tuple[NamedColumn, ...] | None = field(default=None, compare=False)
 
-    def __init__(self, X: Numbers, y: Numbers, beta: Numbers, n_pruned: int = 0) -> None:
+    def __init__(
+        self,
+        X: Numbers,
+        y: Numbers,
+        beta: Numbers,
+        n_pruned: int = 0,
+        columns: Sequence[NamedColumn] | None = None,
+    ) -> None:
         for name, value in (("X", X), ("y", y), ("beta", beta)):
             array = finite_array(name, value)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         object.__setattr__(self, "n_pruned", n_pruned)
+        object.__setattr__(self, "columns", None if columns is None else tuple(columns))
         _check_triplet(self.X, self.y, self.beta)
+        if self.columns is not None and sum(column.width for column in self.columns) != self.num_dims:
+            raise InvalidInputError(f"The columns must stand for the {self.num_dims} inputs of X; got {self.columns}.")
 
-    def __reduce__(self) -> tuple[type[Coreset], tuple[FloatArray, FloatArray, FloatArray, int]]:
+    def __reduce__(self) -> tuple[type[Coreset], tuple[Any, ...]]:
         # NumPy forgets the read-only flag in copies and pickles; the constructor sets it again.
-        return type(self), (self.X, self.y, self.beta, self.n_pruned)
+        return type(self), (self.X, self.y, self.beta, self.n_pruned, self.columns)
 
     def __len__(self) -> int:
         return len(self.beta)
@@ -151,6 +164,7 @@ class Coreset:
             np.concatenate([self.X, other.X]),
             np.concatenate([self.y, y_other]),
             np.concatenate([self.beta, other.beta]),
+            columns=self.columns if self.columns == other.columns else None,
         )
 
     def prune(self, threshold: float) -> Coreset:
@@ -192,20 +206,25 @@ class Coreset:
                 f"{threshold}; use at most the largest weight, {self.beta.max():g}."
             )
         logger.info("Pruned %d of %d coreset points, with weights below %g.", n_pruned, len(self), limit)
-        return Coreset(self.X[keep], self.y[keep], self.beta[keep], n_pruned)
+        return Coreset(self.X[keep], self.y[keep], self.beta[keep], n_pruned, self.columns)
 
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, Q]), then `beta`.
 
+        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text
+        it shows the category whose input is the largest. Inputs are learned, so that a point may lie between
+        categories: names for all inputs show these as numbers, from which `from_frame` makes the same coreset.
+
         Parameters
         ----------
         feature_names : sequence of str, optional
-            One name per input dimension; `x0`, `x1`, ... by default.
+            One name per input dimension. By default the columns that the coreset knows, and otherwise `x0`, `x1`, ...
 
         Returns
         -------
         pandas.DataFrame
-            One row per point.
+            One row per point. Outputs and weights get a number, as in `y_2` and `beta_2`, where a known column has
+            one of their names.
 
         Raises
         ------
@@ -220,6 +239,8 @@ class Coreset:
         >>> list(Coreset([[0.0, 1.0]], [2.0], [3.0]).to_frame(["age", "dose"]).columns)
         ['age', 'dose', 'y', 'beta']
         """
+        if feature_names is None and self.columns is not None:
+            return decoded_table(self.X, self.y, self.beta, self.columns)
         return table_of(self.X, self.y, self.beta, feature_names)
 
     @classmethod

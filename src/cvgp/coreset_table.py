@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,24 @@ if TYPE_CHECKING:
 _NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
 
 
+class NamedColumn(NamedTuple):
+    """A column that inputs of a coreset stand for: one of them, or one per category."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many inputs."""
+        return len(self.categories) or 1
+
+
 def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequence[str] | None) -> pd.DataFrame:
     """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
     with optional_packages():
         import pandas as pd
 
-    outputs = ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
+    outputs = _names_of_outputs(y)
     names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
     features = list(np.atleast_1d(np.asarray(names, dtype=object)))  # also an Index, an array, one str
     if not all(isinstance(name, str) for name in features):
@@ -37,6 +49,36 @@ def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequ
             f"('beta'), got {features}; rename the features."
         )
     return pd.DataFrame(np.column_stack([X, y, beta]), columns=columns)
+
+
+def decoded_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Sequence[NamedColumn]) -> pd.DataFrame:
+    """One row per point under the names of the user's columns, each category as the one with the largest input.
+
+    Outputs and weights get a number where a column has their name.
+    """
+    with optional_packages():
+        import pandas as pd
+
+    values: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        inputs = X[:, start : start + column.width]  # [M, width]
+        levels = np.array(column.categories, dtype=object)
+        values[column.name] = pd.Categorical(levels[inputs.argmax(axis=1)], levels) if len(levels) else inputs[:, 0]
+        start += column.width
+    if len(values) < len(columns):
+        names = [column.name for column in columns]
+        raise InvalidInputError(f"The columns {names} have the same name twice; pass feature_names, one per input.")
+    plain = [*_names_of_outputs(y), "beta"]
+    names, number = plain, 1
+    while set(names) & set(values):
+        number += 1
+        names = [f"{name}_{number}" for name in plain]
+    return pd.DataFrame(values | dict(zip(names, [*y.reshape(len(y), -1).T, beta], strict=True)))
+
+
+def _names_of_outputs(y: FloatArray) -> list[str]:
+    return ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
 
 
 def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:

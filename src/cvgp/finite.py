@@ -14,8 +14,20 @@ REAL_KINDS = "biuf"
 """NumPy's codes for bool, int, unsigned int and float."""
 
 
+def refuse_masked(name: str, value: object) -> None:
+    """Refuse a masked array that hides some of its values: NumPy would uncover them without a word."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        where = np.argwhere(np.ma.getmaskarray(value))
+        raise InvalidInputError(
+            f"{name} is a masked array of which {len(where)} of {value.size} values are masked, the first at index "
+            f"{where[0].tolist()}, and values that are missing cannot be used. Leave these rows out, or fill the "
+            "values by `.filled(value)`."
+        )
+
+
 def finite_array(name: str, value: ArrayLike | torch.Tensor) -> FloatArray:
     """A float64 copy of numbers in any container and on any device; `name` is what errors call them."""
+    refuse_masked(name, value)
     try:
         if isinstance(value, torch.Tensor) and not value.is_complex():
             # NumPy has no bfloat16, so torch does the conversion to float64.

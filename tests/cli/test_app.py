@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from enum import StrEnum
@@ -59,3 +60,24 @@ def test_python_m_cvgp_is_the_command() -> None:
 )
 def test_the_choices_are_those_of_the_library(offered: type[StrEnum], known: tuple[str, ...]) -> None:
     assert tuple(choice.value for choice in offered) == known
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["paper", "run"]], ids=" ".join)
+def test_h_is_short_for_help(run: Run, command: list[str]) -> None:
+    assert run(*command, "-h").stdout == run(*command, "--help").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete_commands(run: Run, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "_CVGP_COMPLETE=complete_" in run("--show-completion", shell).stdout
+
+
+@pytest.mark.parametrize(("words", "expected"), [("cvgp pre", "predict"), ("cvgp predict --qu", "--quantiles")])
+def test_commands_and_options_are_completed(words: str, expected: str) -> None:
+    code = "from cvgp.__main__ import main; main()"
+    asked = {"_CVGP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **asked}
+    )
+    assert done.stdout.split() == [expected]

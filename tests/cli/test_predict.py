@@ -2,12 +2,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cvgp
 from cvgp.cli.model_files import free_names
 from cvgp.data.tables.location import WRITTEN_ENDINGS
-from tests.cli.conftest import Run, make_table
+from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import read_table
 
 COLUMNS = ["price_mean", "price_sd", "price_lower", "price_upper"]
@@ -77,3 +78,45 @@ def test_a_model_that_knows_no_table_cannot_read_one(run: Run, table: Path, tmp_
     cvgp.CVGPRegressor(5, max_iter=5, random_state=0).fit(frame[["size"]], frame["price"]).save(tmp_path / "m")
     result = run("predict", tmp_path / "m", table, "--out", tmp_path / "out.csv")
     assert (result.exit_code, "saved from Python" in result.stderr) == (1, True)
+
+
+def predicted(run: Run, model: Path, table: Path, out: Path, *options: object) -> pd.DataFrame:
+    result = run("predict", model, table, "--out", out, *options)
+    assert result.exit_code == 0, result.stderr
+    return read_table(out)
+
+
+def test_an_interval_has_the_level_that_was_asked_for(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    found = predicted(run, model, table, tmp_path / "out.parquet", "--level", ".5", "--quantiles", ".25", ".75")
+    ends = found[["price_lower", "price_upper"]].to_numpy()
+    np.testing.assert_array_equal(ends, found[["price_q0.25", "price_q0.75"]].to_numpy())
+
+
+@pytest.mark.parametrize("spelling", [[".1", ".5", ".9"], [".1,.5,.9"]])
+def test_quantiles_have_columns_of_their_own(
+    run: Run, model: Path, table: Path, tmp_path: Path, spelling: list[str]
+) -> None:
+    found = predicted(run, model, table, tmp_path / "out.parquet", "--quantiles", *spelling)
+    names = ["price_q0.1", "price_q0.5", "price_q0.9"]
+    assert list(found.columns[-7:]) == [*COLUMNS, *names]
+    estimator, frame = cvgp.load(model), read_table(table)
+    x = frame[["size", "weight"]].assign(
+        **{f"colour={colour}": (frame["colour"] == colour).astype(float) for colour in ("blue", "red")}
+    )
+    np.testing.assert_allclose(found[names].to_numpy(), estimator.predict_quantiles(x, [0.1, 0.5, 0.9]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--level", "95"], "95 is not between 0 and 1"),
+        (["--quantiles", ".1", "1"], "1 is not between 0 and 1"),
+        (["--quantiles", "low"], "'low' are not numbers"),
+        (["--quantiles", ".1", ".1"], "names one twice"),
+    ],
+)
+def test_levels_that_cannot_be_are_wrong_use(
+    run: Run, model: Path, table: Path, tmp_path: Path, options: list[str], complaint: str
+) -> None:
+    result = run("predict", model, table, "--out", tmp_path / "out.csv", *options)
+    assert (result.exit_code, complaint in flat(result.stderr)) == (2, True)

@@ -10,6 +10,7 @@ import torch
 from matplotlib.image import imread
 
 import cvgp
+import cvgp.plots
 from cvgp.gp.tails import Tails
 from tests.cli.conftest import Run, make_table
 from tests.data.tables.tables import read_table
@@ -43,6 +44,15 @@ def test_info_describes_the_table_and_the_fit(run: Run, model: Path) -> None:
     text = run("info", model).stdout
     assert "colour (text: blue, red)" in text
     assert "10 points for 60 rows" in text
+
+
+def test_info_says_how_much_predictions_need_each_column(run: Run, model: Path) -> None:
+    facts = json.loads(run("info", model, "--json").stdout)
+    found = cvgp.load(model).sobol_indices()
+    assert facts["feature_importances"] == dict(zip(["size", "weight", "colour"], found.total.tolist(), strict=True))
+    assert list(facts["feature_importances_sd"].values()) == found.total_uncertainty.tolist()
+    assert list(facts["first_order_importances"].values()) == found.first_order.tolist()
+    assert f"size {found.total[0]:.2f} ± {found.total_uncertainty[0]:.2f}" in run("info", model).stdout
 
 
 def test_info_as_json_holds_the_schema(run: Run, model: Path) -> None:
@@ -108,11 +118,10 @@ def test_info_names_the_kernel_as_fit_takes_it(run: Run, table: Path, tmp_path: 
 
 def test_plot_without_data_shows_the_model(run: Run, model: Path, tmp_path: Path) -> None:
     result = run("plot", model, "--out", tmp_path / "p.png", "--json")
-    assert json.loads(result.stdout)["pictures"] == [
-        "importance",
-        *(f"dependence on {name}" for name in ("size", "weight", "colour")),
-        "training",
-    ]
+    columns = cvgp.plots.columns_by_importance(cvgp.load(model))
+    assert sorted(columns) == ["colour", "size", "weight"]
+    expected = ["importance", *(f"dependence on {name}" for name in columns), "training"]
+    assert json.loads(result.stdout)["pictures"] == expected
 
 
 def test_plot_with_data_shows_the_predictions_as_well(run: Run, model: Path, table: Path, tmp_path: Path) -> None:

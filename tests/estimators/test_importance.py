@@ -121,6 +121,19 @@ def test_a_column_of_text_has_one_importance(tmp_path: Path) -> None:
     np.testing.assert_allclose(fitted.feature_importances_, expected / expected.sum(), atol=0.15)
 
 
+def test_the_coreset_as_a_frame_has_the_columns_of_the_table(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"size": X[:60, 0], "colour": RNG.choice(["blue", "red"], 60), "price": Y[:60]})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    found = regressor(n_coreset=5, max_iter=3).fit(tmp_path / "table.csv", "price").coreset_.to_frame()
+    assert list(found.columns) == ["size", "colour", "y", "beta"]
+    assert set(found["colour"]) <= {"blue", "red"}
+
+
+def test_the_coreset_as_a_frame_has_the_names_of_a_data_frame() -> None:
+    fitted = regressor(n_coreset=5, max_iter=3).fit(pd.DataFrame(X[:60], columns=["a", "b", "y"]), Y[:60])
+    assert list(fitted.coreset_.to_frame().columns) == ["a", "b", "y", "y_2", "beta_2"]
+
+
 def test_indices_over_given_rows_are_those_of_these_rows(model: CVGPRegressor) -> None:
     found = model.sobol_indices(X * [0.0, 1.0, 1.0])
     np.testing.assert_allclose(found.total, [0.0, 1.0, 0.0], atol=0.05)

@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner, Result
 
 from cvgp.cli import app
-from cvgp.cli.paper import join_values
+from cvgp.cli.paper import SEVERAL
+from cvgp.cli.several_values import join_values
 from cvgp.paper.experiments import EXPERIMENTS, Results, find_experiment
 from cvgp.paper.experiments.density2d import density, total_variation
 from cvgp.paper.experiments.predictive import PAPER_RMSE
@@ -74,7 +75,7 @@ def test_the_options_of_the_issue_are_understood(tmp_path: Path) -> None:
     ],
 )
 def test_values_up_to_the_next_option_are_joined(words: list[str], joined: list[str]) -> None:
-    assert join_values(words) == joined
+    assert join_values(words, SEVERAL, lambda word: True) == joined
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from cvgp.data.tables.by_schema import load_rows
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
+from cvgp.estimators.user_columns import stored_schema
 from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
-from cvgp.estimators.user_columns import stored_schema
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint
 from cvgp.training.monitor import Watch
 from tests.robustness.mutations import damage, forge_arrays, forge_header, forge_json, forge_text, tensor_file

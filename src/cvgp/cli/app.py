@@ -14,17 +14,20 @@ from cvgp.cli.info import info
 from cvgp.cli.paper import paper
 from cvgp.cli.plot import plot
 from cvgp.cli.predict import predict
+from cvgp.cli.several_values import is_number, several_values
 
 app = typer.Typer(
     cls=GuardedGroup,
     help="Gaussian process regression for tables, with a learned coreset.",
     epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted, 143 terminated.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # which all commands inherit
     # A traceback is for programming errors alone, and then it should be the plain one.
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, coreset, info, plot, demo):
+app.command()(fit)
+app.command(cls=several_values("--quantiles", is_value=is_number))(predict)
+for command in (evaluate, coreset, info, plot, demo):
     app.command()(command)
 app.add_typer(paper, name="paper")
 

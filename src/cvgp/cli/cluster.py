@@ -16,7 +16,7 @@ import typer
 
 from cvgp import errors
 from cvgp.cli.checkpoints import check_stored
-from cvgp.cli.options import OnBadRows
+from cvgp.cli.options import Asked, OnBadRows
 from cvgp.cli.predictor import Predictor
 from cvgp.errors import CVGPError, FileAccessError
 from cvgp.files.atomic import access_errors
@@ -95,7 +95,15 @@ def predict_on_ray(
         numbers = [{"part": number} for number in range(len(list_parts(dataset)))]
         # Given, not read: a task that reads would wait for a processor that the predictors have taken.
         given = ray.data.from_items(numbers, override_num_blocks=len(numbers))
-        told = (predictor.model, predictor.schema, predictor.on_bad_rows, absolute(data), csv, temporary)
+        told = (
+            predictor.model,
+            predictor.schema,
+            predictor.on_bad_rows,
+            predictor.asked,
+            absolute(data),
+            csv,
+            temporary,
+        )
         done = given.map_batches(
             _PartPredictor,
             fn_constructor_args=told,
@@ -118,17 +126,24 @@ class _PartPredictor:
     """Predicts parts of a table, each into a file of its own, and tells how many rows they had."""
 
     def __init__(
-        self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows, data: str, csv: CsvOptions, folder: Path
+        self,
+        model: CVGPRegressor,
+        schema: Schema,
+        on_bad_rows: OnBadRows,
+        asked: Asked,
+        data: str,
+        csv: CsvOptions,
+        folder: Path,
     ) -> None:
         from cvgp.data.tables.location import open_dataset
         from cvgp.data.tables.reader import list_parts
 
-        self.model, self.schema, self.on_bad_rows, self.folder = model, schema, on_bad_rows, folder
+        self.model, self.schema, self.on_bad_rows, self.asked, self.folder = model, schema, on_bad_rows, asked, folder
         self.dataset = open_dataset(data, csv, schema.reading)
         self.parts = list_parts(self.dataset)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        predictor = Predictor(self.model, self.schema, self.on_bad_rows)
+        predictor = Predictor(self.model, self.schema, self.on_bad_rows, self.asked)
         failure: CVGPError | None = None
         number = int(batch["part"][0])  # the only one of its batch
         try:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -17,6 +17,15 @@ class OnBadRows(StrEnum):
 
     ERROR = "error"
     SKIP = "skip"
+
+
+class Asked(NamedTuple):
+    """What predictions are asked for beside mean and standard deviation."""
+
+    level: float = 0.95
+    """The probability that an observation is between lower and upper."""
+    quantiles: tuple[float, ...] = ()
+    """Probabilities."""
 
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from cvgp.cli.console import note, print_table
+from cvgp.cli.several_values import several_values
 
 if TYPE_CHECKING:
     from cvgp.paper.board import Board
@@ -24,28 +24,7 @@ ESTIMATED = ("predictive", "robustness")
 """The long ones, made of fits alone: their time is estimated before they start."""
 
 
-class SeveralValues(TyperCommand):
-    """A command whose list options take values up to the next option, as `--sizes 50 100 200`, or with commas."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Join the values of each list option into one word before click sees them."""
-        return super().parse_args(ctx, join_values(args))
-
-
-def join_values(args: Sequence[str]) -> list[str]:
-    """`--sizes 50 100` as `--sizes 50,100`."""
-    joined: list[str] = []
-    collecting = False
-    for word in args:
-        if word.startswith("-"):
-            collecting = word in SEVERAL
-            joined.append(word)
-        elif collecting and joined[-1] not in SEVERAL:
-            joined[-1] = f"{joined[-1]},{word}"
-        else:
-            joined.append(word)
-    return joined
-
+SeveralValues = several_values(*SEVERAL)
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="One of those that `cvgp paper list` names.")]
 PresetName = Annotated[

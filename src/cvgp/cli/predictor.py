@@ -11,21 +11,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cvgp.cli.model_files import features, free_names
-from cvgp.cli.options import OnBadRows
+from cvgp.cli.options import Asked, OnBadRows
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.by_schema import encoder_of
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.reader import Part, read_parts
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_prediction
-from cvgp.estimators.new_observations import Predictive
+from cvgp.estimators.new_observations import Predictive, ends_of_interval
 
 if TYPE_CHECKING:
     from cvgp.data.schema import Schema
     from cvgp.estimators.regressor import CVGPRegressor
 
 COLUMNS = ("mean", "sd", "lower", "upper")
-LEVEL = 0.95
 ADVICE = (
     "Correct it, leave the predictions of such rows empty (--on-bad-rows skip), or fit the model again with a rule for "
     "missing values (--impute)."
@@ -35,7 +34,8 @@ ADVICE = (
 class Predictor:
     """A model that counts the rows that it is given."""
 
-    def __init__(self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows) -> None:
+    def __init__(self, model: CVGPRegressor, schema: Schema, on_bad_rows: OnBadRows, asked: Asked) -> None:
+        self.asked = asked
         self.model = model
         self.schema = schema
         self.on_bad_rows = on_bad_rows
@@ -47,7 +47,11 @@ class Predictor:
 
     def names(self, taken: list[str]) -> list[str]:
         """The names of the columns of predictions, beside columns of these names."""
-        return free_names([f"{self.schema.target}_{part}" for part in COLUMNS], taken)
+        return free_names([f"{self.schema.target}_{part}" for part in self._columns], taken)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*COLUMNS, *(f"q{p:g}" for p in self.asked.quantiles)]
 
     def tables(self, dataset: Any, parts: Sequence[Part]) -> Iterator[pa.Table]:
         """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
@@ -85,11 +89,12 @@ class Predictor:
     def _predict(self, x: NDArray[np.float64], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
         self.rows += len(good)
         self.empty += int((~good).sum())
-        columns = [np.full(len(good), np.nan) for _ in COLUMNS]
+        columns = [np.full(len(good), np.nan) for _ in self._columns]
         if good.any():
             found = Predictive.at(self.model.gp_, check_prediction(self.model, features(self.schema, x[good])))
-            ends = found.quantiles(np.array([0.5 - 0.5 * LEVEL, 0.5 + 0.5 * LEVEL]))[:, 0]  # [n, 2]
+            levels = np.append(ends_of_interval(self.asked.level), self.asked.quantiles)
+            quantiles = found.quantiles(levels)[:, 0]  # [n, 2 + number of quantiles]
             mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-            for column, values in zip(columns, (mean, sd, *ends.T), strict=True):
+            for column, values in zip(columns, (mean, sd, *quantiles.T), strict=True):
                 column[good] = values
         return columns

@@ -23,6 +23,7 @@ from cvgp.data.split import split
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.described_rows import Described
 from cvgp.estimators.model_units import Sources, Units
+from cvgp.finite import refuse_masked
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
@@ -71,8 +72,8 @@ def check_training(
     with _errors_of_cvgp():
         x, y = validate_data(
             estimator,
-            _from_tensor(x),
-            _from_tensor(y),
+            _unwrapped("X", x),
+            _unwrapped("y", y),
             reset=reset,
             multi_output=True,
             y_numeric=True,
@@ -95,7 +96,7 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
     if _is_ready(estimator, x):
         return np.asarray(x)
     with _errors_of_cvgp():
-        return np.asarray(validate_data(estimator, _from_tensor(x), reset=False, dtype=np.float64))
+        return np.asarray(validate_data(estimator, _unwrapped("X", x), reset=False, dtype=np.float64))
 
 
 def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
@@ -219,7 +220,9 @@ def _errors_of_cvgp() -> Iterator[None]:
         raise InvalidInputError(str(error)) from error
 
 
-def _from_tensor(values: Any) -> Any:
+def _unwrapped(name: str, values: Any) -> Any:
+    """What scikit-learn's checks can read; `name` is what errors call it."""
+    refuse_masked(name, values)
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
@@ -235,7 +238,8 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
 def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
     """Validate observations that predictions of some shape are compared with."""
     with _errors_of_cvgp():
-        values = _from_tensor(y) if len(shape) > 1 else column_or_1d(_from_tensor(y), warn=True)
+        plain = _unwrapped("y", y)
+        values = plain if len(shape) > 1 else column_or_1d(plain, warn=True)
         observed = np.asarray(check_array(values, ensure_2d=False, dtype=np.float64, input_name="y"))
     if observed.shape != shape:
         raise InvalidInputError(f"y must have the shape of the predictions, {shape}; got {observed.shape}.")
@@ -255,7 +259,7 @@ def _check_weight(sample_weight: Any, num_rows: int) -> Array:
 def _one_per_row(name: str, values: Any, num_rows: int) -> Array:
     if isinstance(values, Number):
         raise InvalidInputError(f"{name} must have at least 1 dimension, with one number per row; got {values!r}.")
-    array = check_array(_from_tensor(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    array = check_array(_unwrapped(name, values), ensure_2d=False, dtype=np.float64, input_name=name)
     if array.shape != (num_rows,):
         raise InvalidInputError(f"{name} must be one number per row, [{num_rows}]; got {array.shape}.")
     return np.asarray(array)

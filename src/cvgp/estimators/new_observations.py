@@ -106,6 +106,11 @@ class Predictive:
         return 2.0 * total / CRPS_LEVELS
 
 
+def ends_of_interval(level: float) -> Array:
+    """The probabilities [2] below the ends of a central interval."""
+    return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+
 def known_noise(target: TargetTransform, noise_variance: ArrayLike | None, num_rows: int) -> Array:
     """Known noise variances of points to predict [n, 1]; zero where there are none."""
     if noise_variance is None:

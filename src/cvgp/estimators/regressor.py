@@ -16,6 +16,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
+from cvgp.coreset_table import NamedColumn
 from cvgp.data.reading import CsvOptions
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
@@ -39,6 +40,7 @@ from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
+from cvgp.estimators.user_columns import user_columns
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
@@ -722,7 +724,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     @property
     def coreset_(self) -> Coreset:
         """Pseudo-inputs, pseudo-outputs and weights in the units of the data."""
-        return self.gp_.coreset
+        own = self.gp_.coreset
+        if not hasattr(self, "feature_names_in_"):
+            return own
+        columns = [NamedColumn(column.name, column.categories) for column in user_columns(self)]
+        return Coreset(own.X, own.y, own.beta, columns=columns)
 
     @property
     def n_neighbors_(self) -> int:
