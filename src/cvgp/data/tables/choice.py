@@ -98,9 +98,15 @@ def names_rows(num_texts: int, num_cells: int) -> bool:
     return num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells
 
 
+def is_id_name(name: str) -> bool:
+    """Whether a column is called like one that numbers the rows, or not at all."""
+    short = name.strip()
+    return not short or bool(_ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short))
+
+
 def numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
-    if not (_ID_NAME.fullmatch(name.strip()) or _CAMEL_ID.fullmatch(name.strip()) or not name.strip()):
+    if not is_id_name(name):
         return False
     is_whole = bool(np.isfinite(values).all()) and bool((values == np.round(values)).all())
     return len(values) >= LEAST_ROWS and is_whole and len(np.unique(values)) == len(values)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cvgp.data.scaling import Moments
 from cvgp.data.schema import feature_slices
-from cvgp.data.tables.choice import LEAST_ROWS, ColumnChoice, left_out_line, numbers_rows
+from cvgp.data.tables.choice import LEAST_ROWS, ColumnChoice, is_id_name, left_out_line, numbers_rows
 from cvgp.data.tables.filling import common_sample
 from cvgp.data.tables.first_pass import Survey, with_features
 from cvgp.errors import InvalidInputError
@@ -18,16 +19,17 @@ NUMBERS_ROWS = "numbers the rows"
 def leave_out(survey: Survey, choice: ColumnChoice, group: Group) -> Survey:
     """The survey without columns that tell nothing, unless they are asked for, and with the reasons."""
     columns, slices = survey.encoder.columns, feature_slices(survey.encoder.columns)
-    sample = common_sample(survey, group).x
+    is_asked = any(is_id_name(column.name) for column in columns)  # the same in all processes
+    sample = common_sample(survey, group).x if is_asked else None
     moments = survey.moments
     is_complete = moments.weight >= moments.weight[-1] * (1.0 - 1e-12)  # no row without target counts
     reasons: dict[str, str] = {}
     for column, own in zip(columns, slices, strict=True) if survey.total_rows >= LEAST_ROWS else ():
         if choice.is_asked_for(column.name) or not is_complete[own].all():
             continue
-        if not moments.scales[own].any():
+        if not Moments(*(values[own] for values in moments)).scales.any():
             reasons[column.name] = CONSTANT
-        elif column.kind == "numeric" and numbers_rows(column.name, sample[:, own.start]):
+        elif sample is not None and column.kind == "numeric" and numbers_rows(column.name, sample[:, own.start]):
             reasons[column.name] = NUMBERS_ROWS
     _check_names([column.name for column in columns if column.name not in reasons])
     if not reasons:
