@@ -114,7 +114,7 @@ def test_masked_values_are_refused_by_predict(model: CVGPRegressor) -> None:
 
 
 def test_masked_observations_are_refused(model: CVGPRegressor) -> None:
-    with pytest.raises(InvalidInputError, match="^y is a masked array"):
+    with pytest.raises(InvalidInputError, match=r"^y is a masked array"):
         model.log_predictive_density(X, MASKED_Y)
 
 

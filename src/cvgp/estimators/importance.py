@@ -77,14 +77,14 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if X is not None:
-            return self._indices_over(check_prediction(self, X), None)
+            return self._indices_over(self.gp_, check_prediction(self, X), None)
         gp = self.gp_
         if gp.indices_of_fit is not None:
             if len(gp.indices_of_fit.total) != len(user_columns(self)):
                 raise FileFormatError("The model has other columns than importances; the file is damaged.")
             return gp.indices_of_fit
         if gp.indices_of_held_rows is None:
-            gp.indices_of_held_rows = self._indices_over(*_held_rows(gp))
+            gp.indices_of_held_rows = self._indices_over(gp, *_held_rows(gp))
         return gp.indices_of_held_rows
 
     @property
@@ -99,15 +99,15 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
         x = self.gp_.scaling.unscale_x(rows.x.to("cpu").double().numpy())
         weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
+        another = self.gp_.with_model(self.gp_.model)  # so that what predictions prepare is not kept with the estimator
         try:
-            self.gp_.indices_of_fit = self._indices_over(x, weight)
+            self.gp_.indices_of_fit = self._indices_over(another, x, weight)
         except InvalidInputError:
             # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for
             # the indices will be told.
             self.gp_.indices_of_fit = None
 
-    def _indices_over(self, x: Array, weight: Array | None) -> SobolIndices:
-        gp = self.gp_
+    def _indices_over(self, gp: ScaledGP, x: Array, weight: Array | None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBOURS
         count = number_of_pairs(len(x), len(columns), affordable)
