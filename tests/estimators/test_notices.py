@@ -152,7 +152,7 @@ def test_a_constant_column_of_a_table_in_files_is_named(
 ) -> None:
     monkeypatch.setattr(table_module, "IN_MEMORY_BYTES", limit)
     pd.DataFrame(np.column_stack([CONSTANT, Y]), columns=["a", "b", "c", "y"]).to_parquet(tmp_path / "t.parquet")
-    model, messages = said(regressor(n_coreset=8).fit, tmp_path / "t.parquet", "y")
+    model, messages = said(regressor(n_coreset=8).fit, tmp_path / "t.parquet", "y", keep="b")
     assert ["'b' (1 of 3)" in message for message in messages] == [True]
     assert model.feature_importances_[1] == 0.0
 
