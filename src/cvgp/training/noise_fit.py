@@ -23,7 +23,7 @@ from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics_and_gain
 from cvgp.optim.stopping import Progress
 from cvgp.parallel.group import Group
-from cvgp.training.fit import FitReport
+from cvgp.training.fit import UNTRAINED, FitReport
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import (
     NeighbourRows,
@@ -34,6 +34,7 @@ from cvgp.training.neighbour_rows import (
 from cvgp.training.noise_learning import choose_noise, clear_gain, mean_over, number_of_rows
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import Residuals, residuals_of
+from cvgp.training.size_choice import rows_beside
 from cvgp.training.small_data import holds_the_data, take_observations
 
 PHASE = "noise"
@@ -100,6 +101,8 @@ def fit_noise(
     rng = _agreed(rng, source.group)
     count = number_of_rows(watch)
     sample = source.sample(count, rng) if kept is None else None
+    if sample is not None and report.solver == UNTRAINED:
+        sample = rows_beside(sample, report.model.X_c)  # what is left of a point says little of rows that are none
     left = _left_of(NoiseFit(report, kept), sample, count, source.group)
     counted = left.weight > 0
     left = left.take(counted)
