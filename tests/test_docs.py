@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +16,7 @@ from cvgp import CVGPRegressor
 from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.estimators import units as scaled
 from cvgp.finite import FloatArray
-from cvgp.training import plan, size
+from cvgp.training import plan, size, size_choice
 from cvgp.training.start import DEFAULT_KERNEL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -42,9 +43,10 @@ def test_every_parameter_is_listed_with_its_default() -> None:
     assert {name: default.replace("1e-4", "0.0001") for name, default in listed.items()} == expected
 
 
-def most_exact_rows(num_dims: int, points: int) -> int:
+def most_exact_rows(num_dims: int, points: int, *, has_neighbours: bool) -> int:
     """Up to how many hundred rows `auto` takes the exact GP."""
-    return round(max(n for n in range(50, 4000, 10) if size.exact_is_worth_it(n, num_dims, points, None)), -2)
+    worth = partial(size.exact_is_worth_it, num_dims=num_dims, size=points, max_time=None)
+    return round(max(n for n in range(50, 4000, 10) if worth(n, has_neighbours=has_neighbours)), -2)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,14 @@ def most_exact_rows(num_dims: int, points: int) -> int:
     [
         (REGRESSOR, f"`None` is `{DEFAULT_KERNEL}`"),
         (REGRESSOR, f"`auto` takes it up to {plan.LBFGS_ROWS} rows"),
-        (REGRESSOR, f"up to some {most_exact_rows(1, 20)} rows of one column that 20 points explain"),
-        (REGRESSOR, f"up to some {most_exact_rows(8, 400)} rows of eight columns that 400 points do not explain"),
+        (REGRESSOR, f"up to some {most_exact_rows(1, 20, has_neighbours=True)} rows of one column that 20 points"),
+        (REGRESSOR, f"up to some {most_exact_rows(8, 400, has_neighbours=True)} rows, and with `neighbors=0`"),
+        (REGRESSOR, f"with `neighbors=0` up to some {most_exact_rows(8, 400, has_neighbours=False)}."),
         (REGRESSOR, f"they leave unexplained is {100 * size.UNEXPLAINED_SHARE:g} % of the noise"),
-        (REGRESSOR, f"with at least {size.SMALLEST} and at most {size.LARGEST_BY_DEFAULT} of them"),
+        (REGRESSOR, f"at least {size.SMALLEST} and at most {size.LARGEST_BY_DEFAULT}, or what `max_time` affords"),
+        (REGRESSOR, f"within {size_choice.MARGIN:g} nats per row of the best"),
+        (REGRESSOR, f"up to {size.largest_untrained(3000, None)} on a few thousand rows"),
+        (REGRESSOR, f"better by {size_choice.TRAINING_GAIN:g} nats per row"),
         (REGRESSOR, f"Predictions are made {scaled.CHUNK_ROWS} rows at a time"),
         (COMMANDS, f"at most {MAX_CATEGORIES} categories"),
     ],
@@ -137,7 +143,7 @@ def test_the_way_through_a_fit_is_short_and_names_each_module_in_one_list() -> N
 
 
 def test_the_modules_for_more_rows_are_those_that_the_page_names() -> None:
-    model, X, y = example(solver="adam", n_coreset=10, max_iter=3)
+    model, X, y = example(solver="adam", max_iter=3)
     way, jobs, rest = way_through_a_fit()
     more = set(re.findall(r"`(\w+\.\w+)`", rest)) - way - jobs
     assert more <= modules_run_by(lambda: model.fit(X, y))

@@ -3,18 +3,17 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel
 
-from cvgp.data.arrays import MemorySource
 from cvgp.gp.kernels import make_kernel
-from cvgp.training import size as size_module
 from cvgp.training.plan import LBFGS_SECONDS, exact_seconds, lbfgs_evaluations
 from cvgp.training.size import (
     LARGEST_BY_DEFAULT,
     SMALLEST,
     UNEXPLAINED_SHARE,
     affordable,
-    choose_size,
     coreset_seconds,
+    enough_points,
     exact_is_worth_it,
+    largest_untrained,
 )
 from tests import reference as ref
 
@@ -27,12 +26,8 @@ def rbf(lengthscale: float) -> Kernel:
     return kernel
 
 
-def source(x: np.ndarray) -> MemorySource:
-    return MemorySource(torch.tensor(x), torch.zeros(len(x), dtype=torch.float64))
-
-
 def choose(lengthscale: float, noise: float = 0.01, x: np.ndarray = X, max_time: float | None = None) -> int:
-    return choose_size(rbf(lengthscale), noise, source(x), np.random.default_rng(0), max_time)
+    return enough_points(rbf(lengthscale), noise, x, max_time)
 
 
 def test_shorter_lengthscales_need_more_points() -> None:
@@ -66,7 +61,7 @@ def test_size_is_no_larger_than_the_data() -> None:
 
 
 def test_size_is_no_larger_than_the_rank_of_the_kernel() -> None:
-    assert choose_size(make_kernel("linear", 1), 0.01, source(X), np.random.default_rng(0), None) == 1
+    assert enough_points(make_kernel("linear", 1), 0.01, X, None) == 1
 
 
 def test_default_budget_caps_the_size() -> None:
@@ -87,11 +82,6 @@ def test_more_time_affords_no_fewer_points() -> None:
 
 def test_affordable_size_is_a_multiple_of_fifty() -> None:
     assert {affordable(seconds) % 50 for seconds in (0.1, 20.0, 300.0)} == {0}
-
-
-def test_many_rows_are_judged_by_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_module, "CANDIDATES", 40)
-    assert choose(1e-3, x=np.arange(1000.0)[:, None]) == 40
 
 
 def most_exact_rows(num_dims: int, size: int, max_time: float | None = None) -> int:
@@ -133,3 +123,24 @@ def test_time_limit_that_is_too_short_for_the_exact_gp_rules_it_out() -> None:
 def test_more_points_cost_more() -> None:
     seconds = [coreset_seconds(1000, 3, size) for size in (16, 50, 200, 400)]
     assert seconds == sorted(set(seconds))
+
+
+def test_exact_gp_is_worth_it_for_fewer_rows_where_neighbours_can_be_consulted() -> None:
+    def most(*, has_neighbours: bool) -> int:
+        worth = (exact_is_worth_it(n, 5, 400, None, has_neighbours=has_neighbours) for n in range(50, 4000, 50))
+        return sum(worth)
+
+    assert most(has_neighbours=True) < most(has_neighbours=False)
+
+
+def test_points_that_are_not_trained_are_fewer_where_rows_are_more() -> None:
+    sizes = [largest_untrained(rows, None) for rows in (5000, 20_000, 100_000)]
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+def test_points_that_are_not_trained_leave_some_rows_to_learn_the_noise_from() -> None:
+    assert largest_untrained(1000, None) <= 800
+
+
+def test_points_that_are_not_trained_are_fewer_in_a_shorter_time() -> None:
+    assert largest_untrained(5000, 4.0) < largest_untrained(5000, 40.0)

@@ -1,10 +1,13 @@
 """The search for rows that are wildly wrong."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Rows
+from cvgp.objectives.exact import ExactObjective
 from cvgp.training.monitor import Watch
 from cvgp.training.wild_rows import LEAST_ROWS, find_wild_rows, kept_rows
 
@@ -65,3 +68,26 @@ def test_rows_count_by_the_probability_that_they_are_regular() -> None:
     rows = Rows(np.zeros((3, 1)), np.zeros((3, 1)), np.array([1.0, 2.0, 3.0]))
     kept = kept_rows(rows, np.array([0.0, 0.25, 1.0]))
     np.testing.assert_array_equal(kept.sample_weight, [1.0, 1.5])
+
+
+def learned_evaluations(monkeypatch: pytest.MonkeyPatch, *, in_time: bool) -> int:
+    """How often a likelihood is evaluated in a search whose clock goes on by a second whenever it is read."""
+    calls: list[int] = []
+    original = ExactObjective.value_and_backward
+
+    def counted(self: ExactObjective, scale: float = 1.0) -> float:
+        calls.append(1)
+        return original(self, scale)
+
+    ticks = count()
+    monkeypatch.setattr(ExactObjective, "value_and_backward", counted)
+    find_wild_rows(make_rows(0.02)[0], 0, Watch(20.0, clock=lambda: float(next(ticks))), in_time=in_time)
+    return len(calls)
+
+
+def test_search_takes_its_share_of_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert learned_evaluations(monkeypatch, in_time=True) < 10
+
+
+def test_search_of_a_run_that_may_go_on_later_has_no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert learned_evaluations(monkeypatch, in_time=False) > 40

@@ -32,11 +32,13 @@ def describe(
     look_for_outliers: bool,
     seed: int,
     watch: Watch,
+    in_time: bool = False,
 ) -> Described:
     """Choose a transform of y, and find the rows that are wildly wrong.
 
     Outliers can look like a tail that wants a transform, and a tail like outliers. So a transform is chosen from the
-    rows that are regular as they are, and if there is one, outliers are those of the transformed y.
+    rows that are regular as they are, and if there is one, outliers are those of the transformed y. With `in_time` the
+    search for outliers keeps to its share of the time limit.
     """
     look_for_outliers = look_for_outliers and train.noise_variance is None
 
@@ -46,7 +48,7 @@ def describe(
         every = [train] if held_out is None else [train, held_out]
         weight = np.concatenate([np.ones(len(r.x)) if r.sample_weight is None else r.sample_weight for r in every])
         x, y = (np.concatenate(parts) for parts in zip(*((r.x, r.y) for r in every), strict=True))
-        return find_wild_rows(transformed(transform, Rows(x, y, weight)), seed, watch)
+        return find_wild_rows(transformed(transform, Rows(x, y, weight)), seed, watch, in_time=in_time)
 
     wild = find(IDENTITY) if target == "auto" else None
     to_choose_by = train if wild is None else kept_rows(train, wild.probability[: len(train.x)])

@@ -51,7 +51,7 @@ from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
-from cvgp.training.neighbours import check_neighbors, fit_with_neighbours
+from cvgp.training.neighbours import check_neighbors, fit_with_neighbours, reason_against
 from cvgp.training.noise_fit import fit_noise, seconds_to_keep
 from cvgp.training.noise_learning import NoiseName, check_noise_name
 from cvgp.training.noise_trials import NoiseFit
@@ -82,10 +82,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` adds points until the prior variance that they leave unexplained is small
-        against the noise, as far as `max_time` (or the default budget) allows. Where rows are few, or most of them
-        would be needed, it learns kernel and noise as an exact GP, if that does not take much longer. Then it keeps
-        all rows as points if more than half of them, or far more than 400, are needed.
+        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as the most that
+        `max_time` (or the default budget) affords. Where rows are few, or most of them would be needed, it learns
+        kernel and noise as an exact GP, if that does not take much longer. Then it keeps all rows as points if more
+        than half of them, or far more than 400, are needed.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
         by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
@@ -409,7 +409,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         if table is None:
             data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
             look = self.noise == "auto" and self.solver != "paper"
-            described = partial(describe, target=self.target, look_for_outliers=look, seed=settings.seed, watch=watch)
+            # A run that goes on later, and every process of a group, must find the same outliers.
+            in_time = folder is None and group.world == 1
+            described = partial(
+                describe,
+                target=self.target,
+                look_for_outliers=look,
+                seed=settings.seed,
+                watch=watch,
+                in_time=in_time,
+            )
             with limited_threads(n_jobs):
                 sources = array_sources(data, settings, rng, describe=described, **options)
         else:
@@ -422,6 +431,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             notice_weights(source.total_weight, source.num_rows)
             notice_one_output(sources.only_y, source.total_weight)
         is_auto, known_noise = self.n_coreset == "auto", sources.known_noise
+        has_neighbours = neighbors != 0 and not reason_against(source)
         dims, mean = len(scaling.x_mean), starting_mean(self.mean, spread)
         make_kernels: dict[str, Any] = {"num_dims": dims, "ard": self.ard, "spread": spread}
         exact_if_few = choose_solver(settings, source.num_rows) == "lbfgs"
@@ -434,6 +444,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             "beta_transform": "softplus" if self.solver == "paper" else "log",
             "spread": spread,
             "exact_if_few": exact_if_few,
+            "may_stay_untrained": settings.leaves_training_open and not has_neighbours,
+            "has_neighbours": settings.leaves_training_open and has_neighbours,
             "known_noise": known_noise,
         }
         begin = partial(

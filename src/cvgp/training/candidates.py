@@ -37,6 +37,8 @@ class Start(NamedTuple):
     """The smallest noise variance that may be learned."""
     noise_is_known: bool = False
     """Whether the noise is given rather than learned."""
+    by_rows: "Start | None" = None
+    """What the exact likelihood of some rows learned, where it is another start."""
 
     def likelihood(self) -> GaussianLikelihood:
         """The noise as a part of a model."""

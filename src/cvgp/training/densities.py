@@ -30,7 +30,7 @@ def row_densities(model: CVGP, rows: Rows[Tensor]) -> Tensor:
     noise = model.total_noise(rows.noise_variance)
     variance = prediction.variance + noise  # [n], shared by all outputs
     error = (rows.y - prediction.mean).reshape(len(rows.y), -1)
-    return _log_normal(error, variance[:, None]).mean(1)
+    return log_normal(error, variance[:, None]).mean(1)
 
 
 def is_clearly_better(densities: Tensor, others: Tensor, rows: Rows[Tensor], *, errors: float) -> bool:
@@ -104,5 +104,6 @@ def line_density(rows: Rows[Tensor]) -> float:
     return constant_density(rows._replace(y=torch.cat([error, -error]), sample_weight=None))
 
 
-def _log_normal(error: Tensor, variance: Tensor) -> Tensor:
+def log_normal(error: Tensor, variance: Tensor) -> Tensor:
+    """Log densities of errors that are normal with some variances, elementwise."""
     return -0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ from cvgp.training.small_data import exact_bound, fit_exact, holds_the_data, sma
 
 LARGEST_CLOSE = 0.4
 """Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
+
+UNTRAINED = "closed form"
+"""The solver of a coreset that is not trained."""
 
 CLEARLY_WORSE = 0.05
 """Nats per row; a few first steps may well cost less than that."""
@@ -77,32 +80,25 @@ def fit_from_start(
     `begin` is told the folder of the checkpoint, in which its start may be stored.
 
     The better of the two is kept. If a simpler model is still ahead, a ``ConvergenceWarning`` says so. A user who has
-    set `max_iter` has said what ends the fit, and gets that.
+    set `max_iter` has said what ends the fit, and gets that. A model whose pseudo-inputs require no gradient is solved
+    for where it begins.
     """
-    report = fit_model(
-        begin(checkpoint_dir),
-        source,
-        settings,
-        watch,
-        checkpoint_dir=checkpoint_dir,
-        validation=validation,
-        summary_rng=summary_rng,
-    )
+
+    def fit(folder: str | None) -> FitReport:
+        model = begin(folder)
+        if not model.X_c.requires_grad:
+            return _solve_untrained(model, source, settings)
+        options: dict[str, Any] = {"validation": validation, "summary_rng": summary_rng}
+        return fit_model(model, source, settings, watch, checkpoint_dir=folder, **options)
+
+    report = fit(checkpoint_dir)
     if settings.max_iter is not None or report.result.status is Status.INTERRUPTED:
         return report
     verdict = compare(report.model, source)
     folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
     is_stored = folder is not None and watch.group.first_bytes(b"1" if os.path.isdir(folder) else b"") == b"1"
     if not verdict.is_good and (watch.time_used() < 0.5 or is_stored):
-        again = fit_model(
-            begin(folder),
-            source,
-            settings,
-            watch,
-            checkpoint_dir=folder,
-            validation=validation,
-            summary_rng=summary_rng,
-        )
+        again = fit(folder)
         second = compare(again.model, source)
         if second.fit > verdict.fit:
             report, verdict = again, second
@@ -113,6 +109,13 @@ def fit_from_start(
             stacklevel=3,
         )
     return report
+
+
+def _solve_untrained(model: CVGP, source: DataSource, settings: Settings) -> FitReport:
+    """A coreset whose points are too many to train."""
+    report = close_at_start(model, source, settings)
+    model.X_c.requires_grad_(True)
+    return report._replace(solver=UNTRAINED)
 
 
 @reused_memory()

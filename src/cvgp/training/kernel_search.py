@@ -129,7 +129,8 @@ def search_start(
 
     attempts = [lambda: judge(place(by_rows)), lambda: learn(by_rows, "start coreset")]
     attempts += [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
-    return best_of(attempts, watch) or by_rows
+    best = best_of(attempts, watch)
+    return by_rows if best is None else best._replace(by_rows=by_rows)
 
 
 def learn_exactly(

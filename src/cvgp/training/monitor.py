@@ -154,6 +154,11 @@ class Watch:
         finally:
             self.max_time = limit
 
+    def unseen(self, share: float) -> "Watch":
+        """A watch for a search that nobody is told of, and that ends when this share of the time limit is spent."""
+        left = None if self.max_time is None else max(share * self.max_time - self.seconds, 0.0)
+        return Watch(left, clock=self._clock)
+
     def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
         if self.group.world == 1:

@@ -22,7 +22,7 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.threads import threads_for
-from cvgp.training.fit import FitReport
+from cvgp.training.fit import UNTRAINED, FitReport
 from cvgp.training.neighbour_rows import (
     NeighbourRows,
     adopt_neighbours,
@@ -34,6 +34,7 @@ from cvgp.training.neighbour_rows import (
 )
 from cvgp.training.plan import Settings
 from cvgp.training.residuals import Residuals, residuals_left_out, residuals_of, residuals_of_new
+from cvgp.training.size_choice import rows_beside
 from cvgp.training.small_data import all_rows, exact_bound, holds_the_data, take_observations
 
 SEEN_SHARE = 0.8
@@ -169,7 +170,9 @@ class _OfCoreset:
         self.model, self.source = report.model, source
         self.tight = settings.bound == "tight" or (settings.bound == "auto" and "lbfgs" in report.solver)
         self.power = settings.power if settings.bound == "power" else None
-        self.sample = source.sample(count, rng)
+        sample = source.sample(count, rng)
+        # What is left of a point that is a row says little of rows that are none.
+        self.sample = rows_beside(sample, report.model.X_c) if report.solver == UNTRAINED else sample
         self.parts = _two_parts(self.sample, rng)
 
     @torch.no_grad()

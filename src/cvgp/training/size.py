@@ -1,13 +1,13 @@
-"""How many points: as many as the data need, as far as their cost allows, or one for each row.
+"""How many points there may be: as many as the inputs need, as their cost allows, or one for each row.
 
-The need is that of the kernel that a start has learned. The costs are those of :mod:`cvgp.training.plan`.
+The need is that of the kernel that a start has learned. The costs are those of :mod:`cvgp.training.plan`. How many
+points are worth it is then a matter of y as well (:mod:`cvgp.training.size_choice`).
 """
 
 import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
-from cvgp.data.source import DataSource
 from cvgp.training.initialise import greedy_order
 from cvgp.training.plan import (
     FEWEST_LBFGS_EVALUATIONS,
@@ -22,7 +22,13 @@ UNEXPLAINED_SHARE = 0.01
 """The prior variance that the points leave unexplained may be this share of the noise."""
 
 LARGEST_BY_DEFAULT = 400
-"""Trains in well under a minute on two cores."""
+"""The most points that are trained without a time limit: well under a minute on two cores."""
+
+UNTRAINED = (2e-10, 1e-9)
+"""Seconds of the choice and the solution of points that are not trained: for each N M^2 and for each M^3."""
+UNTRAINED_SECONDS, UNTRAINED_SHARE = 5.0, 0.25
+"""The most that these may take, without a time limit and as a share of one."""
+MOST_UNTRAINED, LARGEST_PART = 2000, 0.8
 
 SMALLEST = 16
 CANDIDATES = 2000
@@ -38,19 +44,15 @@ EVALUATIONS_BY_NUMBER = 1.5
 START_EVALUATIONS, START_ROWS, START_POINTS = 100, 1000, 64
 """What a coreset costs before its fit: the search for a start is longer (training.kernel_search)."""
 
+NEIGHBOUR_SECONDS = 1.2
+"""A fit with neighbours on few rows, in the units of the other costs."""
+
 FEW_ROWS = (2e-3, 4e-10)
 """Seconds of an evaluation on few rows, beyond those of each row: a constant, and for each M^3."""
 
 
-def choose_size(
-    kernel: Kernel, noise: float, source: DataSource, rng: np.random.Generator, max_time: float | None
-) -> int:
-    """The smallest greedy set of points (Burt et al. 2020) that explains the inputs, at most what the time affords."""
-    return enough_points(kernel, noise, source.sample(CANDIDATES, rng).x.cpu().numpy(), max_time)
-
-
 def enough_points(kernel: Kernel, noise: float, x: NDArray[np.float64], max_time: float | None) -> int:
-    """What :func:`choose_size` says of a sample of the inputs [n, D]."""
+    """The smallest greedy set of points (Burt et al. 2020) that explains x [n, D], at most what the time affords."""
     limit = min(largest_size(max_time), len(x))
     return needed_points(kernel, noise, x, limit) or limit
 
@@ -65,17 +67,34 @@ def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: i
     return min(max(needed, SMALLEST), limit, max(len(chosen), 1))
 
 
-def exact_is_worth_it(num_rows: int, num_dims: int, size: int, max_time: float | None) -> bool:
-    """Whether to learn kernel and noise with every row as a point, where else `size` pseudo-points would do."""
+def exact_is_worth_it(
+    num_rows: int, num_dims: int, size: int, max_time: float | None, *, has_neighbours: bool = False
+) -> bool:
+    """Whether to learn kernel and noise with every row as a point, where else `size` pseudo-points would do.
+
+    With neighbours the points are not trained, so that the time of a fit depends little on their number.
+    """
     once = exact_seconds(num_rows, num_dims)
     seconds = EXACT_EVALUATIONS * once
     in_time = FEWEST_LBFGS_EVALUATIONS * once <= LBFGS_SECONDS if max_time is None else seconds <= max_time
-    return in_time and seconds <= EXACT_IS_WORTH * coreset_seconds(num_rows, num_dims, size)
+    other = coreset_seconds(num_rows, num_dims, size)
+    return in_time and seconds <= EXACT_IS_WORTH * (min(other, NEIGHBOUR_SECONDS) if has_neighbours else other)
 
 
 def largest_size(max_time: float | None) -> int:
     """The most points that are chosen by default, or that a time limit affords."""
     return LARGEST_BY_DEFAULT if max_time is None else affordable(max_time)
+
+
+def largest_untrained(num_rows: int, max_time: float | None) -> int:
+    """The most points, in multiples of 50, that there is time to choose among the rows and to solve for.
+
+    Some rows are no points. They tell what points cannot, such as the noise about what these predict.
+    """
+    seconds = UNTRAINED_SECONDS if max_time is None else UNTRAINED_SHARE * max_time
+    by_row, by_cube = UNTRAINED
+    sizes = range(50, min(MOST_UNTRAINED, int(LARGEST_PART * num_rows)) + 1, 50)
+    return max((m for m in sizes if by_row * num_rows * m**2 + by_cube * m**3 <= seconds), default=0)
 
 
 def affordable(seconds: float) -> int:

@@ -25,7 +25,8 @@ from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
 from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
 from cvgp.training.mean_start import sensible_mean
 from cvgp.training.monitor import Watch
-from cvgp.training.size import CANDIDATES, SMALLEST, choose_size, enough_points, exact_is_worth_it, largest_size
+from cvgp.training.size import CANDIDATES, SMALLEST, enough_points, exact_is_worth_it, largest_size
+from cvgp.training.size_choice import choose_size, untrained_points
 
 DEFAULT_KERNEL = "matern32"
 AUTO = "auto"
@@ -126,6 +127,8 @@ def begin_model(
     beta_transform: Literal["log", "softplus"] = "log",
     spread: Spread | None = None,
     exact_if_few: bool = False,
+    may_stay_untrained: bool = False,
+    has_neighbours: bool = False,
     known_noise: float | None = None,
     alternatives: Sequence[Kernel] = (),
 ) -> CVGP:
@@ -133,8 +136,11 @@ def begin_model(
 
     A coreset that is given as `init`, and a `known_noise` that is not to be learned, are in the units of the source.
     With `exact_if_few`, a size that is left open is that of the data where the exact GP is worth its time
-    (:func:`wants_all_rows`). One of the alternatives may take the place of the kernel. In a group every process makes
-    the same start, and takes the first one's numbers in the end, should theirs differ in the last digits.
+    (:func:`wants_all_rows`). With `has_neighbours` the nearest rows may be consulted, which costs less than a large
+    exact GP. With `may_stay_untrained` the size may be one that there is no time to train
+    (:func:`~cvgp.training.size_choice.choose_size`): the points are then rows, and require no gradient. One of the
+    alternatives may take the place of the kernel. In a group every process makes the same start, and takes the first
+    one's numbers in the end, should theirs differ in the last digits.
     """
     may_be_exact = size is None and exact_if_few and init == "kmeans"
     points = len(init) if isinstance(init, Coreset) else size or CORESET_POINTS
@@ -143,26 +149,32 @@ def begin_model(
     floor = NOISE_FLOOR if spread is None else NOISE_FLOOR * spread.y**2
 
     def is_exact(by_rows: Start) -> bool:
-        return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time)
+        return may_be_exact and wants_all_rows(by_rows, source, rng, watch.max_time, has_neighbours=has_neighbours)
 
     options: dict[str, Any] = {"size": points, "is_exact": is_exact, "alternatives": alternatives}
     noise: dict[str, Any] = {"noise_floor": floor, "known_noise": known_noise}
     start = search_start(kernel, mean, source, rng, watch, **noise, **options)
+    is_trained = True
     if isinstance(init, Coreset):
         coreset = init
     else:
         if start.for_all_rows:
             size = source.num_rows
         elif size is None:
-            size = choose_size(start.kernel, start.noise, source, rng, watch.max_time)
-        placed = _place_coreset(init, source, size, start.kernel, rng)
+            may_stay = may_stay_untrained and init == "kmeans"
+            start, size, is_trained = sized = choose_size(start, source, rng, watch, may_stay_untrained=may_stay)
+        if is_trained:
+            placed = _place_coreset(init, source, size, start.kernel, rng)
+        else:
+            placed = untrained_points(sized, source, rng)
         if init == "random" and spread is not None:
             placed = _spread_out(placed, source.sample(LADDER_ROWS, rng))
         coreset = _first_coreset(source.group, placed)
     parts = {"mean": start.mean, "likelihood": start.likelihood()}
     model = CVGP(coreset, start.kernel, **parts, beta_transform=beta_transform)
     model.to(source.device)
-    if not start.for_all_rows:
+    model.X_c.requires_grad_(is_trained)
+    if is_trained and not start.for_all_rows:
         raise_noise(model, source.sample(LADDER_ROWS, rng))
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.
@@ -172,7 +184,14 @@ def begin_model(
     return model
 
 
-def wants_all_rows(start: Start, source: DataSource, rng: np.random.Generator, max_time: float | None) -> bool:
+def wants_all_rows(
+    start: Start,
+    source: DataSource,
+    rng: np.random.Generator,
+    max_time: float | None,
+    *,
+    has_neighbours: bool = False,
+) -> bool:
     """Whether the exact GP is worth its time: where rows are few, or most of them would be needed as points.
 
     How many points are needed is found out only where it matters. In a group the first process decides.
@@ -180,7 +199,7 @@ def wants_all_rows(start: Start, source: DataSource, rng: np.random.Generator, m
     x = source.sample(CANDIDATES, rng).x.cpu().numpy()
 
     def is_worth_it(size: int) -> bool:
-        return exact_is_worth_it(source.num_rows, x.shape[1], size, max_time)
+        return exact_is_worth_it(source.num_rows, x.shape[1], size, max_time, has_neighbours=has_neighbours)
 
     if is_worth_it(SMALLEST) or not is_worth_it(largest_size(max_time)):
         return is_worth_it(SMALLEST)

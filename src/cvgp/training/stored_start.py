@@ -69,6 +69,7 @@ def begin_or_recall(
                 "identity": identity(),
                 "kernel": name_of_kernel(model.kernel),
                 "held": lengthscales_are_held(model.kernel),
+                "trained": model.X_c.requires_grad,
                 "rng": rng.bit_generator.state,
             },
         )
@@ -94,6 +95,7 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
         kernel, is_held = members.text("kernel"), members.flag("held")
+        is_trained = members.flag("trained")
         state = members.take("rng")
         members.close()
         x, y = tensors.get("X_c"), tensors.get("y_c")
@@ -108,6 +110,7 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
                 value = arrays.take(name, tuple(tensor.shape), dtypes=FLOATS_AND_FLAGS, finite=False)
                 tensor.copy_(torch.as_tensor(value))
         arrays.close()
+        model.X_c.requires_grad_(is_trained)
         try:
             rng.bit_generator.state = state
         except (KeyError, OverflowError, TypeError, ValueError) as error:

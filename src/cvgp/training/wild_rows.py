@@ -44,6 +44,8 @@ LARGEST_SHARE = 0.25
 NEAR, CLUSTERED_ERRORS = 10, 4.0
 """Wild rows come in places if this many neighbours of each are wild with it, by more than so many standard errors. Two
 rows can be neighbours of each other, so that the errors are up to 1.4 times as large as they are taken for."""
+SHARE_OF_TIME = 0.15
+"""Of a time limit, what the search may take."""
 SMALLEST_WEIGHT = 1e-3
 """Rows that count less than this do not count."""
 CHUNK_ROWS = 4096
@@ -69,10 +71,11 @@ class _Residuals(NamedTuple):
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
-def find_wild_rows(rows: Rows[Array], seed: int, watch: Watch) -> WildRows | None:
+def find_wild_rows(rows: Rows[Array], seed: int, watch: Watch, *, in_time: bool = False) -> WildRows | None:
     """The outliers among rows in the user's units; None where there are none.
 
-    Like the choice of a transform this has no time limit, so that a run that goes on later finds the same.
+    With `in_time` the search takes its share of the time limit. A run that may go on later with another limit must find
+    the same, and has none.
     """
     if len(rows.x) < LEAST_ROWS or not moments_of(rows.y, rows.sample_weight).scales.all():
         return None
@@ -83,11 +86,14 @@ def find_wild_rows(rows: Rows[Array], seed: int, watch: Watch) -> WildRows | Non
     noise, found, scaling = 0.0, Contamination(0.0, np.zeros(1)), None
     try:
         with kept_warnings():
-            for _ in range(ROUNDS):
+            for round_ in range(ROUNDS):
+                if in_time and round_ and watch.time_used() >= SHARE_OF_TIME:
+                    break
                 kept = kept_rows(rows.take(order[: 2 * half]), wild, smallest=0.0)
                 # Outliers must not set the units.
                 scaling = learn_scaling(kept.x, kept.y, kept.sample_weight, bulk_of(kept.x, kept.sample_weight))
-                models = [_learn(kept.take(part), scaling) for part in (slice(half), slice(half, None))]
+                parts = (slice(half), slice(half, None))
+                models = [_learn(kept.take(part), scaling, _timed(watch, in_time=in_time)) for part in parts]
                 pairs = ((models[1], first), (models[0], second))
                 both = [_residuals(model, rows.take(index), scaling) for model, index in pairs]
                 pooled = _Residuals(*(np.concatenate(parts) for parts in zip(*both, strict=True)))
@@ -115,14 +121,19 @@ def kept_rows(rows: Rows[Array], wild: Array, smallest: float = SMALLEST_WEIGHT)
     return kept.take(1.0 - wild >= smallest)
 
 
-def _learn(rows: Rows[Array], scaling: Scaling) -> CVGP:
+def _timed(watch: Watch, *, in_time: bool) -> Watch:
+    """A watch for one of two models, which together may take what is left of the share of the time."""
+    return watch.unseen((watch.time_used() + SHARE_OF_TIME) / 2.0) if in_time else Watch()
+
+
+def _learn(rows: Rows[Array], scaling: Scaling, watch: Watch) -> CVGP:
     """What the exact likelihood of some rows learns."""
     data = scaling.tensors(rows)
     kernel = starting_kernel(None, data.x.shape[1], ard=True)
     points = Coreset(data.x, data.y, np.ones(len(data.x)))
     model = CVGP(points, kernel, mean=ZeroMean(), likelihood=gaussian_likelihood(START_NOISE))
     objective = ExactObjective(model, distinct_rows(data))
-    maximise_by_lbfgs(objective, len(data.x), Watch(), max_evaluations=EVALUATIONS, tol=0.0, phase="start outliers")
+    maximise_by_lbfgs(objective, len(data.x), watch, max_evaluations=EVALUATIONS, tol=0.0, phase="start outliers")
     take_observations(model, data)
     return model
 
