@@ -26,12 +26,14 @@ from cvgp.gp.bounds import log_marginal
 from cvgp.gp.hyperparameters import inside, multiply_inside
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
+from cvgp.training.candidates import Start
 from cvgp.training.fit import fit_model
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.kernel_search import raise_noise
 from cvgp.training.monitor import Watch
 from cvgp.training.plan import Settings
-from cvgp.training.size import SMALLEST, choose_size, exact_is_worth_it
+from cvgp.training.size import SMALLEST, exact_is_worth_it
+from cvgp.training.size_choice import choose_size
 
 STRETCHES, NOISE_SHARES = (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
 """Starts that are tried: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
@@ -112,7 +114,8 @@ def _learn_one(modules: Modules, rows: TrainingRows) -> tuple[Modules, Points]:
     else:
         first = CVGP(_as_points(some), kernel, mean=mean, likelihood=likelihood)
         fit_model(first, MemorySource(*some), Settings(), watch)
-        size = choose_size(kernel, first.noise.item(), source, rng, None)
+        learned = Start(kernel, mean, first.noise.item(), -math.inf)
+        size = choose_size(learned, source, rng, watch, may_stay_untrained=False).size
         x, y = (values.cpu().numpy() for values in everything[:2])
         weight = None if everything.sample_weight is None else everything.sample_weight.cpu().numpy()
         placed = initial_coreset("kmeans", x, y, size, rng, sample_weight=weight, kernel=kernel)
