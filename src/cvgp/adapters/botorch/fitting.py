@@ -5,6 +5,7 @@ transform are left to a bounded optimiser by GPyTorch. The solvers here know no 
 modules in which each such constraint has a transform.
 """
 
+import math
 from copy import deepcopy
 from typing import Any, NamedTuple
 
