@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "cvgp",
+    "cvgp.adapters.gpytorch",
     "cvgp.adapters.ray",
     "cvgp.coreset",
     "cvgp.errors",
