@@ -14,7 +14,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.settings import detach_test_caches
 
-from cvgp.adapters.botorch import CVGPModel
+from cvgp.adapters.botorch import CVGPModel, layers
 from tests.adapters.botorch.conftest import DOUBLE, gaussian_parts
 
 Make = Callable[..., CVGPModel]
@@ -228,3 +228,24 @@ def test_one_output_may_come_without_a_column() -> None:
     column = CVGPModel(X, X[:, :1], torch.full((6, 1), 9.0, **DOUBLE), *parts)
     x = torch.rand(3, 2, **DOUBLE)
     assert torch.equal(flat.posterior(x).mean, column.posterior(x).mean)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_many_points_have_the_moments_of_few(make_model: Make, monkeypatch: pytest.MonkeyPatch, outputs: int) -> None:
+    model = make_model(outputs=outputs, own=outputs > 1)
+    X, noise = torch.rand(3, 6, 2, **DOUBLE), torch.rand(6, outputs, **DOUBLE)
+    few = [model.posterior(X, observation_noise=added) for added in (False, True, noise)]
+    monkeypatch.setattr(layers, "MOST_POINTS_AT_ONCE", 5)
+    for before, added in zip(few, (False, True, noise), strict=True):
+        many = model.posterior(X, observation_noise=added)
+        torch.testing.assert_close(many.mean, before.mean)
+        torch.testing.assert_close(many.variance, before.variance)
+        covariances = (posterior.distribution.covariance_matrix for posterior in (many, before))
+        torch.testing.assert_close(*covariances)
+
+
+def test_the_mean_of_many_points_needs_no_covariance(make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    monkeypatch.setattr(layers, "evaluate", None)  # which forms the kernel among the points
+    posterior = model.posterior(torch.rand(3000, 2, **DOUBLE))
+    assert posterior.mean.shape == posterior.variance.shape == (3000, 1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from cvgp.adapters.botorch.layers import Moments
@@ -28,6 +29,14 @@ def as_joint(found: Moments, num_outputs: int, outputs: Sequence[int], dtype: to
     return MultitaskMultivariateNormal.from_batch_mvn(batch, task_dim=-1)
 
 
+def with_noise(found: Moments, noise: Tensor) -> Moments:
+    """The moments of observations with noise variances [..., Q, n]."""
+    if isinstance(found.covariance, Tensor):
+        return found._replace(covariance=found.covariance + torch.diag_embed(noise))
+    diagonal = DiagLinearOperator(noise.expand(found.covariance.shape[:-1]))
+    return found._replace(covariance=found.covariance + diagonal)
+
+
 def _expanded(found: Moments, num_outputs: int, dtype: torch.dtype) -> Moments:
     """With the same batch dimensions in both, and all outputs."""
     m, n = num_outputs, found.mean.shape[-1]
@@ -36,6 +45,6 @@ def _expanded(found: Moments, num_outputs: int, dtype: torch.dtype) -> Moments:
     return Moments(mean, found.covariance.expand(*batch, m, n, n).to(dtype))
 
 
-def _normal(mean: Tensor, covariance: Tensor) -> MultivariateNormal:
+def _normal(mean: Tensor, covariance: Tensor | LinearOperator) -> MultivariateNormal:
     """Without a factorisation, which torch would make of a plain matrix at once, and which near points may not have."""
     return MultivariateNormal(mean, to_linear_operator(covariance))

@@ -20,12 +20,16 @@ from typing import NamedTuple
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
+from linear_operator.operators import LinearOperator, MatmulLinearOperator, SumLinearOperator
 from torch import Tensor
 from torch.func import functional_call
 
 from cvgp.gp import kernels
 from cvgp.gp.kernels import evaluate, parameters_as
 from cvgp.gp.linalg import inverse_lower, plus_identity, safe_cholesky, symmetrise
+
+MOST_POINTS_AT_ONCE = 500
+"""Up to so many points their covariance is formed at once; of more, perhaps only means or variances are wanted."""
 
 
 class Layer(NamedTuple):
@@ -38,10 +42,10 @@ class Layer(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Mean and joint covariance of f at some points."""
+    """Mean and joint covariance of f at some points; that of many points waits to be evaluated."""
 
     mean: Tensor  # [..., Q, n]
-    covariance: Tensor  # [..., Q, n, n]
+    covariance: Tensor | LinearOperator  # [..., Q, n, n]
 
 
 def prior_mean(mean: Mean, x: Tensor) -> Tensor:
@@ -87,7 +91,10 @@ def moments(layers: Sequence[Layer], kernel: Kernel, mean: Mean, x: Tensor) -> M
     features = features_at(layers, kernel, x)
     f_mean = prior_mean(mean, x) + sum(_weighted(psi, layer.u) for psi, layer in zip(features, layers, strict=True))
     points = x.unsqueeze(-3)
-    return Moments(f_mean, _minus_products(evaluate(kernel, points, points), features, features))
+    if x.shape[-2] <= MOST_POINTS_AT_ONCE or any(p.dtype != x.dtype for p in kernel.parameters()):
+        return Moments(f_mean, _minus_products(evaluate(kernel, points, points), features, features))
+    explained = (MatmulLinearOperator(-psi.mT, psi) for psi in features)
+    return Moments(f_mean, SumLinearOperator(kernel(points), *explained))
 
 
 def _minus_products(K: Tensor, left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:

@@ -18,10 +18,11 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.models import GP
+from linear_operator import to_dense
 from torch import Tensor, nn
 
 from cvgp.adapters.botorch.factor_cache import Cache
-from cvgp.adapters.botorch.joint_normal import as_batch, as_joint
+from cvgp.adapters.botorch.joint_normal import as_batch, as_joint, with_noise
 from cvgp.adapters.botorch.layers import Layer, Moments, add_layer, moments, prior_mean
 from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood, observation_noise
 from cvgp.adapters.botorch.shapes import as_points, check_outputs, check_x, common_batch
@@ -174,8 +175,8 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
         points = X.to(torch.float64)
         found = self._moments(points)
         if observation_noise is not False:
-            noise = torch.diag_embed(self._noise(points, observation_noise))
-            found = found._replace(covariance=found.covariance + noise)
+            noise = self._noise(points, observation_noise)
+            found = with_noise(found, noise)
         posterior: Posterior = GPyTorchPosterior(as_joint(found, self.num_outputs, chosen, X.dtype))
         if hasattr(self, "outcome_transform"):
             transform = self.outcome_transform
@@ -263,9 +264,10 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
         found = moments(self._layers(), self.covar_module, self.mean_module, points)
         if not isinstance(self.likelihood, InputNoiseLikelihood):
             return found
-        variance = found.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
+        covariance = to_dense(found.covariance)
+        variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
         root = self.likelihood.input_noise.f_factor(variance).sqrt()
-        return found._replace(covariance=root[..., :, None] * found.covariance * root[..., None, :])
+        return found._replace(covariance=root[..., :, None] * covariance * root[..., None, :])
 
     def _noise(self, points: Tensor, given: bool | Tensor) -> Tensor:
         """Noise variances [..., Q, n], of the likelihood or as they are given [..., n, m]."""
