@@ -33,7 +33,7 @@ from tests.robustness.mutations import damage, forge_arrays, forge_header, forge
 
 __all__ = ["TARGETS", "Corpus"]
 
-ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet", ".feather")
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".parquet", ".feather")
 IDENTITY = "0123456789abcdef" * 2
 SIZE = 6
 START = np.zeros(SIZE)
