@@ -29,7 +29,8 @@ def coreset(
     import pyarrow as pa
 
     from cvgp.data.tables.writer import write_table
-    from cvgp.plots.columns import feature_names, target_name
+    from cvgp.estimators.frames import feature_names
+    from cvgp.plots.columns import target_name
 
     points = model.coreset_
     target = target_name(model)

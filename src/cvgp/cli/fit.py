@@ -15,7 +15,7 @@ from cvgp.cli.checkpoints import check_folder, how_to_go_on
 from cvgp.cli.console import note, print_facts, print_json
 from cvgp.cli.guard import terminate_between_iterations
 from cvgp.cli.model_files import check_can_write
-from cvgp.cli.options import AsJson, Impute, OnBadRows, Quiet, Ray, Workers
+from cvgp.cli.options import AsJson, Dates, Impute, OnBadRows, Quiet, Ray, Workers
 from cvgp.cli.progress import show_progress
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.gp.kernel_names import KERNEL_NAMES, parse_kernel_name
@@ -76,7 +76,12 @@ def fit(
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
-    impute: Annotated[Impute | None, typer.Option(help="What to do about missing values.")] = None,
+    impute: Annotated[
+        Impute | None, typer.Option(help="Fill missing values or drop their rows; by default they are learned from.")
+    ] = None,
+    dates: Annotated[
+        Dates, typer.Option(help="Refuse dates, or expand them to trend, season, weekday and hour.")
+    ] = Dates.REFUSE,
     on_bad_rows: Annotated[
         OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
     ] = OnBadRows.ERROR,
@@ -127,7 +132,8 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one indicator per category. What is not given is chosen from the data.
+    Text columns become indicators, or effects of their levels where these are many. What is not given is chosen from
+    the data.
     """
     size, count = _count_or_auto("--coreset", coreset, 1), _count_or_auto("--neighbors", neighbors, 0)
     worker = launched()
@@ -147,6 +153,7 @@ def fit(
         "ard": ard,
         "noise": noise.value,
         "target": target_transform.value,
+        "dates": "features" if dates is Dates.EXPAND else "refuse",
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,
@@ -174,7 +181,7 @@ def fit(
     from cvgp.parallel.process_group import process_group
 
     with process_group():  # alone, unless torchrun started other processes beside this one
-        table = _open_table(data, target, impute, on_bad_rows)
+        table = _open_table(data, target, impute, on_bad_rows, parameters["dates"])
         left_out = table.survey.bad.summary()
         if left_out:
             note(f"{data}: {left_out}.")
@@ -193,7 +200,7 @@ def fit(
     _finish(model, out, target, seconds, as_json)
 
 
-def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows) -> TrainingTable:
+def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBadRows, dates: Any) -> TrainingTable:
     """The table as the estimator opens it, once the target is known to be in it."""
     from cvgp.data.tables.location import open_dataset
     from cvgp.data.tables.training_table import TrainingTable
@@ -202,7 +209,8 @@ def _open_table(data: str, target: str, impute: Impute | None, on_bad_rows: OnBa
     dataset = open_dataset(data)
     _check_target(target, dataset.schema.names, data)
     rule: Any = None if impute is None else impute.value
-    return TrainingTable(dataset, target, impute=rule, on_bad_rows=on_bad_rows.value, group=current_group())
+    reading: dict[str, Any] = {"impute": rule, "on_bad_rows": on_bad_rows.value, "dates": dates}
+    return TrainingTable(dataset, target, **reading, group=current_group())
 
 
 def _check_target(target: str, columns: list[str], data: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
+Dates = StrEnum("Dates", ["REFUSE", "EXPAND"])
 
 
 class OnBadRows(StrEnum):

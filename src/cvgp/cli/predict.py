@@ -42,7 +42,6 @@ def predict(
     schema = model_schema(model, model_file)
 
     from cvgp.cli.predictor import Predictor
-    from cvgp.data.schema import warn_unknown
 
     done = Predictor(model, schema, on_bad_rows)
     if ray is not None:
@@ -51,7 +50,7 @@ def predict(
         columns = predict_on_ray(ray, workers, done, data, out)
     else:
         columns = _predict_file(done, data, out)
-    warn_unknown(done.unknown)
+    done.findings.warn()
     if done.empty:
         note(f"{done.empty} of {done.rows} rows have missing or bad values; their predictions are left empty.")
     predicted = done.rows - done.empty

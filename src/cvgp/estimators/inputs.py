@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, bulk_of, learn_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
+from cvgp.data.uncertain import Inputs
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.described_rows import Described
+from cvgp.estimators.frames import frame_inputs, is_frame, is_plain, reads_columns, schema_of
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
@@ -40,6 +42,24 @@ def is_in_files(x: Any) -> bool:
     return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
 
 
+def is_table(x: Any, y: Any, **reading: Any) -> bool:
+    """Whether rows are read as a table: from files, or from a frame that is more than numbers or holds its target.
+
+    The options that only tables have are refused for arrays.
+    """
+    if is_in_files(x):
+        return True
+    has_rules = reading != {"impute": None, "on_bad_rows": "error"}
+    if is_frame(x):
+        is_named = isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))
+        return has_rules or is_named or not is_plain(x)
+    if has_rules:
+        raise InvalidInputError(
+            "impute and on_bad_rows are for tables; drop or fill bad rows of an array before fitting."
+        )
+    return False
+
+
 def check_training(
     estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any, *, reset: bool = True
 ) -> tuple[Rows[Array], bool]:
@@ -47,16 +67,13 @@ def check_training(
 
     Sets the estimator's n_features_in_ and feature_names_in_, or with `reset=False` compares the columns with them.
     """
+    is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
+    found = check_prediction(estimator, x) if is_read else _from_tensor(x)
+    # Of cells that are not known, training has the mean.
+    x = found.x if isinstance(found, Inputs) else found
     with _errors_of_cvgp():
-        x, y = validate_data(
-            estimator,
-            _from_tensor(x),
-            _from_tensor(y),
-            reset=reset,
-            multi_output=True,
-            y_numeric=True,
-            dtype=np.float64,
-        )
+        check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
+        x, y = check(x, _from_tensor(y), multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
@@ -69,10 +86,15 @@ def check_training(
     return data if weight is None else data.take(weight > 0), single_output
 
 
-def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
+def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
     """Validate inputs to predict at: the same columns, by name where the training table had names."""
+    if isinstance(x, Inputs):
+        return x  # they were read by the estimator's schema
     if _is_ready(estimator, x):
         return np.asarray(x)
+    schema = schema_of(estimator)
+    if schema is not None and reads_columns(estimator, x):
+        return frame_inputs(schema, x)
     with _errors_of_cvgp():
         return np.asarray(validate_data(estimator, _from_tensor(x), reset=False, dtype=np.float64))
 

@@ -17,8 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
+from cvgp.data.schema import Schema
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
+from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.inputs import (
     array_sources,
@@ -28,11 +30,11 @@ from cvgp.estimators.inputs import (
     check_size,
     check_training,
     first_seed,
-    is_in_files,
+    is_table,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
+from cvgp.estimators.tables import open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
@@ -98,6 +100,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         skewed then, and those of ``log`` stay above 0. ``log`` needs y above 0. ``auto`` keeps the identity unless rows
         that were left out are clearly more likely otherwise; `target_` says what it chose. Known `noise_variance` and
         tables that are too large for memory allow the identity alone.
+    dates : {"refuse", "features"}
+        Whether columns of dates in a table are an error, or become features: their trend in days, and circles for
+        season, weekday and hour, as far as these differ among rows. Dates are read in UTC; one without a time zone is
+        taken as it is.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
@@ -218,6 +224,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
         target: TargetName = "identity",
+        dates: Literal["refuse", "features"] = "refuse",
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
@@ -246,6 +253,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         self.mean = mean
         self.noise = noise
         self.target = target
+        self.dates = dates
         self.init = init
         self.solver = solver
         self.bound = bound
@@ -353,12 +361,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         printing = [lines] if self.verbose and group.rank == 0 else []
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         table = self._open_table(X, y, sample_weight, noise_variance, impute, on_bad_rows)
-        if table is not None and table.fits_in_memory:
-            (X, y, sample_weight, noise_variance), table = load_arrays(table), None
         units = partial(model_units, standardize=self.standardize, kernel=self.kernel, mean=self.mean, ard=self.ard)
         options: dict[str, Any] = {"units": units, "device": self.device, "group": group}
-        if table is None:
-            data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
+        if table is None or table.fits_in_memory:
+            if table is None:
+                data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
+                if hasattr(self, "feature_names_in_"):
+                    self.schema_ = numeric_schema(self, X, data.x, y).to_json()
+            else:
+                data = table.load()
             look = self.noise == "auto" and self.solver != "paper"
             described = partial(describe, target=self.target, look_for_outliers=look, seed=settings.seed, watch=watch)
             sources = array_sources(data, settings, rng, describe=described, **options)
@@ -367,8 +378,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
             sources = table_sources(table, settings, rng, **options)
         source, held_out, scaling, spread = sources.train, sources.held_out, sources.scaling, sources.spread
         if group.rank == 0:
-            names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
-            notice_constants(scaling, names, source.num_rows)
+            known = Schema.from_json(self.schema_).feature_names if hasattr(self, "schema_") else None
+            notice_constants(scaling, known or [f"x{d}" for d in range(self.n_features_in_)], source.num_rows)
             notice_weights(source.total_weight, source.num_rows)
             notice_one_output(sources.only_y, source.total_weight)
         is_auto, known_noise = self.n_coreset == "auto", sources.known_noise
@@ -727,23 +738,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
     def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, impute: Any, on_bad_rows: Any) -> Any:
-        """A table in files, or None where x holds the rows themselves; notes what is known of it on the estimator."""
+        """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
         for name in ("schema_", "n_bad_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        if not is_in_files(x):
-            if impute is not None or on_bad_rows != "error":
-                raise InvalidInputError(
-                    "impute and on_bad_rows are for tables in files; drop or fill bad rows of an array before fitting."
-                )
+        if not is_table(x, y, impute=impute, on_bad_rows=on_bad_rows):
             return None
         options = {"sample_weight": weight, "noise_variance": noise, "impute": impute, "on_bad_rows": on_bad_rows}
-        table = open_table(x, y, **options, group=current_group())
+        table = open_table(x, y, **options, dates=self.dates, group=current_group())
         self._single_output = table.single_output
-        self.n_features_in_ = len(table.feature_names)
-        self.feature_names_in_ = np.array(table.feature_names, dtype=object)
+        columns = table.schema.columns
+        self.n_features_in_ = len(columns)
+        self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
         self.n_bad_rows_ = table.survey.bad.skipped
-        if table.schema is not None:
-            self.schema_ = table.schema.to_json()
+        self.schema_ = table.schema.to_json()
         return table
 
     def _set_results(self, fit: NoiseFit, sources: Sources, history: list[dict[str, Any]]) -> None:

@@ -6,30 +6,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cvgp.data.schema import Schema, feature_slices
-from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.data.columns import feature_slices
+from cvgp.data.schema import Schema
+from cvgp.errors import InvalidInputError
+from cvgp.estimators.frames import feature_names, schema_of
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 
 class TableColumn(NamedTuple):
-    """A column of numbers, which is one feature, or of text, which is one feature per category."""
+    """A column: its first feature is what it is drawn by, unless it has one feature per category."""
 
     name: str
     features: slice
     categories: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Of dates: what becomes a feature."""
 
 
 def stored_schema(model: CVGPRegressor) -> Schema | None:
-    """The schema that the command line keeps with a model; None for a model that knows no table."""
-    stored = getattr(model, "schema_", None)
-    if stored is None:
-        return None
-    schema = Schema.from_json(stored)
-    if list(schema.feature_names) != feature_names(model):
-        raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
-    return schema
+    """The schema of the table that a model was fitted to; None for a model whose columns have no names."""
+    return schema_of(model)
 
 
 def _table_columns(model: CVGPRegressor) -> list[TableColumn]:
@@ -38,7 +36,10 @@ def _table_columns(model: CVGPRegressor) -> list[TableColumn]:
     if schema is None:
         return [TableColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(model))]
     own = feature_slices(schema.columns)
-    return [TableColumn(c.name, features, c.categories) for c, features in zip(schema.columns, own, strict=True)]
+    return [
+        TableColumn(c.name, at, c.categories if c.kind == "categorical" else (), c.parts)
+        for c, at in zip(schema.columns, own, strict=True)
+    ]
 
 
 def find_column(model: CVGPRegressor, wanted: str | int) -> TableColumn:
@@ -90,13 +91,7 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     return [columns[i].name for i in np.argsort(largest)[::-1]]
 
 
-def feature_names(model: CVGPRegressor) -> list[str]:
-    """The names of the features, x0, x1, ... where they have none."""
-    known = getattr(model, "feature_names_in_", None)
-    return [f"x{d}" for d in range(model.n_features_in_)] if known is None else [str(name) for name in known]
-
-
 def target_name(model: CVGPRegressor) -> str:
     """The name of what is predicted."""
     schema = stored_schema(model)
-    return "y" if schema is None else schema.target
+    return "y" if schema is None else ", ".join(schema.targets)

@@ -7,25 +7,36 @@ group look at different parts each, and put together what they found.
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.columns import MAX_CATEGORIES, MAX_LEVELS, Column
 from cvgp.data.rows import Array
 from cvgp.data.scaling import Moments, moments_of, no_moments
-from cvgp.data.schema import MAX_CATEGORIES, Column, check_rule, feature_slices
-from cvgp.data.tables.arrow_cells import check_categories, labels, spell_numbers
+from cvgp.data.schema import check_rule
+from cvgp.data.tables.arrow_cells import (
+    MAX_INDICATORS,
+    MOST_TEXTS,
+    check_categories,
+    labels,
+    look_like_dates,
+    refuse_dates,
+    spell_numbers,
+)
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
 from cvgp.data.tables.reader import Part, column_kinds, list_parts, read_batches
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
+
+Dates = Literal["refuse", "features"]
 
 
 class TableColumns(NamedTuple):
@@ -44,7 +55,7 @@ class Survey:
     parts: tuple[KnownPart, ...]
     """Those of this process."""
     moments: Moments
-    """Of the columns of x, then of y, of all rows."""
+    """Of the columns of x, then of y, of all rows; before the columns are learned, of one number per cell."""
     reservoir: Reservoir
     """Some rows of this process's parts."""
     bad: BadRows
@@ -52,6 +63,8 @@ class Survey:
     total_rows: int
     """The rows that count, in the parts of all processes."""
     total_files: int
+    missing: NDArray[np.int64]
+    """How many cells of each column are missing in the rows that count, of all processes."""
 
     @property
     def num_rows(self) -> int:
@@ -65,69 +78,81 @@ def survey_table(
     *,
     impute: str | None = None,
     on_bad_rows: OnBadRows = "error",
+    dates: Dates = "refuse",
     group: Group = ALONE,
 ) -> Survey:
-    """Look at every row once.
+    """Look at every row once, in one number per cell (:mod:`cvgp.data.features`).
 
     Parameters
     ----------
     columns
         The targets, and the columns of sample weights and of known noise variances if there are any.
     impute
-        What to do about missing values of features: fill them with the column's ``mean`` or ``median`` (true or false,
-        and text, with what is most frequent), or ``drop`` the rows. See :func:`~cvgp.data.tables.filling.fill_gaps`
-        for what fills them.
+        What to do about missing values of features: learn from them (None), fill them with the column's ``mean`` or
+        ``median`` (true or false, and text, with what is most frequent), or ``drop`` the rows. See
+        :func:`~cvgp.data.tables.learned_columns.learn_columns` for what becomes of them.
     on_bad_rows
-        Whether rows that are not finite (or, without a rule, not complete) are an ``error`` or are left out: ``skip``.
+        Whether rows that are not finite, or have no target, are an ``error`` or are left out: ``skip``.
+    dates
+        Whether columns of dates are an error (``refuse``) or become ``features``.
     group
         The processes among which the parts of the table are dealt out.
     """
     every_part = list_parts(dataset)
     parts = every_part[group.rank :: group.world]
-    encoder = _make_encoder(dataset, parts, columns, impute, group)
+    check_rule(impute)
+    encoder = _make_encoder(dataset, parts, columns, dates, group)
     bad = BadRows(encoder, impute, on_bad_rows)
     reservoir = Reservoir(encoder.no_rows())
     looks = [_survey_part(part, index, encoder, bad, reservoir) for index, part in enumerate(parts)]
-    known = tuple(found for found, _ in looks)
-    mine = reduce(Moments.merge, (in_part for _, in_part in looks), no_moments(encoder.num_columns))
+    known = tuple(found for found, _, _ in looks)
+    num_columns = len(encoder.columns) + len(encoder.targets)
+    mine = reduce(Moments.merge, (in_part for _, in_part, _ in looks), no_moments(num_columns))
     gathered = group.gather(torch.from_numpy(np.stack(mine)))
     moments = reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
     rows = bad.count_all(group, sum(found.num_rows - len(found.excluded) for found in known))
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
-    survey = Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}))
-    return _without_unused(survey)
+    (missing,) = group.sum([torch.from_numpy(sum((gaps for *_, gaps in looks), np.zeros(len(encoder.columns))))])
+    gaps = missing.numpy().astype(np.int64)
+    for column, count in zip(encoder.columns, gaps, strict=True):
+        if count == rows:
+            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
+    return Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}), gaps)
 
 
 def _survey_part(
     part: Part, index: int, encoder: Encoder, bad: BadRows, reservoir: Reservoir
-) -> tuple[KnownPart, Moments]:
-    moments = no_moments(encoder.num_columns)
+) -> tuple[KnownPart, Moments, Array]:
+    moments = no_moments(len(encoder.columns) + len(encoder.targets))
+    missing = np.zeros(len(encoder.columns))
     draw = np.random.default_rng([20240613, index])
     count = 0
     excluded: list[NDArray[np.int64]] = []
     weights: list[Array] = []
     for batch in read_batches(part, encoder.names, encoder.kinds):
-        rows = encoder.encode(batch)
+        rows = encoder.numbers(batch)
         kept = bad.find(rows, part, count)
         excluded.append(count + np.flatnonzero(~kept))
         if rows.sample_weight is not None:
             weights.append(np.where(kept, rows.sample_weight, 0.0))
         good = rows if kept.all() else rows.take(kept)
         moments = moments.merge(moments_of(np.hstack([good.x, good.y]), good.sample_weight))
+        missing += np.isnan(good.x).sum(axis=0)
         reservoir.add(good, index, count + np.flatnonzero(kept), draw)
         count += len(kept)
     blocks = None
     if encoder.weight is not None:
         edges = np.arange(0, max(count, 1), BLOCK_ROWS)
         blocks = np.add.reduceat(np.concatenate(weights), edges) if count else np.zeros(0)
-    return KnownPart(part, count, np.concatenate([*excluded, np.zeros(0, np.int64)]), blocks), moments
+    return KnownPart(part, count, np.concatenate([*excluded, np.zeros(0, np.int64)]), blocks), moments, missing
 
 
 def _make_encoder(
-    dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, impute: str | None, group: Group
+    dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, dates: Dates, group: Group
 ) -> Encoder:
-    check_rule(impute)
+    if dates not in get_args(Dates):
+        raise InvalidInputError(f"dates must be one of {get_args(Dates)}; got {dates!r}.")
     names = dataset.schema.names
     special = [*columns.targets, *(name for name in (columns.weight, columns.noise) if name is not None)]
     for name in special:
@@ -148,13 +173,31 @@ def _make_encoder(
             kinds[name] = "numeric"  # the rows that hold text are bad ones
         if kinds[name] not in ("numeric", "boolean"):
             raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
-    text = [name for name in features if kinds[name] == "categorical"]
+    text = [name for name in features if kinds[name] in ("categorical", "ordered")]
     counts = _count_texts(parts, text, kinds, group, is_text_file=is_text_file)
     kinds |= dict.fromkeys([name for name in text if name not in counts], "numeric")
     for name, found in counts.items():
-        check_categories(name, list(found), sum(found.values()))
-    encoded = tuple(Column(name, kinds[name], tuple(sorted(counts.get(name, ())))) for name in features)  # type: ignore[arg-type]
+        if look_like_dates(found):
+            kinds[name] = "date"
+        else:
+            check_categories(name, list(found), sum(found.values()), is_text_file=is_text_file)
+    for name in features:
+        if kinds[name] == "date" and dates == "refuse":
+            refuse_dates(name)
+    encoded = tuple(_new_column(name, kinds[name], counts.get(name, Counter())) for name in features)
     return Encoder(encoded, columns.targets, columns.weight, columns.noise, kinds)
+
+
+def _new_column(name: str, kind: str, counts: Counter[str]) -> Column:
+    """A column of which nothing is learned yet."""
+    if kind == "date":
+        return Column(name, "date", parts=("trend",))
+    if kind == "ordered":
+        return Column(name, "ordered", tuple(counts))
+    if kind == "categorical" and len(counts) > MAX_INDICATORS:
+        frequent = sorted(counts, key=lambda text: (-counts[text], text))[:MAX_LEVELS]
+        return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
+    return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
 
 
 def _count_texts(
@@ -169,17 +212,20 @@ def _count_texts(
     def add(name: str, found: Iterable[tuple[str, int]]) -> None:
         for text, times in found:
             counts[name][text] += times
-        if len(counts[name]) > MAX_CATEGORIES:
-            if not (is_text_file and spell_numbers(counts[name])):
-                check_categories(name, list(counts[name]), sum(counts[name].values()))
+        if len(counts[name]) > MAX_CATEGORIES and is_text_file and spell_numbers(counts[name]):
             del counts[name]
+        elif len(counts[name]) > MOST_TEXTS:
+            check_categories(name, list(counts[name]), sum(counts[name].values()), is_text_file=is_text_file)
 
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     for part in parts:
         for batch in read_batches(part, list(counts), kinds) if counts else ():
             for name in list(counts):
                 codes, texts = labels(name, batch.column(name))
-                add(name, zip(texts, np.bincount(codes[codes >= 0]).tolist(), strict=False))
+                times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
+                if kinds[name] == "ordered":
+                    _check_order(name, list(counts[name]), texts)
+                add(name, ((text, t) for text, t in zip(texts, times, strict=True) if t or kinds[name] == "ordered"))
     gathered = [json.loads(text) for text in gather_text(group, json.dumps(counts))] if names else []
     counts = {name: Counter() for name in names if all(name in found for found in gathered)}
     for found in gathered:
@@ -188,22 +234,9 @@ def _count_texts(
     return counts
 
 
-def _without_unused(survey: Survey) -> Survey:
-    """Without the categories that stand only in rows that do not count."""
-    names = survey.encoder.feature_names
-    text = {name for c in survey.encoder.columns if c.kind == "categorical" for name in c.feature_names}
-    is_used = np.array([name not in text or survey.moments.mean[d] > 0.0 for d, name in enumerate(names)])
-    if is_used.all():
-        return survey
-    columns = []
-    for column, own in zip(survey.encoder.columns, feature_slices(survey.encoder.columns), strict=True):
-        used = is_used[own]
-        if not used.any():
-            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
-        kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
-        columns.append(replace(column, categories=kept))
-    moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
-    reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
-    return replace(
-        survey, encoder=replace(survey.encoder, columns=tuple(columns)), moments=moments, reservoir=reservoir
-    )
+def _check_order(name: str, known: Sequence[str], found: Sequence[str]) -> None:
+    if known and list(known) != list(found):
+        raise InvalidInputError(
+            f"The ordered categories of column {name!r} differ between parts of the table: {known} and {list(found)}; "
+            "give all parts the same ones, or put the positions in their place."
+        )

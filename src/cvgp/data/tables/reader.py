@@ -107,7 +107,7 @@ def column_kinds(dataset: ds.Dataset, names: Sequence[str]) -> dict[str, str]:
 def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The rows of a part with the columns of these names, in order.
 
-    The kinds say how the cells of text files are read: a cell of a numeric column that spells no number is missing.
+    The kinds say how the cells of text files are read: a cell of a numeric column that spells no number is infinite.
     A column without a kind has the type that its file seems to give it.
 
     Raises
@@ -190,11 +190,13 @@ def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iter
 
 
 def _numbers_in_text(column: pa.Array, number_type: pa.DataType) -> pa.Array:
-    """Text as numbers; missing where it spells none, so that its row is a bad one."""
+    """Text as numbers; infinite where it spells none, so that its row is a bad one."""
     try:
         return column.cast(number_type)
     except pa.ArrowInvalid:
-        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64), from_pandas=True)
+        text = column.to_pandas()
+        found = pd.to_numeric(text, errors="coerce").to_numpy(np.float64)
+        return pa.array(np.where(np.isnan(found) & text.notna(), np.inf, found), from_pandas=True)
 
 
 def _stamp(fragment: ds.Fragment) -> tuple[int | None, int | None] | None:

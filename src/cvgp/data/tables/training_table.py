@@ -1,6 +1,6 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,8 +12,8 @@ from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
-from cvgp.data.tables.filling import common_sample, fill_gaps
-from cvgp.data.tables.first_pass import TableColumns, survey_table
+from cvgp.data.tables.first_pass import Dates, Survey, TableColumns, survey_table
+from cvgp.data.tables.learned_columns import common_sample, learn_columns
 from cvgp.data.tables.location import Location, open_dataset
 from cvgp.data.tables.reader import list_parts
 from cvgp.data.tables.streaming import ArrowSource
@@ -36,8 +36,9 @@ class TrainingTable:
         The column to predict, or several; all others are features.
     sample_weight, noise_variance
         Columns that are no features: they hold weights, or known noise variances.
-    impute, on_bad_rows
-        See :func:`~cvgp.data.tables.first_pass.survey_table` and :func:`~cvgp.data.tables.filling.fill_gaps`.
+    impute, on_bad_rows, dates
+        See :func:`~cvgp.data.tables.first_pass.survey_table` and
+        :func:`~cvgp.data.tables.learned_columns.learn_columns`.
     group
         The processes that the table is for. A table that all of them can load is looked through by each; of a larger
         one, each looks at its own parts and reads no others.
@@ -52,6 +53,7 @@ class TrainingTable:
         noise_variance: str | None = None,
         impute: Impute | None = None,
         on_bad_rows: OnBadRows = "error",
+        dates: Dates = "refuse",
         group: Group = ALONE,
     ) -> None:
         targets = (target,) if isinstance(target, str) else tuple(target) if isinstance(target, (list, tuple)) else ()
@@ -70,13 +72,18 @@ class TrainingTable:
             TableColumns(targets, sample_weight, noise_variance),
             impute=impute,
             on_bad_rows=on_bad_rows,
+            dates=dates,
         )
         self.group = ALONE if group.world == 1 or _looks_small(dataset) else group
-        self.survey = look(group=self.group)
+        self._look_and_learn(look)
         if self.group is not group and not self.fits_in_memory:
             self.group = group
-            self.survey = look(group=group)
-        self.survey = fill_gaps(self.survey, impute, fits_in_memory=self.fits_in_memory, group=self.group)
+            self._look_and_learn(look)
+
+    def _look_and_learn(self, look: Callable[..., Survey]) -> None:
+        self.survey = look(group=self.group)
+        learned = learn_columns(self.survey, self.impute, fits_in_memory=self.fits_in_memory, group=self.group)
+        self.survey = learned
 
     @property
     def num_rows(self) -> int:
@@ -124,12 +131,11 @@ class TrainingTable:
         return bool(self.survey.moments.scales[len(self.feature_names) :].any())
 
     @property
-    def schema(self) -> Schema | None:
-        """What turns another table into features, as the command line keeps it; None for several targets."""
+    def schema(self) -> Schema:
+        """What turns another table into features."""
         encoder = self.survey.encoder
-        if not self.single_output:
-            return None
-        return Schema(encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped)
+        target = encoder.targets[0] if self.single_output else encoder.targets
+        return Schema(target, encoder.columns, self.impute, n_dropped=self.survey.bad.dropped)
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""
