@@ -5,34 +5,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cvgp.data.columns import TYPICAL, Column
 from cvgp.data.reading import Reading
-from cvgp.data.schema import Column, Schema, warn_unknown
-from cvgp.errors import CVGPWarning, FileFormatError
+from cvgp.data.schema import Schema
+from cvgp.errors import FileFormatError
 
 SIZE = Column("size", "numeric")
 COLOR = Column("color", "categorical", ("blue", "red"))
 SOLD = Column("sold", "boolean")
 FILLED = tuple(dataclasses.replace(c, fill=fill) for c, fill in ((SIZE, 1.5), (COLOR, "red"), (SOLD, True)))
 SCHEMA = Schema("price", FILLED, "mean")
+MARKED = Column("size", "numeric", fill=1.5, n_missing=3, marks_missing=True, typical=(0.5,) * TYPICAL)
+DATE = Column("when", "date", parts=("trend", "hour"), typical=tuple(map(float, range(TYPICAL))))
+LEVELS = Column(
+    "city",
+    "levels",
+    ("a", "b"),
+    dims=("city", "city x size"),
+    effects=((0.5, 0.1), (-0.5, 0.2)),
+    doubts=((0.0, 0.1), (0.3, 0.0)),
+    prior_sd=(1.0, 0.5),
+)
+ORDERED = Column("rank", "ordered", ("low", "high"))
+SHARES = dataclasses.replace(COLOR, typical=(1.0, 3.0, 1.0), marks_missing=True)
 
 
 def test_features_are_named_in_the_order_of_the_columns() -> None:
     assert SCHEMA.feature_names == ("size", "color=blue", "color=red", "sold")
 
 
-def test_unknown_categories_are_counted_in_a_warning_that_points_at_the_caller() -> None:
-    def caller() -> None:
-        warn_unknown({"color": 2})
-
-    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'color' 2;") as caught:
-        caller()
-    assert caught[0].filename == __file__
+def test_a_marked_gap_and_parts_of_dates_have_names() -> None:
+    columns = (MARKED, DATE, LEVELS)
+    expected = ("size", "size is missing", "when trend", "when hour sin", "when hour cos", "city", "city x size")
+    assert Schema("price", columns).feature_names == expected
 
 
 # Storing a column.
 
 
-@pytest.mark.parametrize("column", [SIZE, COLOR, SOLD, *FILLED], ids=str)
+@pytest.mark.parametrize(
+    "column", [SIZE, COLOR, SOLD, *FILLED, MARKED, DATE, LEVELS, ORDERED, SHARES], ids=lambda c: c.name
+)
 def test_column_survives_json(column: Column) -> None:
     assert Column.from_json(json.loads(json.dumps(column.to_json()))) == column
 
@@ -61,6 +74,17 @@ GOOD_COLUMN = {"name": "a", "kind": "categorical", "categories": ["x", "y"], "fi
         {"categories": [1, 2]},
         {"categories": [["x"]]},
         {"categories": [f"name {i:03}" for i in range(51)]},
+        {"n_missing": -1},
+        {"marks_missing": 1},
+        {"typical": [1.0]},
+        {"typical": [-1.0, 1.0]},
+        {"typical": [0.0, 0.0]},
+        {"typical": "xy"},
+        {"parts": ["trend"]},
+        {"dims": ["a"]},
+        {"effects": [[1.0], [1.0]]},
+        {"prior_sd": [1.0]},
+        {"unheard": 1},
         {"categories": {"x": 1}},
         {"fill": "z"},
         {"fill": 1.0},
@@ -79,6 +103,26 @@ def test_column_that_cannot_be_is_refused(change: dict) -> None:
         Column.from_json({**GOOD_COLUMN, **change})
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"effects": [[0.5, 0.1]]},
+        {"effects": [[0.5], [0.5]]},
+        {"effects": [[0.5, "0.1"], [0.5, 0.1]]},
+        {"effects": [[0.5, float("nan")], [0.5, 0.1]]},
+        {"doubts": [[0.5, -0.1], [0.5, 0.1]]},
+        {"prior_sd": [1.0]},
+        {"prior_sd": [1.0, -1.0]},
+        {"dims": []},
+        {"dims": [1, 2]},
+    ],
+    ids=str,
+)
+def test_levels_that_cannot_be_are_refused(change: dict) -> None:
+    with pytest.raises(FileFormatError, match="schema"):
+        Column.from_json({**LEVELS.to_json(), **change})
+
+
 # Storing a schema.
 
 
@@ -88,7 +132,14 @@ def test_schema_is_frozen() -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [Schema("y", (SIZE,)), Schema("y", (SIZE, COLOR), "drop", 3), Schema("y", FILLED, "median")], ids=str
+    "schema",
+    [
+        Schema("y", (SIZE,)),
+        Schema(("y", "z"), (MARKED, LEVELS)),
+        Schema("y", (SIZE, COLOR), "drop", 3),
+        Schema("y", FILLED, "median"),
+    ],
+    ids=str,
 )
 def test_schema_survives_json(schema: Schema) -> None:
     restored = Schema.from_json(json.loads(json.dumps(schema.to_json(), allow_nan=False)))
@@ -118,6 +169,8 @@ GOOD = SCHEMA.to_json()
         {"n_dropped": True},
         {"n_dropped": 1.0},
         {"n_dropped": "1"},
+        {"target": []},
+        {"target": ["y", 1]},
         {"extra": 1},
     ],
     ids=str,
@@ -148,14 +201,15 @@ def test_any_json_in_place_of_a_schema_is_refused(data: object) -> None:
         Schema.from_json(data)
 
 
-@given(st.sampled_from(["name", "kind", "categories", "fill"]), anything)
+@given(st.sampled_from(["name", "kind", "categories", "fill", "typical", "effects", "parts"]), anything)
 def test_any_json_in_a_column_gives_a_valid_schema_or_is_refused(key: str, value: object) -> None:
     columns = [{**GOOD["columns"][1], key: value}, *GOOD["columns"][2:]]
     try:
         outcome = Schema.from_json({**GOOD, "columns": columns})
     except FileFormatError as error:
         outcome = error
-    assert isinstance(outcome, FileFormatError) or outcome.to_json()["columns"][0][key] == value
+    is_default = value in ([], ())
+    assert isinstance(outcome, FileFormatError) or is_default or outcome.to_json()["columns"][0][key] == value
 
 
 def test_deeply_nested_json_is_refused() -> None:

@@ -46,7 +46,7 @@ def encoded(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def rmse(model: CVGPRegressor, table: pd.DataFrame) -> float:
-    return float(np.sqrt(np.mean((model.predict(encoded(table)) - table["y"]) ** 2)))
+    return float(np.sqrt(np.mean((model.predict(table) - table["y"]) ** 2)))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def fit(place: object, **options: object) -> CVGPRegressor:
 def test_a_small_table_in_files_is_the_same_fit_as_its_rows(folder: Path) -> None:
     model = fit(str(folder / "*.parquet"))
     same = CVGPRegressor(**OPTIONS).fit(encoded(rows()), rows()["y"])
-    np.testing.assert_array_equal(model.predict(encoded(rows())), same.predict(encoded(rows())))
+    np.testing.assert_array_equal(model.predict(rows()), same.predict(encoded(rows())))
     assert model.elbo_ == same.elbo_
 
 
@@ -114,11 +114,11 @@ def test_lbfgs_passes_over_parts_find_the_optimum_of_memory(folder: Path, in_par
 
 def test_names_and_schema_of_the_table_are_kept(folder: Path, in_parts: None, tmp_path: Path) -> None:
     model = fit(folder)
-    assert model.feature_names_in_.tolist() == ["a", "color=blue", "color=red"]
+    assert (model.n_features_in_, model.feature_names_in_.tolist()) == (2, ["a", "color"])
     model.save(tmp_path / "m.cvgp")
     again = cvgp.load(tmp_path / "m.cvgp")
     assert again.schema_["target"] == "y"
-    np.testing.assert_array_equal(again.predict(encoded(rows())), model.predict(encoded(rows())))
+    np.testing.assert_array_equal(again.predict(rows()), model.predict(rows()))
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv.gz", "parquet", "feather"])
@@ -144,12 +144,12 @@ def test_the_command_line_learns_the_same_from_the_same_file(tmp_path: Path, end
 
 def test_a_schema_does_not_outlive_a_fit_to_arrays(folder: Path) -> None:
     model = fit(folder)
-    model.fit(rows()[["a"]], rows()["y"])
+    model.fit(rows()[["a"]].to_numpy(), rows()["y"])
     assert not hasattr(model, "schema_")
 
 
 def test_the_same_seed_gives_the_same_model(folder: Path, in_parts: None) -> None:
-    np.testing.assert_array_equal(fit(folder).predict(encoded(rows())), fit(folder).predict(encoded(rows())))
+    np.testing.assert_array_equal(fit(folder).predict(rows()), fit(folder).predict(rows()))
 
 
 def test_an_interrupted_fit_goes_on_to_the_same_model(
@@ -167,7 +167,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_model(
     resumed = fit(folder, checkpoint_dir=tmp_path / "run", callbacks=[lambda e: steps.append(e.iteration)])
     assert 102 in steps
     assert 50 not in steps
-    np.testing.assert_array_equal(resumed.predict(encoded(rows())), whole.predict(encoded(rows())))
+    np.testing.assert_array_equal(resumed.predict(rows()), whole.predict(rows()))
 
 
 def test_early_stopping_holds_rows_out(folder: Path, in_parts: None) -> None:
@@ -188,20 +188,19 @@ def test_several_targets_are_several_outputs(tmp_path: Path, in_parts: None) -> 
     table = rows().assign(z=lambda t: -t["y"])
     write_parts(tmp_path, table, cuts=(3000,))
     model = CVGPRegressor(**OPTIONS).fit(tmp_path, ["y", "z"])
-    mean = model.predict(encoded(table))
+    mean = model.predict(table)
     np.testing.assert_allclose(mean[:, 1], -mean[:, 0], atol=0.3)
 
 
 def test_bad_rows_are_skipped_on_request_and_counted(tmp_path: Path, in_parts: None) -> None:
     table = rows()
-    table.loc[100:199, "a"] = np.nan
+    table.loc[100:199, "y"] = np.nan
     write_parts(tmp_path, table, cuts=(3000,))
-    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'a' is missing"):
+    with pytest.raises(InvalidInputError, match=r"part-0\.parquet, data row 101: column 'y' is missing.*on_bad_rows"):
         fit(tmp_path)
     model = CVGPRegressor(**OPTIONS).fit(tmp_path, "y", on_bad_rows="skip")
     assert model.n_bad_rows_ == 100
     assert model.n_rows_ == NUM_ROWS - 100
-    assert CVGPRegressor(**OPTIONS).fit(tmp_path, "y", impute="mean").n_rows_ == NUM_ROWS
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_columns_of_a_table_in_files_are_given_by_name(folder: Path, y: object, 
 
 @pytest.mark.parametrize("options", [{"impute": "mean"}, {"on_bad_rows": "skip"}])
 def test_rules_for_files_are_refused_with_arrays(options: dict[str, str]) -> None:
-    with pytest.raises(InvalidInputError, match="for tables in files"):
+    with pytest.raises(InvalidInputError, match="are for tables"):
         CVGPRegressor().fit([[0.0], [1.0]], [0.0, 1.0], **options)
 
 

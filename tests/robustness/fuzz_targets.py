@@ -24,7 +24,7 @@ from cvgp.data.tables.by_schema import load_rows
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
-from cvgp.estimators.user_columns import stored_schema
+from cvgp.estimators.frames import schema_of
 from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint
@@ -87,7 +87,7 @@ def open_model(corpus: Corpus, random: Random) -> None:
     x = pd.DataFrame(np.zeros((3, model.n_features_in_)), columns=getattr(model, "feature_names_in_", None))
     model.predict(x, return_std=True)
     as_text(summarise(model), model)
-    schema = stored_schema(model)
+    schema = schema_of(model)
     if schema is not None:
         with suppress(CVGPError):
             load_rows(corpus.folder / "table.parquet", schema)

@@ -18,6 +18,7 @@ from cvgp import errors
 from cvgp.cli.checkpoints import check_stored
 from cvgp.cli.options import Asked, OnBadRows
 from cvgp.cli.predictor import Predictor
+from cvgp.data.uncertain import Findings
 from cvgp.errors import CVGPError, FileAccessError
 from cvgp.files.atomic import access_errors
 
@@ -116,7 +117,8 @@ def predict_on_ray(
                 raise getattr(errors, str(counts["error"]))(str(counts["message"]))
             predictor.rows += int(counts["rows"])
             predictor.empty += int(counts["empty"])
-            predictor.unknown += Counter(json.loads(str(counts["unknown"])))
+            findings = {name: Counter(found) for name, found in json.loads(str(counts["findings"])).items()}
+            predictor.findings.add(Findings(**findings))
         predictor.check_some(data)
         os.replace(temporary, out)
     return names
@@ -153,7 +155,7 @@ class _PartPredictor:
         return {
             "rows": [predictor.rows],
             "empty": [predictor.empty],
-            "unknown": [json.dumps(predictor.unknown)],
+            "findings": [json.dumps(vars(predictor.findings))],
             # An error of ours is passed on as data: Ray keeps only the text of those that end a task.
             "error": ["" if failure is None else type(failure).__name__],
             "message": ["" if failure is None else str(failure)],

@@ -29,7 +29,7 @@ def coreset(
     import pyarrow as pa
 
     from cvgp.data.tables.writer import write_table
-    from cvgp.estimators.user_columns import feature_names
+    from cvgp.estimators.frames import feature_names
     from cvgp.plots.columns import target_name
 
     points = model.coreset_

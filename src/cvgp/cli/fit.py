@@ -17,6 +17,7 @@ from cvgp.cli.guard import terminate_between_iterations
 from cvgp.cli.model_files import check_can_write
 from cvgp.cli.options import (
     AsJson,
+    Dates,
     Decimal,
     Encoding,
     Impute,
@@ -64,7 +65,12 @@ def fit(
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
-    impute: Annotated[Impute | None, typer.Option(help="What to do about missing values.")] = None,
+    impute: Annotated[
+        Impute | None, typer.Option(help="Fill missing values or drop their rows; by default they are learned from.")
+    ] = None,
+    dates: Annotated[
+        Dates, typer.Option(help="Refuse dates, or expand them to trend, season, weekday and hour.")
+    ] = Dates.REFUSE,
     on_bad_rows: Annotated[
         OnBadRows, typer.Option(help="Stop at a row that cannot be used, or leave it out and count it.")
     ] = OnBadRows.ERROR,
@@ -126,7 +132,8 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one indicator per category. What is not given is chosen from the data.
+    Text columns become indicators, or effects of their levels where these are many. What is not given is chosen from
+    the data.
     """
     size, count = count_or_auto("--coreset", coreset, 1), count_or_auto("--neighbors", neighbors, 0)
     reading: dict[str, Any] = {
@@ -155,6 +162,7 @@ def fit(
         "noise": noise.value,
         "target": target_transform.value,
         "inputs": inputs.value,
+        "dates": "features" if dates is Dates.EXPAND else "refuse",
         "init": init.value,
         "solver": solver.value,
         "bound": bound.value,
@@ -182,7 +190,7 @@ def fit(
     from cvgp.parallel.process_group import process_group
 
     with process_group():  # alone, unless torchrun started other processes beside this one
-        table = _open_table(data, target, reading)
+        table = _open_table(data, target, {**reading, "dates": parameters["dates"]})
         left_out = table.survey.bad.summary()
         if left_out:
             note(f"{data}: {left_out}.")

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 MOST_FEATURES = 5
 RARE = 0.001
 """The share of observations by which tails are described; of normal ones so many are more than 3.3 sd off."""
+KINDS = {
+    "numeric": "number",
+    "boolean": "true or false",
+    "categorical": "text",
+    "levels": "text",
+    "ordered": "ordered",
+    "date": "date",
+}
+MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out"}
 TRANSFORMS = {"log": "logarithm", "yeo-johnson": "Yeo-Johnson transform"}
 
 
@@ -22,9 +31,9 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel and how its fit ended."""
     model = cvgp.load(model_file)
 
-    from cvgp.estimators.user_columns import stored_schema
+    from cvgp.estimators.frames import schema_of
 
-    schema = stored_schema(model)
+    schema = schema_of(model)
     facts = summarise(model)
     if as_json:
         print_json({"model": str(model_file), "schema": None if schema is None else schema.to_json(), **facts})
@@ -35,7 +44,7 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     else:
         text["target"] = schema.target
         text["columns"] = "\n".join(_describe(column) for column in schema.columns)
-        text["missing values"] = {None: "are an error", "drop": "leave a row out"}.get(schema.impute, "are filled")
+        text["missing values"] = MISSING.get(schema.impute, "are filled")
     print_facts(text | as_text(facts, model))
 
 
@@ -43,8 +52,9 @@ def summarise(model: CVGPRegressor) -> dict[str, Any]:
     """The facts of a model as JSON types."""
     import numpy as np
 
+    from cvgp.estimators.frames import feature_names
     from cvgp.estimators.packed_fit import pack_rows
-    from cvgp.estimators.user_columns import feature_names, user_columns
+    from cvgp.estimators.user_columns import user_columns
 
     coreset = model.coreset_
     stored = pack_rows(None if model.gp_.local is None else model.gp_.local.kept, model.gp_.scaling)
@@ -133,7 +143,13 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
 
 
 def _describe(column: Column) -> str:
-    kind = {"numeric": "number", "boolean": "true or false", "categorical": "text"}[column.kind]
-    values = f": {', '.join(column.categories)}" if column.categories else ""
-    fill = "" if column.fill is None else f", missing is {column.fill}"
-    return f"{column.name} ({kind}{values}{fill})"
+    kind = KINDS[column.kind]
+    if column.kind == "levels":
+        kind = f"text of {len(column.categories)} levels"
+    values = ", ".join(column.parts if column.kind == "date" else column.categories)
+    words = [f"{kind}: {values}" if values and column.kind != "levels" else kind]
+    if column.n_missing:
+        words.append(f"{column.n_missing} missing")
+    if column.fill is not None and not column.marks_missing:
+        words.append(f"missing is {column.fill}")
+    return f"{column.name} ({', '.join(words)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -37,22 +37,20 @@ def check_can_write(path: Path, endings: tuple[str, ...] = ("",)) -> None:
 
 def model_schema(model: CVGPRegressor, path: Path) -> Schema:
     """What turns a table into the model's features."""
-    from cvgp.estimators.user_columns import stored_schema
+    from cvgp.estimators.frames import schema_of
 
-    schema = stored_schema(model)
+    schema = schema_of(model)
     if schema is None:
         raise InvalidInputError(
-            f"The model in {path} was saved from Python and knows no table, so it cannot read one; predict with "
-            "cvgp.load in Python, or fit with `cvgp fit`."
+            f"The model in {path} was fitted to an array whose columns have no names, so it cannot read a table; "
+            "predict with cvgp.load in Python, or fit it to a DataFrame or with `cvgp fit`."
+        )
+    if not isinstance(schema.target, str):
+        raise InvalidInputError(
+            f"The model in {path} predicts several columns, {list(schema.targets)}; commands predict one. Use "
+            "cvgp.load in Python."
         )
     return schema
-
-
-def features(schema: Schema, encoded: Any) -> Any:
-    """Encoded columns under their names, which the estimator checks and keeps."""
-    import pandas as pd
-
-    return pd.DataFrame(encoded, columns=list(schema.feature_names))
 
 
 def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:

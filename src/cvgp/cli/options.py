@@ -10,6 +10,7 @@ from cvgp.data.reading import CsvOptions, check_csv
 from cvgp.errors import InvalidInputError
 
 Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
+Dates = StrEnum("Dates", ["REFUSE", "EXPAND"])
 
 
 class OnBadRows(StrEnum):

@@ -10,7 +10,7 @@ import typer
 
 import cvgp
 from cvgp.cli.console import note_reading, print_json, print_table
-from cvgp.cli.model_files import check_can_write, features, model_schema
+from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
 
 if TYPE_CHECKING:
@@ -70,9 +70,8 @@ def _load(location: str, model: CVGPRegressor, model_file: Path, csv: CsvOptions
     """Features and target of a table."""
     from cvgp.data.tables.by_schema import load_rows
 
-    schema = model_schema(model, model_file)
-    x, y = load_rows(location, schema, csv, note_reading)
-    return features(schema, x), y
+    inputs, targets = load_rows(location, model_schema(model, model_file), csv, note_reading)
+    return inputs, targets[:, 0]
 
 
 def _draw(

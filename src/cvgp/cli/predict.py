@@ -68,7 +68,6 @@ def predict(
     schema = model_schema(model, model_file)
 
     from cvgp.cli.predictor import Predictor
-    from cvgp.data.schema import warn_unknown
 
     done = Predictor(model, schema, on_bad_rows, asked)
     csv = csv_options(sep, decimal, thousands, encoding)
@@ -78,7 +77,7 @@ def predict(
         columns = predict_on_ray(ray, workers, done, data, csv, out)
     else:
         columns = _predict_file(done, data, csv, out)
-    warn_unknown(done.unknown)
+    done.findings.warn()
     if done.empty:
         note(f"{done.empty} of {done.rows} rows have missing or bad values; their predictions are left empty.")
     predicted = done.rows - done.empty

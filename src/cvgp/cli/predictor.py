@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cvgp.cli.model_files import features, free_names
+from cvgp.cli.model_files import free_names
 from cvgp.cli.options import Asked, OnBadRows
-from cvgp.data.tables.bad_rows import BadRows
-from cvgp.data.tables.by_schema import encoder_of
+from cvgp.data.tables.by_schema import encoder_of, finder_of
 from cvgp.data.tables.prefetch import prefetch
 from cvgp.data.tables.reader import Part, read_parts
+from cvgp.data.uncertain import Findings, new_inputs
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.inputs import check_prediction
 from cvgp.estimators.new_observations import Predictive, ends_of_interval
 
 if TYPE_CHECKING:
@@ -25,10 +23,7 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 COLUMNS = ("mean", "sd", "lower", "upper")
-ADVICE = (
-    "Correct it, leave the predictions of such rows empty (--on-bad-rows skip), or fit the model again with a rule for "
-    "missing values (--impute)."
-)
+ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
 
 
 class Predictor:
@@ -42,8 +37,8 @@ class Predictor:
         self.rows = 0
         self.empty = 0
         """Rows without a prediction: bad ones that are skipped, and incomplete ones that the model's rule drops."""
-        self.unknown = Counter[str]()
-        """Cells with a category that the model does not know, by column."""
+        self.findings = Findings()
+        """Cells of which the model knows nothing, and dates that it has not seen, by column."""
 
     def names(self, taken: list[str]) -> list[str]:
         """The names of the columns of predictions, beside columns of these names."""
@@ -57,12 +52,12 @@ class Predictor:
         """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
         every = dataset.schema.names
         encoder = encoder_of(self.schema, dataset, with_target=False)
-        bad = BadRows(encoder, self.schema.impute, self.on_bad_rows.value, ADVICE)
+        bad = finder_of(encoder, self.schema, self.on_bad_rows.value, ADVICE)
         kinds = dict.fromkeys(every, "") | encoder.kinds  # columns that the model does not know stay as they are
         schema: pa.Schema | None = None
         for part, before, batch in prefetch(lambda: read_parts(parts, every, kinds)):
             try:
-                rows = encoder.encode(batch, self.unknown)
+                rows = encoder.numbers(batch)
             except InvalidTypeError as error:
                 raise InvalidTypeError(f"{part.file}: {error}") from error
             predictions = self._predict(rows.x, bad.find(rows, part, before))
@@ -86,12 +81,14 @@ class Predictor:
                 f"{data}: not a single row can be predicted, since each has a missing or bad value; fill some."
             )
 
-    def _predict(self, x: NDArray[np.float64], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+    def _predict(self, cells: NDArray[np.float64], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
         self.rows += len(good)
         self.empty += int((~good).sum())
         columns = [np.full(len(good), np.nan) for _ in self._columns]
         if good.any():
-            found = Predictive.at(self.model.gp_, check_prediction(self.model, features(self.schema, x[good])))
+            inputs, findings = new_inputs(self.schema.columns, cells[good])
+            self.findings.add(findings)
+            found = Predictive.at(self.model.gp_, inputs)
             levels = np.append(ends_of_interval(self.asked.level), self.asked.quantiles)
             quantiles = found.quantiles(levels)[:, 0]  # [n, 2 + number of quantiles]
             mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])

@@ -17,6 +17,7 @@ from cvgp.data.schema import Schema
 from cvgp.data.source import DataSource
 from cvgp.data.split import SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
+from cvgp.estimators.frames import feature_names
 from cvgp.estimators.inputs import (
     TableOptions,
     array_source,
@@ -24,10 +25,10 @@ from cvgp.estimators.inputs import (
     check_seed,
     check_size,
     check_training,
-    is_in_files,
+    is_table,
 )
 from cvgp.estimators.new_observations import Predictive
-from cvgp.estimators.tables import load_arrays, open_table, refuse_transform
+from cvgp.estimators.tables import open_table, refuse_transform
 from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
@@ -41,6 +42,7 @@ from cvgp.training.prune import shrink_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cvgp.data.tables.training_table import TrainingTable
     from cvgp.estimators.regressor import CVGPRegressor
 
 HELD_OUT = 0.2
@@ -61,27 +63,19 @@ def known_source(
     Also returns the sum over rows of log T'(y), for the transform T of the estimator.
     """
     gp, table = estimator.gp_, None
-    if is_in_files(x):
+    if is_table(x, y, reading):
         named = {"sample_weight": sample_weight, "noise_variance": noise_variance}
-        table = open_table(x, y, **named, **_as_before(estimator, reading), group=group)
-        if table.fits_in_memory:
-            (x, y, sample_weight, noise_variance), table = load_arrays(table), None
-    else:
-        reading.refuse_for_arrays()
+        table = open_table(x, y, **named, **_as_before(estimator, reading), dates=estimator.dates, group=group)
+        _check_columns(estimator, table)
     device = gp.model.X_c.device
-    if table is None:
-        rows = canonical(known_rows(estimator, x, y, sample_weight, noise_variance))
+    if table is None or table.fits_in_memory:
+        given = known_rows(estimator, x, y, sample_weight, noise_variance) if table is None else table.load()
+        rows = canonical(given)
         if gp.outliers is not None:
             rows = Predictive.at(gp, rows.x).regular(rows)
         source = array_source(transformed(gp.target, rows), gp.scaling, device, group)
         return source, sum_of_log_slopes(gp.target, rows)
     refuse_transform(gp.target.name)
-    expected = list(getattr(estimator, "feature_names_in_", ()))
-    if table.feature_names != expected:
-        raise InvalidInputError(
-            f"The table must have the features that the model was fitted to, {expected}; got {table.feature_names}."
-        )
-    _check_outputs(estimator, len(table.scaling.y_mean))
     read = table.source(gp.scaling, device)
     return (read if group.world == 1 else SharedSource(read, group)), 0.0
 
@@ -235,6 +229,15 @@ def known_rows(estimator: CVGPRegressor, x: Any, y: Any, sample_weight: Any, noi
     rows, _ = check_training(estimator, x, y, sample_weight, noise_variance, reset=False)
     _check_outputs(estimator, rows.y.shape[1])
     return rows
+
+
+def _check_columns(estimator: CVGPRegressor, table: TrainingTable) -> None:
+    expected = feature_names(estimator)
+    if table.feature_names != expected:
+        raise InvalidInputError(
+            f"The table must have the features that the model was fitted to, {expected}; got {table.feature_names}."
+        )
+    _check_outputs(estimator, len(table.survey.encoder.targets))
 
 
 def _check_outputs(estimator: CVGPRegressor, count: int) -> None:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
 from cvgp.data.source import DataSource
+from cvgp.data.uncertain import Inputs
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators.inputs import check_prediction
 from cvgp.estimators.new_observations import Predictive
@@ -77,7 +78,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if X is not None:
-            return self._indices_over(self.gp_, check_prediction(self, X), None)
+            found = check_prediction(self, X)
+            # Of cells that are not known, the mean.
+            return self._indices_over(self.gp_, found.x if isinstance(found, Inputs) else found, None)
         gp = self.gp_
         if gp.indices_of_fit is not None:
             if len(gp.indices_of_fit.total) != len(user_columns(self)):

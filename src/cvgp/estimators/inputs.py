@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_random_state, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
 from cvgp.data.arrays import MemorySource
 from cvgp.data.input_warp import InputWarp
@@ -20,8 +20,10 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling, moments_of
 from cvgp.data.source import DataSource
 from cvgp.data.split import split
+from cvgp.data.uncertain import Inputs
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.described_rows import Described
+from cvgp.estimators.frames import frame_inputs, is_frame, is_plain, reads_columns, schema_of
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.finite import refuse_masked
 from cvgp.parallel.group import Group
@@ -32,7 +34,7 @@ MERGE_ROWS = 100_000
 
 
 class TableOptions(NamedTuple):
-    """What `fit` can be told about a table in files."""
+    """What `fit` can be told about a table."""
 
     impute: Any = None
     on_bad_rows: Any = "error"
@@ -42,12 +44,12 @@ class TableOptions(NamedTuple):
     keep: Any = ()
 
     def refuse_for_arrays(self) -> None:
-        """Refuse to do with an array what is done with a table in files."""
+        """Refuse to do with an array what is done with a table."""
         given = [name for name, value in self._asdict().items() if value != self._field_defaults[name]]
         if given:
             raise InvalidInputError(
-                f"{', '.join(given)}: impute and on_bad_rows, like csv, drop, features and keep, are for tables in "
-                "files; choose columns of an array, and drop or fill its bad rows, before fitting."
+                f"{', '.join(given)}: impute and on_bad_rows, like csv, drop, features and keep, are for "
+                "tables; choose columns of an array, and drop or fill its bad rows, before fitting."
             )
 
 
@@ -62,6 +64,20 @@ def is_in_files(x: Any) -> bool:
     return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
 
 
+def is_table(x: Any, y: Any, reading: TableOptions) -> bool:
+    """Whether rows are read as a table: from files, or from a frame that is more than numbers or holds its target.
+
+    The options that only tables have are refused for arrays.
+    """
+    if is_in_files(x):
+        return True
+    if is_frame(x):
+        is_named = isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))
+        return reading != TableOptions() or is_named or not is_plain(x)
+    reading.refuse_for_arrays()
+    return False
+
+
 def check_training(
     estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any, *, reset: bool = True
 ) -> tuple[Rows[Array], bool]:
@@ -69,16 +85,13 @@ def check_training(
 
     Sets the estimator's n_features_in_ and feature_names_in_, or with `reset=False` compares the columns with them.
     """
+    is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
+    found = check_prediction(estimator, x) if is_read else _unwrapped("X", x)
+    # Of cells that are not known, training has the mean.
+    x = found.x if isinstance(found, Inputs) else found
     with _errors_of_cvgp():
-        x, y = validate_data(
-            estimator,
-            _unwrapped("X", x),
-            _unwrapped("y", y),
-            reset=reset,
-            multi_output=True,
-            y_numeric=True,
-            dtype=np.float64,
-        )
+        check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
+        x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
@@ -91,10 +104,15 @@ def check_training(
     return data if weight is None else data.take(weight > 0), single_output
 
 
-def check_prediction(estimator: BaseEstimator, x: Any) -> Array:
+def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
     """Validate inputs to predict at: the same columns, by name where the training table had names."""
+    if isinstance(x, Inputs):
+        return x  # they were read by the estimator's schema
     if _is_ready(estimator, x):
         return np.asarray(x)
+    schema = schema_of(estimator)
+    if schema is not None and reads_columns(estimator, x):
+        return frame_inputs(schema, x)
     with _errors_of_cvgp():
         return np.asarray(validate_data(estimator, _unwrapped("X", x), reset=False, dtype=np.float64))
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from torch import Tensor
 from cvgp.data.pooled_warp import pool_warped_scalings
 from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
+from cvgp.data.schema import Schema
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
 from cvgp.estimators.regressor import CVGPRegressor
@@ -183,10 +186,10 @@ def _notice_neighbours(models: Sequence[CVGPRegressor]) -> None:
 
 
 def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
-    names = getattr(model, "feature_names_in_", None)
+    names = tuple(feature_names(model)) if hasattr(model, "feature_names_in_") else None
     return (
-        model.n_features_in_,
-        None if names is None else tuple(names),
+        len(model.gp_.scaling.x_mean),
+        names,
         model._single_output,
         len(model.gp_.scaling.y_mean),
     )
@@ -230,15 +233,24 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
 
 def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None:
     """Keep how tables are read, where all models read them in the same way."""
-    schemas: list[dict[str, Any]] = [getattr(model, "schema_", None) or {} for model in models]
-    read = [{**schema, "n_dropped": 0, "reading": None} for schema in schemas]
-    if all(schema == read[0] for schema in read):
-        if schemas[0]:
-            merged.schema_ = {**schemas[0], "n_dropped": sum(schema["n_dropped"] for schema in schemas)}
-        return
-    warnings.warn(
-        "The models read tables in different ways (another rule or fill for missing values), so the merged one reads "
-        "none; it predicts from Python.",
-        CVGPWarning,
-        stacklevel=3,
-    )
+    schemas = [schema_of(model) for model in models]
+    if all(schema is not None and _reading(schema) == _reading(schemas[0]) for schema in schemas):
+        dropped = sum(schema.n_dropped for schema in schemas if schema is not None)
+        merged.schema_ = {**models[0].schema_, "n_dropped": dropped}
+    elif any(schema is not None for schema in schemas):
+        warnings.warn(
+            "The models read tables in different ways (another rule or fill for missing values, or other effects of "
+            "levels), so the merged one reads none; it predicts from features in Python.",
+            CVGPWarning,
+            stacklevel=3,
+        )
+        merged.n_features_in_ = len(merged.gp_.scaling.x_mean)
+        merged.feature_names_in_ = np.array(feature_names(models[0]), dtype=object)
+
+
+def _reading(schema: Schema | None) -> Schema | None:
+    """What of a schema decides how cells become features; how they were distributed does not."""
+    if schema is None:
+        return None
+    columns = tuple(replace(column, typical=(), n_missing=0) for column in schema.columns)
+    return replace(schema, columns=columns)

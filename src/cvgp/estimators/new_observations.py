@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.target import TargetTransform
+from cvgp.data.uncertain import Inputs
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.back_transformed import Moments, covariance_of_y, moments_of_y
 from cvgp.estimators.inputs import check_noise
@@ -50,7 +51,7 @@ class Predictive:
         self.tails = tails
 
     @classmethod
-    def at(cls, gp: ScaledGP, x: Array) -> Predictive:
+    def at(cls, gp: ScaledGP, x: Array | Inputs) -> Predictive:
         """That of a fitted model at inputs [n, D], with the noise that it has learned."""
         return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers, gp.tails)
 

@@ -16,12 +16,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.coreset import Coreset
-from cvgp.coreset_table import NamedColumn
 from cvgp.data.reading import CsvOptions
 from cvgp.data.rows import Rows
+from cvgp.data.schema import Schema
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.described_rows import describe
 from cvgp.estimators.exporting import ExportMixin
+from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.inputs import (
@@ -33,14 +34,14 @@ from cvgp.estimators.inputs import (
     check_size,
     check_training,
     first_seed,
-    is_in_files,
+    is_table,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
-from cvgp.estimators.tables import load_arrays, open_table, refuse_transform, table_sources
+from cvgp.estimators.tables import open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP
-from cvgp.estimators.user_columns import user_columns
+from cvgp.estimators.user_columns import named_inputs
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
@@ -122,6 +123,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         skewed. ``auto`` keeps the columns as they are unless rows that were left out are clearly more likely with the
         mixture; `inputs_` says what it chose. It is for at least 200 rows, and for kernels by name without ``linear``
         and ``periodic`` and with `ard`. Ranks need `standardize`.
+    dates : {"refuse", "features"}
+        Whether columns of dates in a table are an error, or become features: their trend in days, and circles for
+        season, weekday and hour, as far as these differ among rows. Dates are read in UTC; one without a time zone is
+        taken as it is.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts; a Coreset is in the units of the data.
     solver : {"auto", "lbfgs", "adam", "paper"}
@@ -248,6 +253,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         noise: NoiseName = "auto",
         target: TargetName = "identity",
         inputs: InputsName = "auto",
+        dates: Literal["refuse", "features"] = "refuse",
         init: InitName | Coreset = "kmeans",
         solver: SolverName = "auto",
         bound: BoundName = "auto",
@@ -277,6 +283,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         self.noise = noise
         self.target = target
         self.inputs = inputs
+        self.dates = dates
         self.init = init
         self.solver = solver
         self.bound = bound
@@ -399,15 +406,18 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
         reading = TableOptions(impute, on_bad_rows, csv, drop, features, keep)
         table = self._open_table(X, y, sample_weight, noise_variance, reading)
-        if table is not None and table.fits_in_memory:
-            (X, y, sample_weight, noise_variance), table = load_arrays(table), None
         prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
         units = partial(model_units, standardize=self.standardize, **prior)
         inputs = suited_name(self.inputs, standardize=self.standardize, solver=self.solver, **prior)
         warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch)
         options: dict[str, Any] = {"units": units, "choose_warp": warp, "device": self.device, "group": group}
-        if table is None:
-            data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
+        if table is None or table.fits_in_memory:
+            if table is None:
+                data, self._single_output = check_training(self, X, y, sample_weight, noise_variance)
+                if hasattr(self, "feature_names_in_"):
+                    self.schema_ = numeric_schema(self, X, data.x, y).to_json()
+            else:
+                data = table.load()
             look = self.noise == "auto" and self.solver != "paper"
             # A run that goes on later, and every process of a group, must find the same outliers.
             in_time = folder is None and group.world == 1
@@ -426,8 +436,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             sources = table_sources(table, settings, rng, **options)
         source, held_out, scaling, spread = sources.train, sources.held_out, sources.scaling, sources.spread
         if group.rank == 0:
-            names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)])
-            notice_constants(scaling, names, source.num_rows)
+            known = Schema.from_json(self.schema_).feature_names if hasattr(self, "schema_") else None
+            notice_constants(scaling, known or [f"x{d}" for d in range(self.n_features_in_)], source.num_rows)
             notice_weights(source.total_weight, source.num_rows)
             notice_one_output(sources.only_y, source.total_weight)
         is_auto, known_noise = self.n_coreset == "auto", sources.known_noise
@@ -739,8 +749,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         own = self.gp_.coreset
         if not hasattr(self, "feature_names_in_"):
             return own
-        columns = [NamedColumn(column.name, column.categories) for column in user_columns(self)]
-        return Coreset(own.X, own.y, own.beta, columns=columns)
+        return Coreset(own.X, own.y, own.beta, columns=named_inputs(self))
 
     @property
     def n_neighbors_(self) -> int:
@@ -799,22 +808,21 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
     def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, reading: TableOptions) -> Any:
-        """A table in files, or None where x holds the rows themselves; notes what is known of it on the estimator."""
+        """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
         for name in ("schema_", "n_bad_rows_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        if not is_in_files(x):
-            reading.refuse_for_arrays()
+        if not is_table(x, y, reading):
             return None
         options = {"sample_weight": weight, "noise_variance": noise, **reading._asdict()}
-        table = open_table(x, y, **options, group=current_group())
+        table = open_table(x, y, **options, dates=self.dates, group=current_group())
         self._single_output = table.single_output
-        self.n_features_in_ = len(table.feature_names)
-        self.feature_names_in_ = np.array(table.feature_names, dtype=object)
+        columns = table.schema.columns
+        self.n_features_in_ = len(columns)
+        self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
         self.n_bad_rows_ = table.survey.bad.skipped
         if self.verbose and not table.reading.is_plain:
             print(f"The table was read with {table.reading.describe()}.", flush=True)
-        if table.schema is not None:
-            self.schema_ = table.schema.to_json()
+        self.schema_ = table.schema.to_json()
         return table
 
     def _set_results(self, fit: NoiseFit, sources: Sources, history: list[dict[str, Any]]) -> None:

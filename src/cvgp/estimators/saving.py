@@ -28,6 +28,7 @@ from cvgp.data.input_warp import NO_WARP
 from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.frames import schema_of
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -52,9 +53,9 @@ ArrayDict = dict[str, NDArray[Any]]
 FORMAT = "cvgp estimator"
 VERSION = 5
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
-version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units, and in version 5
-inputs may be warped and the importance of columns is held. Version 1, without `scaling.x_limit`, is read too: its
-inputs have no limit."""
+version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. In version 5 the
+columns are those of the user's table, whose schema says how they become features; inputs may be warped, and the
+importance of columns is held. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "merged")
@@ -196,13 +197,10 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
 
     estimator = cls(**_unpack_parameters(members.members("parameters"), left, cls().get_params(deep=False)))
     fit = members.members("fit")
-    estimator.n_features_in_ = fit.integer("n_features", 1)
-    names = fit.take("feature_names")
-    if names is not None:
-        estimator.feature_names_in_ = _feature_names(names, D)
+    num_columns, names = fit.integer("n_features", 1), fit.take("feature_names")
     estimator._single_output = fit.flag("single_output")
-    if estimator.n_features_in_ != D or (estimator._single_output and model.y_c.ndim > 1):
-        raise FileFormatError("The numbers of features and outputs are not those of the model.")
+    if estimator._single_output and model.y_c.ndim > 1:
+        raise FileFormatError("The number of outputs is not that of the model.")
     shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
     has_limit = version > 1
     # Files before version 5 know of no warps.
@@ -243,6 +241,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
     estimator.gp_.indices_of_fit = unpack_indices(left)
+    _set_columns(estimator, num_columns, names, is_old=version < 5)
     members.close()
     left.close()
     return estimator
@@ -283,10 +282,26 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
     return values
 
 
-def _feature_names(names: object, num_features: int) -> NDArray[np.object_]:
-    if not (isinstance(names, list) and len(names) == num_features and all(isinstance(n, str) for n in names)):
-        raise FileFormatError(f"There must be {num_features} names of features, of text; got {reprlib.repr(names)}.")
-    return np.array(names, dtype=object)
+def _set_columns(estimator: CVGPRegressor, count: int, names: object, *, is_old: bool) -> None:
+    """Note the user's columns, which must be those of the schema, or else the features of the model."""
+    schema = schema_of(estimator)
+    expected = len(estimator.gp_.scaling.x_mean)
+    if schema is not None and is_old:
+        # Before version 5 the names were those of the features.
+        if names != list(schema.feature_names):
+            raise FileFormatError("The model's schema names other features than the model has.")
+        count, names = len(schema.columns), [column.name for column in schema.columns]
+    if schema is not None:
+        expected = len(schema.columns)
+        if names != [column.name for column in schema.columns]:
+            raise FileFormatError("The model's schema names other columns than the model has.")
+    if count != expected:
+        raise FileFormatError("The number of features is not that of the model.")
+    estimator.n_features_in_ = count
+    if names is not None:
+        if not (isinstance(names, list) and len(names) == count and all(isinstance(n, str) for n in names)):
+            raise FileFormatError(f"There must be {count} names of features, of text; got {reprlib.repr(names)}.")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
 def _is_plain(value: object) -> bool:

@@ -11,6 +11,7 @@ from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
 from cvgp.data.split import SharedSource
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.frames import frame_table, is_frame
 from cvgp.estimators.inputs import canonical, check_variance, held_out_rows, known_device
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.extras import optional_packages
@@ -22,19 +23,16 @@ if TYPE_CHECKING:
 
 
 def open_table(x: Any, y: Any, **options: Any) -> TrainingTable:
-    """The table that `fit` was given the place of, looked through once."""
+    """The table that `fit` was given, or given the place of, looked through once."""
     with optional_packages():
         from cvgp.data.tables.training_table import TrainingTable
 
-    return x if isinstance(x, TrainingTable) else TrainingTable(x, y, **options)
-
-
-def load_arrays(table: TrainingTable) -> tuple[Any, Any, Any, Any]:
-    """X with the names of its features, y, weights and known noise variances."""
-    import pandas as pd
-
-    x, y, weight, noise = table.load()
-    return pd.DataFrame(x, columns=table.feature_names), y[:, 0] if table.single_output else y, weight, noise
+    if isinstance(x, TrainingTable):
+        return x
+    if is_frame(x):
+        x, y, weight, noise = frame_table(x, y, options["sample_weight"], options["noise_variance"])
+        options |= {"sample_weight": weight, "noise_variance": noise}
+    return TrainingTable(x, y, **options)
 
 
 def refuse_transform(target: str) -> None:

@@ -18,8 +18,10 @@ from cvgp.data.extra_noise import with_extra_noise
 from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.data.source import DataSource
 from cvgp.data.target import IDENTITY, TargetTransform
+from cvgp.data.uncertain import Inputs
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.local_part import LocalPart
+from cvgp.estimators.mixtures import mixed_mean, mixed_moments, noise_of_gaps
 from cvgp.estimators.sobol import SobolIndices
 from cvgp.gp.contamination import Contamination
 from cvgp.gp.hyperparameters import multiply_inside
@@ -90,8 +92,10 @@ class ScaledGP:
         with torch.no_grad():
             return self.model.process()
 
-    def mean(self, x: Array) -> Array:
+    def mean(self, x: Array | Inputs) -> Array:
         """Posterior mean [n, Q]."""
+        if isinstance(x, Inputs):
+            return mixed_mean(self.mean, x)
         if self.local is not None:
             return self.mean_and_variance(x)[0]
         process = self.process  # made outside: it may serve autograd later
@@ -99,8 +103,10 @@ class ScaledGP:
             parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
-    def mean_and_variance(self, x: Array) -> tuple[Array, Array]:
+    def mean_and_variance(self, x: Array | Inputs) -> tuple[Array, Array]:
         """Posterior mean [n, Q] and variance of f [n, Q]."""
+        if isinstance(x, Inputs):
+            return mixed_moments(self.mean_and_variance, x)
         moments = self._moments_of_coreset if self.local is None else self.local.moments
         means, variances = [], []
         for chunk in self._chunks(x):
@@ -111,8 +117,12 @@ class ScaledGP:
         mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
         return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
 
-    def covariance(self, x: Array) -> Array:
-        """Joint posterior covariance of f, [n, n, Q]."""
+    def covariance(self, x: Array | Inputs) -> Array:
+        """Joint posterior covariance of f, [n, n, Q]; rows with cells that are not known have their own variances."""
+        if isinstance(x, Inputs):
+            joint, every = self.covariance(x.x), np.arange(len(x))
+            joint[every, every] = np.maximum(joint[every, every], self.mean_and_variance(x)[1])
+            return joint
         with torch.no_grad():
             points = self._tensor(x)
             C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
@@ -125,8 +135,10 @@ class ScaledGP:
         """Predictions of another model of the same data, in the same units and with the same noise."""
         return ScaledGP(model, self.scaling, self.dtype, kept, self.noise, self.target, self.outliers)
 
-    def noise_at(self, x: Array) -> Array:
+    def noise_at(self, x: Array | Inputs) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
+        if isinstance(x, Inputs):
+            return noise_of_gaps(self.mean, self.noise_at, x)
         if self.noise is None:
             return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
         with torch.inference_mode():

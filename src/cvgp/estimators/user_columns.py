@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cvgp.data.schema import Schema, feature_slices
-from cvgp.errors import FileFormatError
+from cvgp.coreset_table import NamedColumn
+from cvgp.data.schema import feature_slices
+from cvgp.estimators.frames import feature_names, schema_of
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 
 class UserColumn(NamedTuple):
-    """A column of numbers, which is one feature, or of text, which is one feature per category."""
+    """A column, which is one feature or several; the first one is what it is drawn by, unless it has categories."""
 
     name: str
     features: slice
     categories: tuple[str, ...] = ()
+    """Where each of them has a feature."""
+    parts: tuple[str, ...] = ()
+    """Of dates: what becomes a feature."""
 
 
 def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
     """The columns of the table that the model was fitted to, or its features where it knows no table."""
-    schema = stored_schema(estimator)
+    schema = schema_of(estimator)
     if schema is None:
         return [UserColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(estimator))]
     own = feature_slices(schema.columns)
-    return [UserColumn(c.name, features, c.categories) for c, features in zip(schema.columns, own, strict=True)]
+    return [
+        UserColumn(c.name, at, c.categories if c.kind == "categorical" else (), c.parts)
+        for c, at in zip(schema.columns, own, strict=True)
+    ]
 
 
-def stored_schema(estimator: BaseEstimator) -> Schema | None:
-    """The schema that a fit to a table keeps with a model; None for a model that knows no table."""
-    stored = getattr(estimator, "schema_", None)
-    if stored is None:
-        return None
-    schema = Schema.from_json(stored)
-    if list(schema.feature_names) != feature_names(estimator):
-        raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
-    return schema
-
-
-def feature_names(estimator: BaseEstimator) -> list[str]:
-    """The names of the features, x0, x1, ... where they have none."""
-    known = getattr(estimator, "feature_names_in_", None)
-    return [f"x{d}" for d in range(estimator.n_features_in_)] if known is None else [str(name) for name in known]
+def named_inputs(estimator: BaseEstimator) -> list[NamedColumn]:
+    """What the inputs of a coreset stand for: a column whose categories have one feature each, or a feature."""
+    names, found = feature_names(estimator), list[NamedColumn]()
+    for column in user_columns(estimator):
+        own = names[column.features]
+        is_decoded = column.categories and len(own) == len(column.categories)
+        found += [NamedColumn(column.name, column.categories)] if is_decoded else [NamedColumn(name) for name in own]
+    return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.user_columns import UserColumn, stored_schema, user_columns
+from cvgp.estimators.frames import schema_of
+from cvgp.estimators.user_columns import UserColumn, user_columns
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
@@ -56,5 +57,5 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
 
 def target_name(model: CVGPRegressor) -> str:
     """The name of what is predicted."""
-    schema = stored_schema(model)
-    return "y" if schema is None else schema.target
+    schema = schema_of(model)
+    return "y" if schema is None else ", ".join(schema.targets)

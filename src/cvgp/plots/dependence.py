@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cvgp.data.calendar import date_features
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
@@ -84,14 +85,23 @@ def varying_column(model: CVGPRegressor, column: str | int) -> UserColumn:
 
 
 def axis_values(model: CVGPRegressor, column: UserColumn) -> Array:
-    """Values of the column's features [G, w] along an axis: each category, or a grid where the coreset's points are."""
+    """Values of the column's features [G, w] along an axis: each category, or a grid where the coreset's points are.
+
+    The axis is the first feature: the number itself, the effect of a level, or the days of a date.
+    """
+    width = column.features.stop - column.features.start
     if column.categories:
-        return np.eye(len(column.categories))
+        return np.eye(len(column.categories), width)
     own, coreset, scaling = column.features.start, model.coreset_, model.gp_.scaling
     centre = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
     low, high = scaling.unscale_x(np.concatenate([centre - FARTHEST, centre + FARTHEST]))[:, own]
     inputs = coreset.X[:, own]
-    return np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)[:, None]
+    values = np.zeros((GRID, width))  # nothing is missing, and levels have no slopes
+    values[:, 0] = np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)
+    if column.parts:
+        dates = date_features(values[:, 0], column.parts)
+        values[:, : dates.shape[1]] = dates
+    return values
 
 
 def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:

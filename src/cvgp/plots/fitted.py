@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.frames import feature_names
 from cvgp.estimators.new_observations import Predictive
-from cvgp.estimators.user_columns import feature_names, user_columns
+from cvgp.estimators.user_columns import user_columns
 from cvgp.plots.columns import target_name
 from cvgp.plots.style import BLUE, GREY, ORANGE, axes_or_current, draw_band, draw_coreset, one_output, some_rows
 
@@ -54,9 +55,9 @@ def plot_posterior_1d(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes
     ('x0', 'y')
     """
     ax = axes_or_current(ax)
-    if model.n_features_in_ != 1:
+    if len(model.gp_.scaling.x_mean) != 1:
         raise InvalidInputError(
-            f"plot_posterior_1d draws a function of one input, but the model has {model.n_features_in_}; "
+            f"plot_posterior_1d draws a function of one input, but the model has {len(model.gp_.scaling.x_mean)}; "
             "use plot_partial_dependence."
         )
     x, observed = np.asarray(X, dtype=np.float64).reshape(-1), np.asarray(y, dtype=np.float64).reshape(-1)

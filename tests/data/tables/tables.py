@@ -58,9 +58,7 @@ def read_table(path: Path) -> pd.DataFrame:
 def learn(table: pd.DataFrame, target: str, impute: Impute | None = None) -> Schema:
     """The schema of a table in memory."""
     dataset = ds.dataset(pa.Table.from_pandas(table, preserve_index=False))
-    schema = TrainingTable(dataset, target, impute=impute).schema
-    assert schema is not None
-    return schema
+    return TrainingTable(dataset, target, impute=impute).schema
 
 
 def damage(path: Path, position: int = 2000, length: int = 4000) -> None:

@@ -5,8 +5,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cvgp.data.schema import MAX_CATEGORIES
-from cvgp.data.tables.arrow_cells import check_categories, kind_of_type, labels, numbers, truths
+from cvgp.data.tables import arrow_cells
+from cvgp.data.tables.arrow_cells import (
+    check_categories,
+    days,
+    kind_of_type,
+    labels,
+    look_like_dates,
+    numbers,
+    refuse_dates,
+    truths,
+)
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
 # Kinds.
@@ -26,6 +35,10 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
         (pa.dictionary(pa.int8(), pa.string()), "categorical"),
         (pa.dictionary(pa.int8(), pa.int64()), "categorical"),
         (pa.dictionary(pa.int8(), pa.bool_()), "categorical"),
+        (pa.dictionary(pa.int8(), pa.string(), ordered=True), "ordered"),
+        (pa.dictionary(pa.int8(), pa.date32()), "date"),
+        (pa.date32(), "date"),
+        (pa.timestamp("ns", "UTC"), "date"),
         (pa.null(), "null"),
     ],
 )
@@ -36,9 +49,6 @@ def test_types_have_the_kind_of_their_cells(arrow_type: pa.DataType, kind: str) 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (datetime.datetime(2020, 1, 1), "dates.*days since"),
-        (datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), "dates.*days since"),
-        (datetime.date(2020, 1, 1), "dates.*days since"),
         (datetime.timedelta(1), "durations.*total seconds"),
         (datetime.time(1), "times of day.*seconds since midnight"),
         ([1.0], "only numbers"),
@@ -49,11 +59,6 @@ def test_types_have_the_kind_of_their_cells(arrow_type: pa.DataType, kind: str) 
 def test_times_and_what_is_neither_number_nor_text_are_refused(value: object, words: str) -> None:
     with pytest.raises(InvalidTypeError, match=f"'when' holds.*{words}"):
         kind_of_type("when", pa.array([value]).type)
-
-
-def test_dates_in_a_dictionary_are_refused() -> None:
-    with pytest.raises(InvalidTypeError, match="'when' holds dates"):
-        kind_of_type("when", pa.dictionary(pa.int8(), pa.date32()))
 
 
 # Numbers, and true and false.
@@ -151,19 +156,19 @@ def names(count: int) -> list[str]:
     return [f"name {i:03}" for i in range(count)]
 
 
-@pytest.mark.parametrize("texts", [names(MAX_CATEGORIES), ["a", "b"]])
+@pytest.mark.parametrize("texts", [names(5000), ["a", "b"], [*map(str, range(60))]])
 def test_text_that_repeats_is_categories(texts: list[str]) -> None:
-    check_categories("a", texts, len(texts) + 1)
+    check_categories("a", texts, 2 * len(texts), is_text_file=False)
 
 
 def test_text_in_a_single_row_is_no_identifier() -> None:
-    check_categories("a", ["x"], 1)
+    check_categories("a", ["x"], 1, is_text_file=False)
 
 
 @pytest.mark.parametrize(
     ("texts", "cells", "message"),
     [
-        (names(51), 102, "holds more than 50 different texts, such as 'name 000'.*at most 50.*group its values"),
+        (names(51), 102, "holds more than 50 different texts, such as 'name 000'.*group its values"),
         (names(10), 10, "holds a different text in every row.*leave it out if it only names the rows"),
         ([*map(str, range(60)), "oops"], 99, "most of it spells numbers: correct what does not, such as 'oops'"),
         ([*map(str, range(60))], 99, "all of it spells numbers: convert the column to numbers"),
@@ -171,20 +176,59 @@ def test_text_in_a_single_row_is_no_identifier() -> None:
     ],
     ids=["many", "identifiers", "numbers with a word", "numbers", "nothing"],
 )
-def test_other_text_is_refused_with_advice(texts: list[str], cells: int, message: str) -> None:
+def test_other_text_is_refused_with_advice(
+    texts: list[str], cells: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_cells, "MOST_TEXTS", 50)
     with pytest.raises(InvalidInputError, match=f"Column 'a' .*{message}"):
-        check_categories("a", texts, cells)
+        check_categories("a", texts, cells, is_text_file=False)
+
+
+# Dates.
 
 
 @pytest.mark.parametrize(
     "texts",
     [["2020-01-02", "2020-12-31"], ["2020-01-02T03:04:05.678Z"], ["2020-01-02 03:04+01:00"]],
 )
-def test_text_that_spells_dates_is_refused(texts: list[str]) -> None:
-    with pytest.raises(InvalidTypeError, match=r"Column 'when' holds text that looks like dates.*days since"):
-        check_categories("when", texts, 10)
+def test_text_that_spells_dates_looks_like_dates(texts: list[str]) -> None:
+    assert look_like_dates(texts)
 
 
 @pytest.mark.parametrize("text", ["2020-13-02", "2020-01-32", "1234-56-789", "12-01-2020", "2020-01-02 late", "2020"])
-def test_text_that_only_resembles_a_date_is_a_category(text: str) -> None:
-    check_categories("a", [text], 10)
+def test_text_that_only_resembles_a_date_does_not(text: str) -> None:
+    assert not look_like_dates(["2020-01-02", text])
+
+
+def test_dates_are_refused_with_the_way_to_expand_them() -> None:
+    with pytest.raises(
+        InvalidTypeError, match=r"Column 'when' holds dates.*dates='features', --dates expand.*days since"
+    ):
+        refuse_dates("when")
+
+
+NEW_YORK = datetime.datetime(1970, 1, 2, 19, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (pa.array([datetime.date(1970, 1, 3), None]), 2.0),
+        (pa.array([datetime.datetime(1970, 1, 2, 12), None]), 1.5),
+        (pa.array([NEW_YORK, None], pa.timestamp("ns", "America/New_York")), 2.0),
+        (pa.array(["1970-01-02T19:00:00-05:00", None]), 2.0),
+        (pa.array(["1970-01-03", None]).dictionary_encode(), 2.0),
+    ],
+    ids=["date", "time", "time with a zone", "text with an offset", "text in a dictionary"],
+)
+def test_days_are_counted_in_utc(column: pa.Array, found: float) -> None:
+    np.testing.assert_array_equal(days("when", column), [found, np.nan])
+
+
+def test_text_that_is_no_date_is_infinitely_far() -> None:
+    assert days("when", pa.array(["1970-01-03", "soon"])).tolist() == [2.0, np.inf]
+
+
+def test_numbers_are_no_dates() -> None:
+    with pytest.raises(InvalidTypeError, match="'when' must hold dates, but it is stored as int64"):
+        days("when", pa.array([1]))

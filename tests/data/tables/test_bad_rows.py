@@ -29,7 +29,7 @@ def rows() -> Rows[Array]:
 
 @pytest.mark.parametrize(
     ("impute", "kept", "skipped", "dropped"),
-    [(None, [0], 4, 0), ("mean", [0, 2], 3, 0), ("median", [0, 2], 3, 0), ("drop", [0], 2, 2)],
+    [(None, [0, 2], 3, 0), ("mean", [0, 2], 3, 0), ("median", [0, 2], 3, 0), ("drop", [0], 2, 2)],
 )
 def test_rows_count_by_the_rule(part: Part, impute: str | None, kept: list[int], skipped: int, dropped: int) -> None:
     bad = BadRows(ENCODER, impute, "skip")
@@ -41,17 +41,22 @@ def test_the_first_bad_row_is_named_with_its_cause_and_the_advice(part: Part) ->
     bad = BadRows(ENCODER, None, "error", advice="Do something.")
     with pytest.raises(
         InvalidInputError,
-        match=r"t\.parquet, data row 12: column 'a' is infinite \(also in data row 13\)\. Do something\.$",
+        match=r"data row 12: column 'a' is infinite or not a number \(also in data row 13\)\. Do something\.$",
     ):
         bad.find(rows(), part, 10)
 
 
 @pytest.mark.parametrize(
-    ("row", "words"), [(2, "'a' is missing or not a number"), (3, "'y' is missing"), (4, "'w' is negative")]
+    ("row", "words"), [(1, "'a' is infinite or not a number"), (3, "'y' is missing"), (4, "'w' is negative")]
 )
 def test_the_cause_is_said(part: Part, row: int, words: str) -> None:
     with pytest.raises(InvalidInputError, match=f"data row 1: column {words}"):
         BadRows(ENCODER, None, "error").find(rows().take(slice(row, None)), part, 0)
+
+
+def test_a_gap_is_bad_where_nothing_is_known_of_its_column(part: Part) -> None:
+    bad = BadRows(ENCODER, None, "skip", gaps=[False, True])
+    assert bad.find(rows().take([0, 2]), part, 0).tolist() == [True, False]
 
 
 def test_good_rows_are_kept_without_a_word(part: Part) -> None:

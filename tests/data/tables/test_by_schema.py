@@ -1,7 +1,5 @@
 """Reading tables by the schema of a model."""
 
-import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from cvgp.data.features import features_of
 from cvgp.data.schema import Column, Schema
 from cvgp.data.tables import by_schema
 from cvgp.data.tables.by_schema import encoder_of, load_rows
@@ -40,13 +39,13 @@ def in_memory(frame: pd.DataFrame) -> ds.Dataset:
 
 
 def encode(frame: pd.DataFrame, schema: Schema = SCHEMA) -> np.ndarray:
-    return load_rows(in_memory(frame.assign(price=1.0)), schema)[0]
+    return load_rows(in_memory(frame.assign(price=1.0)), schema)[0].x
 
 
 def test_features_and_target_come_together() -> None:
-    x, y = load_rows(in_memory(FRAME), SCHEMA)
-    np.testing.assert_array_equal(x, MATRIX)
-    assert (y.dtype, y.tolist()) == (np.float64, [10.0, 20.0, 30.0, 40.0])
+    inputs, y = load_rows(in_memory(FRAME), SCHEMA)
+    np.testing.assert_array_equal(inputs.x, MATRIX)
+    assert (y.dtype, y[:, 0].tolist()) == (np.float64, [10.0, 20.0, 30.0, 40.0])
 
 
 def test_matrix_is_float64() -> None:
@@ -66,7 +65,7 @@ def test_the_target_may_be_absent_where_it_is_not_asked_for() -> None:
     dataset = in_memory(FRAME.drop(columns="price"))
     encoder = encoder_of(SCHEMA, dataset, with_target=False)
     (batch,) = dataset.to_batches()
-    np.testing.assert_array_equal(encoder.encode(batch).x, MATRIX)
+    np.testing.assert_array_equal(features_of(SCHEMA.columns, encoder.numbers(batch).x), MATRIX)
 
 
 @pytest.mark.parametrize("dtype", ["category", "string[pyarrow]", "object"])
@@ -84,15 +83,15 @@ def test_encoding_does_not_depend_on_the_types_of_pandas(backend: str) -> None:
 def test_encoding_does_not_depend_on_the_kind_of_file(tmp_path: Path, ending: str) -> None:
     schema = learn(HOLES, "price", "mean")
     path = write(tmp_path / f"a.{ending}", HOLES)
-    np.testing.assert_array_equal(load_rows(path, schema)[0], encode(HOLES, schema))
+    np.testing.assert_array_equal(load_rows(path, schema)[0].x, encode(HOLES, schema))
 
 
 def test_a_data_set_of_numbers_is_encoded_as_it_is(uci: Callable) -> None:
     x, y = uci("wine")
     frame = pd.DataFrame(x).rename(columns=lambda i: f"x{i}").assign(y=y)
     found = load_rows(in_memory(frame), learn(frame, "y"))
-    np.testing.assert_array_equal(found[0], x)
-    np.testing.assert_array_equal(found[1], y)
+    np.testing.assert_array_equal(found[0].x, x)
+    np.testing.assert_array_equal(found[1][:, 0], y)
 
 
 @pytest.mark.parametrize("cells", ["1\n2\n", "1.0\n2\n", '"1"\n"2"\n', "1\n2\n\n"], ids=repr)
@@ -100,54 +99,59 @@ def test_the_cells_of_a_text_file_are_read_as_the_schema_says(tmp_path: Path, ce
     """A column of text may hold numbers only in another file."""
     (tmp_path / "a.csv").write_text("a,y\n" + "".join(f"{cell},1\n" for cell in cells.split()))
     schema = Schema("y", (Column("a", "categorical", ("1", "1.0", "2")),))
-    assert load_rows(tmp_path / "a.csv", schema)[0].sum() == 2
+    assert load_rows(tmp_path / "a.csv", schema)[0].x.sum() == 2
 
 
 @pytest.mark.parametrize("cells", [pd.Series([1, 2]), pd.Series([1.0, 2.0]), pd.Series([1, 2], dtype="category")])
 def test_a_category_is_known_whatever_type_the_file_gives_it(cells: pd.Series) -> None:
     schema = Schema("y", (Column("a", "categorical", ("1", "2")),))
-    x, _ = load_rows(in_memory(pd.DataFrame({"a": cells, "y": 1.0})), schema)
-    np.testing.assert_array_equal(x, [[1, 0], [0, 1]])
+    inputs, _ = load_rows(in_memory(pd.DataFrame({"a": cells, "y": 1.0})), schema)
+    np.testing.assert_array_equal(inputs.x, [[1, 0], [0, 1]])
 
 
 @pytest.mark.parametrize("word", ["True", "true", "1"])
 def test_truths_of_a_text_file_may_be_spelled_in_several_ways(tmp_path: Path, word: str) -> None:
     (tmp_path / "a.csv").write_text(f"sold,y\n{word},1\n0,2\n")
-    x, _ = load_rows(tmp_path / "a.csv", Schema("y", (Column("sold", "boolean"),)))
-    assert x.tolist() == [[1.0], [0.0]]
+    inputs, _ = load_rows(tmp_path / "a.csv", Schema("y", (Column("sold", "boolean"),)))
+    assert inputs.x.tolist() == [[1.0], [0.0]]
 
 
 # Unknown categories.
 
 
 def test_unknown_categories_are_counted_in_a_warning() -> None:
-    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'color' 2;"):
+    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'color' 2\\. "):
         encode(FRAME.assign(color=["pink", "red", "teal", "blue"]))
 
 
-def test_unknown_categories_are_encoded_as_zeros() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CVGPWarning)
-        encoded = encode(FRAME.assign(color="pink"))
+def test_an_unknown_category_is_each_known_one_as_often_as_in_the_training_table() -> None:
+    with pytest.warns(CVGPWarning, match="integrated out"):
+        inputs, _ = load_rows(in_memory(FRAME.assign(color=["pink", "red", "red", "blue"])), SCHEMA)
+    assert inputs.uncertain_rows.tolist() == [0]
+    np.testing.assert_array_equal(inputs.take(np.array([0])).draws()[0].mean(axis=0), [1.5, 0.5, 0.5, 1.0])
+
+
+def test_an_unknown_category_has_no_indicator_where_the_file_knows_no_shares() -> None:
+    columns = tuple(replace(column, typical=()) for column in SCHEMA.columns)
+    with pytest.warns(CVGPWarning):
+        encoded = encode(FRAME.assign(color="pink"), Schema("price", columns))
     np.testing.assert_array_equal(encoded, MATRIX * [1, 0, 0, 1])
-
-
-def test_without_a_counter_an_unknown_category_is_as_good_as_missing() -> None:
-    dataset = in_memory(FRAME.assign(color=["pink", "red", "red", "red"]))
-    encoder = encoder_of(SCHEMA, dataset, with_target=True)
-    (batch,) = dataset.to_batches()
-    assert np.isnan(encoder.encode(batch).x[:, 1:3]).all(axis=1).tolist() == [True, False, False, False]
-    counted = Counter[str]()
-    assert not np.isnan(encoder.encode(batch, counted).x).any()
-    assert counted == {"color": 1}
 
 
 # Missing and bad values.
 
 
-def test_a_missing_value_is_named_by_row_and_column() -> None:
-    with pytest.raises(InvalidInputError, match=r"data row 2: column 'size' is missing.*fit the model again"):
-        encode(HOLES)
+def test_cells_that_were_never_missing_are_integrated_out_and_counted() -> None:
+    with pytest.warns(CVGPWarning, match="no value, in columns that were complete .*: 'size' 1, 'color' 2, 'sold' 1"):
+        inputs, _ = load_rows(in_memory(HOLES), SCHEMA)
+    assert inputs.uncertain_rows.tolist() == [1, 3]
+    assert inputs.take(np.array([1])).draws()[0, :, 0].mean() == pytest.approx(FRAME["size"].mean())
+
+
+def test_a_missing_value_is_named_by_row_and_column_where_the_file_knows_no_distribution() -> None:
+    columns = tuple(replace(column, typical=()) for column in SCHEMA.columns)
+    with pytest.raises(InvalidInputError, match=r"data row 2: column 'size' is missing.*Correct it"):
+        encode(HOLES, Schema("price", columns))
 
 
 def test_missing_values_are_filled_from_the_training_table() -> None:
@@ -161,13 +165,14 @@ def test_cells_without_a_fill_are_nan() -> None:
     encoder = encoder_of(Schema("price", columns), dataset, with_target=True)
     (batch,) = dataset.to_batches()
     complete = HOLES.notna().all(axis=1)
-    np.testing.assert_array_equal(np.isfinite(encoder.encode(batch).x).all(axis=1), complete)
+    features = features_of(columns, encoder.numbers(batch).x)
+    np.testing.assert_array_equal(np.isfinite(features).all(axis=1), complete)
 
 
 def test_incomplete_rows_are_left_out_where_the_rule_is_to_drop_them() -> None:
     holes = FRAME.assign(size=[np.nan, 2.5, 3.5, 4.5], price=[10, 20, None, 40])
-    x, y = load_rows(in_memory(holes), learn(FRAME, "price", "drop"))
-    np.testing.assert_array_equal(np.column_stack([x, y]), [[2.5, 1, 0, 0, 20], [4.5, 1, 0, 1, 40]])
+    inputs, y = load_rows(in_memory(holes), learn(FRAME, "price", "drop"))
+    np.testing.assert_array_equal(np.column_stack([inputs.x, y]), [[2.5, 1, 0, 0, 20], [4.5, 1, 0, 1, 40]])
 
 
 def test_a_missing_target_is_an_error() -> None:
@@ -182,7 +187,7 @@ def test_an_infinite_value_is_an_error() -> None:
 
 def test_text_in_a_numeric_column_of_a_text_file_is_refused_by_row(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", FRAME.assign(size=["1", "2", "big", "4"]))
-    with pytest.raises(InvalidInputError, match=r"a\.csv, data row 3: column 'size' is missing or not a number"):
+    with pytest.raises(InvalidInputError, match=r"a\.csv, data row 3: column 'size' is infinite or not a number"):
         load_rows(path, SCHEMA)
 
 
@@ -190,6 +195,11 @@ def test_text_in_a_numeric_column_of_another_file_is_refused(tmp_path: Path) -> 
     path = write(tmp_path / "a.parquet", FRAME.assign(size=["1", "2", "big", "4"]))
     with pytest.raises(InvalidTypeError, match="Column 'size' must hold numbers, but it is stored as"):
         load_rows(path, SCHEMA)
+
+
+def test_a_renamed_column_is_suggested() -> None:
+    with pytest.raises(InvalidInputError, match=r"lacks the columns \['size'\].*Perhaps it has 'Size ' for 'size'"):
+        load_rows(in_memory(FRAME.rename(columns={"size": "Size "})), SCHEMA)
 
 
 def test_missing_columns_are_named() -> None:

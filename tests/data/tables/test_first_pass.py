@@ -55,8 +55,9 @@ def test_moments_are_those_of_all_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.scales, np.append(whole.x_scale, whole.y_scale))
 
 
-@pytest.mark.parametrize("value", [np.nan, None, np.inf, -np.inf])
-@pytest.mark.parametrize("column", ["b", "y"])
+@pytest.mark.parametrize(
+    ("column", "value"), [("b", np.inf), ("b", -np.inf), ("y", np.nan), ("y", None), ("y", np.inf)]
+)
 def test_a_bad_row_is_named_by_file_and_row(tmp_path: Path, column: str, value: float | None) -> None:
     write_parts(tmp_path, spoilt(31_234, column, value))  # the third file begins at row 22,000
     with pytest.raises(InvalidInputError, match=rf"part-2\.parquet, data row 9235: column '{column}' is "):
@@ -65,7 +66,7 @@ def test_a_bad_row_is_named_by_file_and_row(tmp_path: Path, column: str, value: 
 
 def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
     table = frame()
-    table.loc[15_000:15_099, "b"] = np.nan
+    table.loc[15_000:15_099, "y"] = np.nan
     table.loc[39_999, "y"] = np.inf
     write_parts(tmp_path, table)
     found = survey(tmp_path, on_bad_rows="skip")
@@ -77,7 +78,7 @@ def test_bad_rows_are_left_out_and_counted_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("typed_bytes", [0, 10**9], ids=["first block", "whole file"])
-@pytest.mark.parametrize("cell", ["oops", "inf", ""])
+@pytest.mark.parametrize("cell", ["oops", "inf"])
 def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(
     tmp_path: Path, cell: str, typed_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_cell_of_a_text_file_that_is_no_number_is_a_bad_row(
 
 
 def test_a_table_of_bad_rows_only_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "table.parquet", frame(5).assign(b=np.nan))
+    write(tmp_path / "table.parquet", frame(5).assign(b=np.inf))
     with pytest.raises(InvalidInputError, match=r"No row .* is left"):
         survey(tmp_path, on_bad_rows="skip")
 
@@ -136,10 +137,9 @@ def test_moments_are_those_of_the_encoded_table(tmp_path: Path, impute: str) -> 
     np.testing.assert_allclose(found.reservoir.rows.x, x)
 
 
-def test_a_missing_category_is_a_bad_row_without_a_rule(tmp_path: Path) -> None:
-    write(tmp_path / "table.parquet", mixed()[["color", "y"]])
-    with pytest.raises(InvalidInputError, match="data row 1: column 'color' is missing"):
-        survey(tmp_path)
+def test_missing_cells_are_counted_by_column(tmp_path: Path) -> None:
+    write_parts(tmp_path, mixed(), cuts=(100, 180), group=50)
+    assert survey(tmp_path).missing.tolist() == mixed()[["size", "color", "is_new"]].isna().sum().tolist()
 
 
 @pytest.mark.parametrize("rule", ["most_frequent", "guess"])
@@ -158,8 +158,9 @@ def test_categories_come_from_all_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        ([f"id {min(i, 55)}" for i in range(60)], "more than 50 different texts"),
-        (["2020-01-01", "2020-01-02"] * 30, "text that looks like dates"),
+        ([f"id {i}" for i in range(60)], "a different text in every row"),
+        (["2020-01-01", "2020-01-02"] * 30, "holds dates"),
+        ([f"{i % 50}.5" for i in range(60)], "numbers as text"),
         ([None] * 60, "no values at all"),
         (pd.Series([None] * 60, dtype="string"), "no values at all"),
     ],

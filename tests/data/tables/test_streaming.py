@@ -148,7 +148,7 @@ def test_a_run_that_goes_on_in_the_middle_does_not_read_what_came_before(
 def test_bad_rows_are_in_no_batch_and_no_chunk(tmp_path: Path, small_windows: None) -> None:
     table = frame()
     bad = [0, 8191, 8192, 15_000, 39_999]
-    table.loc[bad, "b"] = np.nan
+    table.loc[bad, "b"] = np.inf
     write_parts(tmp_path, table)
     data = source(tmp_path)
     good = sorted(set(range(NUM_ROWS)) - set(bad))

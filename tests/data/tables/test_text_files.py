@@ -221,7 +221,7 @@ def test_the_types_of_a_small_file_come_from_all_of_its_rows(tmp_path: Path, cel
 
 def test_the_types_of_a_large_file_come_from_its_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_files, "TYPED_BYTES", 0)
-    with pytest.raises(InvalidInputError, match="data row 400001: column 'a' is missing or not a number"):
+    with pytest.raises(InvalidInputError, match="data row 400001: column 'a' is infinite or not a number"):
         TrainingTable(put(tmp_path, late("1")), "y")
 
 

@@ -55,9 +55,9 @@ def test_a_source_has_the_scaling_that_it_is_given(folder: Path) -> None:
     np.testing.assert_allclose(chunk.x.std(0, correction=0), np.ones(5))
 
 
-def test_several_targets_have_no_schema(folder: Path) -> None:
+def test_a_schema_knows_several_targets(folder: Path) -> None:
     table = TrainingTable(folder, ["y", "a"])
-    assert table.schema is None
+    assert table.schema.targets == ("y", "a")
     assert not table.single_output
     assert table.load().y.shape == (300, 2)
 

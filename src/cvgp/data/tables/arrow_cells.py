@@ -5,13 +5,19 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array
-from cvgp.data.schema import MAX_CATEGORIES
 from cvgp.errors import InvalidInputError, InvalidTypeError
+
+MAX_INDICATORS = 10
+"""Categories up to this many become one indicator each; more become the effects of levels."""
+MOST_TEXTS = 1_000_000
+"""Different texts of a column that are counted before it is refused."""
+SECONDS_PER_DAY = 86400.0
 
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _ISO_DATE = re.compile(
@@ -21,7 +27,7 @@ _ISO_DATE = re.compile(
 
 
 def kind_of_type(name: str, arrow_type: Any) -> str:
-    """How a column of this type is encoded; `null` for a column without any value; times are refused."""
+    """How a column of this type is encoded; `null` for a column without any value; times of day are refused."""
     types = pa.types
     if types.is_null(arrow_type):
         return "null"
@@ -30,8 +36,9 @@ def kind_of_type(name: str, arrow_type: Any) -> str:
     if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
         return "numeric"
     if types.is_dictionary(arrow_type):
-        kind_of_type(name, arrow_type.value_type)
-        return "categorical"
+        if kind_of_type(name, arrow_type.value_type) == "date":
+            return "date"
+        return "ordered" if arrow_type.ordered else "categorical"
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return "categorical"
     if types.is_time(arrow_type):
@@ -39,7 +46,7 @@ def kind_of_type(name: str, arrow_type: Any) -> str:
     if types.is_duration(arrow_type):
         raise _time_error(name, "durations", "the total seconds")
     if types.is_temporal(arrow_type):
-        raise _time_error(name, "dates", _DATE_ADVICE)
+        return "date"
     raise InvalidTypeError(
         f"Column {name!r} holds values of type {arrow_type}, but a column must hold only numbers, only true and false, "
         "or only text (in a text file: of one encoding, --encoding); convert it to one of these or leave it out."
@@ -73,6 +80,31 @@ def truths(name: str, column: pa.Array) -> Array:
     return values
 
 
+def days(name: str, column: pa.Array) -> Array:
+    """Days since the beginning of 1970, in UTC; NaN where a date is missing, and infinity where text is no date."""
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type):
+        text = column.to_pandas()
+        found = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+        values = found.to_numpy(dtype="datetime64[us]").astype(np.int64) / (1e6 * SECONDS_PER_DAY)
+        return np.where(text.isna(), np.nan, np.where(found.isna(), np.inf, values))
+    if not types.is_temporal(column.type) or types.is_time(column.type) or types.is_duration(column.type):
+        raise InvalidTypeError(
+            f"Column {name!r} must hold dates, but it is stored as {column.type}; store it as dates."
+        )
+    stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
+    return np.asarray(stamps.to_numpy(zero_copy_only=False), dtype=np.float64) / (1e6 * SECONDS_PER_DAY)
+
+
+def look_like_dates(texts: Collection[str]) -> bool:
+    """Whether all of some texts are dates as ISO 8601 writes them."""
+    return bool(texts) and all(_ISO_DATE.fullmatch(text) for text in texts)
+
+
 def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
     """Codes [n] into a list of category names; -1 where a value is missing.
 
@@ -90,32 +122,38 @@ def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
     return of_entry[entry], list(code)
 
 
-def check_categories(name: str, texts: Sequence[str], num_cells: int) -> None:
-    """Refuse text that cannot be categories: dates, too many different texts, or a different text in every cell."""
+def check_categories(name: str, texts: Sequence[str], num_cells: int, *, is_text_file: bool) -> None:
+    """Refuse text that cannot be categories: a different text in every cell, too many texts, or numbers as text."""
     if not texts:
         raise InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
-    if are_dates(texts):
-        raise _time_error(name, "text that looks like dates", _DATE_ADVICE)
-    is_long = len(texts) > MAX_CATEGORIES
-    if not is_long and not len(texts) == num_cells > 1:
-        return
-    found = f"more than {MAX_CATEGORIES} different texts" if is_long else "a different text in every row"
     odd = [text for text in texts if not _spells_number(text)]
-    if not odd:
-        advice = "all of it spells numbers: convert the column to numbers"
-    elif spell_numbers(texts):
-        advice = f"most of it spells numbers: correct what does not, such as {odd[0]!r}, or leave those cells empty"
+    # Numbers that many rows have may be names, such as those of streets.
+    if len(texts) > max(MAX_INDICATORS, num_cells // 2) and spell_numbers(texts) and not is_text_file:
+        found = "numbers as text"
+        advice = (
+            f"most of it spells numbers: correct what does not, such as {odd[0]!r}, or leave those cells empty"
+            if odd
+            else "all of it spells numbers: convert the column to numbers"
+        )
+    elif len(texts) == num_cells > 1:
+        found, advice = "a different text in every row", "leave it out if it only names the rows"
+    elif len(texts) > MOST_TEXTS:
+        found, advice = f"more than {MOST_TEXTS} different texts", "group its values into fewer"
     else:
-        advice = "leave it out if it only names the rows, or group its values into fewer"
+        return
     raise InvalidInputError(
-        f"Column {name!r} holds {found}, such as {texts[0]!r}, but text is encoded as categories, at most "
-        f"{MAX_CATEGORIES} and fewer than rows; {advice}."
+        f"Column {name!r} holds {found}, such as {texts[0]!r}, but text is encoded as categories that several rows "
+        f"have; {advice}."
     )
 
 
-def are_dates(texts: Collection[str]) -> bool:
-    """Whether all of some texts are dates as ISO 8601 writes them."""
-    return all(_ISO_DATE.fullmatch(text) for text in texts)
+def refuse_dates(name: str) -> None:
+    """Dates are expanded on request alone."""
+    raise InvalidTypeError(
+        f"Column {name!r} holds dates, which become features on request alone: ask for their trend, season, weekday "
+        f"and hour (dates='features', --dates expand), put numbers in their place, such as {_DATE_ADVICE}, or leave it "
+        "out."
+    )
 
 
 def spell_numbers(texts: Collection[str]) -> bool:

@@ -1,6 +1,7 @@
 """Rows that cannot be learned from: named by file and row, or left out and counted."""
 
 import reprlib  # a cell may be very long
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -19,21 +20,24 @@ MORE_ROWS = 3
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
 
-TRAINING_ADVICE = (
-    "Correct it, choose a rule for missing values (impute, --impute), or leave such rows out and have them counted "
-    "(on_bad_rows='skip', --on-bad-rows skip)."
-)
+TRAINING_ADVICE = "Correct it, or leave such rows out and have them counted (on_bad_rows='skip', --on-bad-rows skip)."
 
 
 class BadRows:
     """Finds bad rows in a pass.
 
-    An infinite value is bad. So is a missing one (NaN is one) where no rule says what to do about it, and a negative
-    weight or noise variance. Where bad rows are an error, its message ends with the advice.
+    An infinite value is bad, and text where numbers are expected counts as one. So is a missing target, a missing cell
+    (NaN is one) of a column whose `gaps` are false, and a negative weight or noise variance. The cells of text
+    columns are positions of their categories. Where bad rows are an error, its message ends with the advice.
     """
 
     def __init__(
-        self, encoder: Encoder, impute: str | None, on_bad_rows: OnBadRows, advice: str = TRAINING_ADVICE
+        self,
+        encoder: Encoder,
+        impute: str | None,
+        on_bad_rows: OnBadRows,
+        advice: str = TRAINING_ADVICE,
+        gaps: Sequence[bool] | None = None,
     ) -> None:
         if on_bad_rows not in ("error", "skip"):
             raise InvalidInputError(f"on_bad_rows must be 'error' or 'skip'; got {on_bad_rows!r}.")
@@ -41,6 +45,7 @@ class BadRows:
         self.impute = impute
         self.on_bad_rows = on_bad_rows
         self.advice = advice
+        self._gaps = np.array([True] * len(encoder.columns) if gaps is None else gaps, dtype=np.bool_)
         self.skipped = 0
         """Bad rows that were left out."""
         self.dropped = 0
@@ -81,8 +86,8 @@ class BadRows:
         wrong = np.isinf(values)
         wrong[:, num_values:] |= missing[:, num_values:] | (values[:, num_values:] < 0.0)
         incomplete = missing[:, :num_values]
-        if self.impute in ("mean", "median"):
-            incomplete[:, :num_features] = False
+        if self.impute != "drop":
+            incomplete[:, :num_features] &= ~self._gaps
         if self.impute != "drop":
             wrong[:, :num_values] |= incomplete
         bad: Mask = np.logical_or.reduce(wrong, axis=1)
@@ -95,13 +100,12 @@ class BadRows:
 
     def _note_first(self, values: NDArray[np.float64], wrong: Mask, part: Part, start: int) -> None:
         row, position = (int(index[0]) for index in np.nonzero(wrong))
-        features = [column.name for column in self.encoder.columns for _ in column.feature_names]
-        names = [*features, *self.encoder.special]
+        names = [*(column.name for column in self.encoder.columns), *self.encoder.special]
         value = values[row, position]
-        found = "is missing or not a number" if np.isnan(value) else "is infinite" if np.isinf(value) else "is negative"
-        text = cell_text(part, names[position], start + row) if np.isnan(value) else None
+        found = "is missing" if np.isnan(value) else "is infinite or not a number" if np.isinf(value) else "is negative"
+        text = cell_text(part, names[position], start + row) if not value < 0.0 or np.isinf(value) else None
         if text is not None:
-            found = f"is missing or not a number: it holds {reprlib.repr(text)}"
+            found = f"{found}: it holds {reprlib.repr(text)}"
         first = part.first_row + start + 1
         others = [str(first + other) for other in np.flatnonzero(wrong[:, position])[1 : 1 + MORE_ROWS]]
         also = f" (also in data row {', '.join(others)})" if others else ""

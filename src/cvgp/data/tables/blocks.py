@@ -1,16 +1,17 @@
 """Rows of a table in files as arrays: which columns they come from, and how they are read piece by piece."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cvgp.data.columns import Column
+from cvgp.data.features import UNKNOWN, FoldEffects, features_of
+from cvgp.data.level_effects import row_folds
 from cvgp.data.rows import Array, Rows
-from cvgp.data.schema import Column, feature_slices
-from cvgp.data.tables.arrow_cells import labels, numbers, truths
+from cvgp.data.tables.arrow_cells import days, labels, numbers, truths
 from cvgp.data.tables.reader import Part, read_batches
 from cvgp.errors import FileFormatError
 
@@ -27,6 +28,8 @@ class Encoder:
     weight: str | None
     noise: str | None
     kinds: dict[str, str]
+    fold_effects: Mapping[str, FoldEffects] = field(default_factory=dict)
+    """The effects of levels for training rows, by column."""
 
     @property
     def names(self) -> list[str]:
@@ -49,57 +52,39 @@ class Encoder:
         return len(self.feature_names) + len(self.targets)
 
     def no_rows(self) -> Rows[Array]:
-        """The form of the rows, without any."""
+        """The form of the rows of a table in numbers, without any."""
         none = np.empty(0)
         return Rows(
-            np.empty((0, len(self.feature_names))),
+            np.empty((0, len(self.columns))),
             np.empty((0, len(self.targets))),
             None if self.weight is None else none,
             None if self.noise is None else none,
         )
 
-    def encode(self, batch: pa.RecordBatch, unknown: Counter[str] | None = None) -> Rows[Array]:
-        """The rows of a batch, with NaN where a value is missing and its column has no fill.
-
-        A category that its column does not have gets no indicator and is counted in `unknown`; without a counter it is
-        as good as missing.
-        """
+    def numbers(self, batch: pa.RecordBatch) -> Rows[Array]:
+        """The rows of a batch with one number per cell in the place of features (:mod:`cvgp.data.features`)."""
         y = np.empty((len(batch), len(self.targets)))
         for position, name in enumerate(self.targets):
             y[:, position] = numbers(name, batch.column(name))
         weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in (self.weight, self.noise))
-        return Rows(self._features(batch, unknown), y, weight, noise)
+        cells = np.empty((len(batch), len(self.columns)))
+        for position, column in enumerate(self.columns):
+            cells[:, position] = _numbers_of(column, batch.column(column.name))
+        return Rows(cells, y, weight, noise)
 
-    def _features(self, batch: pa.RecordBatch, unknown: Counter[str] | None) -> Array:
-        x = np.empty((len(batch), len(self.feature_names)))
-        for column, at in zip(self.columns, feature_slices(self.columns), strict=True):
-            cells = batch.column(column.name)
-            if column.kind == "categorical":
-                x[:, at], is_unknown = _indicators(column, *labels(column.name, cells))
-                if unknown is None:
-                    x[is_unknown, at] = np.nan
-                elif is_unknown.any():
-                    unknown[column.name] += int(is_unknown.sum())
-            else:
-                values = (numbers if column.kind == "numeric" else truths)(column.name, cells)
-                x[:, at.start] = (
-                    values if column.fill is None else np.where(np.isnan(values), float(column.fill), values)
-                )
-        return x
+    def training_features(self, cells: Array, row_numbers: NDArray[np.int64]) -> Array:
+        """The features [n, D] of training rows in numbers, by the effects of levels that other folds have taught."""
+        return features_of(self.columns, cells, self.fold_effects, row_folds(row_numbers))
 
 
-def _indicators(column: Column, codes: NDArray[np.int64], names: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
-    """One number per category [n, C], NaN where text is missing and not filled; and which cells [n] are unknown."""
-    position = {category: index for index, category in enumerate(column.categories)}
-    # The code of a missing value is -1, which picks the last entry: that of the fill.
-    lookup = np.array([position.get(name, -1) for name in [*names, str(column.fill)]])
-    index = lookup[codes]  # [n]
-    known = np.flatnonzero(index >= 0)
-    values = np.zeros((len(codes), len(column.categories)))
-    values[known, index[known]] = 1.0
-    unfilled = (codes < 0) & (column.fill is None)
-    values[unfilled] = np.nan
-    return values, (index < 0) & ~unfilled
+def _numbers_of(column: Column, cells: pa.Array) -> Array:
+    if column.is_text:
+        codes, names = labels(column.name, cells)
+        position = {category: float(index) for index, category in enumerate(column.categories)}
+        # The code of a missing value is -1, which picks the last entry.
+        return np.array([*(position.get(name, UNKNOWN) for name in names), np.nan])[codes]
+    read = {"numeric": numbers, "boolean": truths, "date": days}[column.kind]
+    return read(column.name, cells)
 
 
 @dataclass(frozen=True)
@@ -128,19 +113,28 @@ class KnownPart:
 
 def read_blocks(known: KnownPart, encoder: Encoder, first_block: int = 0) -> Iterator[Rows[Array]]:
     """The rows of a part that count, from a block on, one block at a time."""
+    for rows, where in read_numbers(known, encoder, first_block):
+        x = encoder.training_features(rows.x, known.part.first_row + where)
+        unknown = rows.x[:, [column.kind == "categorical" for column in encoder.columns]] == UNKNOWN
+        if np.isnan(x).any() or unknown.any():
+            raise FileFormatError(
+                f"{known.part.file} has changed: it holds a text that it did not have in the first pass, or lacks "
+                "a value that it had; start again, once nothing writes to it any more."
+            )
+        yield rows._replace(x=x)
+
+
+def read_numbers(
+    known: KnownPart, encoder: Encoder, first_block: int = 0
+) -> Iterator[tuple[Rows[Array], NDArray[np.int64]]]:
+    """The same rows with one number per cell, and their numbers in the part."""
     begin = first_block * BLOCK_ROWS
-    for rows in regrouped(_encoded(known.part, encoder, begin), BLOCK_ROWS):
+    for rows in regrouped(_in_numbers(known.part, encoder, begin), BLOCK_ROWS):
         for start in range(0, len(rows.x), BLOCK_ROWS):
             block = rows.take(slice(start, start + BLOCK_ROWS))
             inside = slice(*np.searchsorted(known.excluded, (begin, begin + BLOCK_ROWS)))
-            bad = known.excluded[inside] - begin
-            good = block.take(np.delete(np.arange(len(block.x)), bad)) if len(bad) else block
-            if np.isnan(good.x).any():
-                raise FileFormatError(
-                    f"{known.part.file} has changed: it holds a text that it did not have in the first pass, or lacks "
-                    "a value that it had; start again, once nothing writes to it any more."
-                )
-            yield good
+            good = np.delete(np.arange(len(block.x)), known.excluded[inside] - begin)
+            yield block.take(good), begin + good
             begin += BLOCK_ROWS
 
 
@@ -160,10 +154,10 @@ def regrouped(pieces: Iterable[Rows[Array]], size: int, least: int = 0) -> Itera
         yield Rows[Array].join(pending)
 
 
-def _encoded(part: Part, encoder: Encoder, skip: int) -> Iterator[Rows[Array]]:
-    """The rows of a part after the first `skip`, which are read but not encoded."""
+def _in_numbers(part: Part, encoder: Encoder, skip: int) -> Iterator[Rows[Array]]:
+    """The rows of a part after the first `skip`, which are read but not put into numbers."""
     for batch in read_batches(part, encoder.names, encoder.kinds):
         skipped = min(skip, len(batch))
         skip -= skipped
         if skipped < len(batch):
-            yield encoder.encode(batch.slice(skipped))
+            yield encoder.numbers(batch.slice(skipped))

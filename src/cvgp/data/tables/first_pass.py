@@ -4,20 +4,22 @@ Text is read once before, by itself, since its categories must be known to count
 group look at different parts each, and put together what they found.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow.dataset as ds
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.columns import MAX_LEVELS, Column
 from cvgp.data.rows import Array
 from cvgp.data.scaling import Moments, moments_of, no_moments
-from cvgp.data.schema import Column, check_rule, feature_slices
-from cvgp.data.tables.arrow_cells import check_categories
+from cvgp.data.schema import check_rule
+from cvgp.data.tables.arrow_cells import MAX_INDICATORS, check_categories, look_like_dates, refuse_dates
 from cvgp.data.tables.bad_rows import BadRows, OnBadRows
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart
 from cvgp.data.tables.choice import ColumnChoice, left_out_line, raise_unusable
@@ -27,6 +29,8 @@ from cvgp.data.tables.reservoir import Reservoir
 from cvgp.data.tables.texts import NAMES_ROWS, NUMBERS, count_texts
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group
+
+Dates = Literal["refuse", "features"]
 
 
 class TableColumns(NamedTuple):
@@ -46,7 +50,7 @@ class Survey:
     parts: tuple[KnownPart, ...]
     """Those of this process."""
     moments: Moments
-    """Of the columns of x, then of y, of all rows."""
+    """Of the columns of x, then of y, of all rows; before the columns are learned, of one number per cell."""
     reservoir: Reservoir
     """Some rows of this process's parts."""
     bad: BadRows
@@ -54,6 +58,8 @@ class Survey:
     total_rows: int
     """The rows that count, in the parts of all processes."""
     total_files: int
+    missing: NDArray[np.int64]
+    """How many cells of each column are missing in the rows that count, of all processes."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Why columns that could be features are none, by their names."""
 
@@ -69,70 +75,83 @@ def survey_table(
     *,
     impute: str | None = None,
     on_bad_rows: OnBadRows = "error",
+    dates: Dates = "refuse",
     group: Group = ALONE,
 ) -> Survey:
-    """Look at every row once.
+    """Look at every row once, in one number per cell (:mod:`cvgp.data.features`).
 
     Parameters
     ----------
     columns
         The targets, and the columns of sample weights and of known noise variances if there are any.
     impute
-        What to do about missing values of features: fill them with the column's ``mean`` or ``median`` (true or false,
-        and text, with what is most frequent), or ``drop`` the rows. See :func:`~cvgp.data.tables.filling.fill_gaps`
-        for what fills them.
+        What to do about missing values of features: learn from them (None), fill them with the column's ``mean`` or
+        ``median`` (true or false, and text, with what is most frequent), or ``drop`` the rows. See
+        :func:`~cvgp.data.tables.learned_columns.learn_columns` for what becomes of them.
     on_bad_rows
-        Whether rows that are not finite (or, without a rule, not complete) are an ``error`` or are left out: ``skip``.
+        Whether rows that are not finite, or have no target, are an ``error`` or are left out: ``skip``.
+    dates
+        Whether columns of dates are an error (``refuse``) or become ``features``.
     group
         The processes among which the parts of the table are dealt out.
     """
     every_part = list_parts(dataset)
     parts = every_part[group.rank :: group.world]
-    encoder, left_out = _make_encoder(dataset, parts, columns, impute, group)
+    check_rule(impute)
+    encoder, left_out = _make_encoder(dataset, parts, columns, dates, group)
     bad = BadRows(encoder, impute, on_bad_rows)
     reservoir = Reservoir(encoder.no_rows())
     looks = [_survey_part(part, index, encoder, bad, reservoir) for index, part in enumerate(parts)]
-    known = tuple(found for found, _ in looks)
-    mine = reduce(Moments.merge, (in_part for _, in_part in looks), no_moments(encoder.num_columns))
+    known = tuple(found for found, _, _ in looks)
+    num_columns = len(encoder.columns) + len(encoder.targets)
+    mine = reduce(Moments.merge, (in_part for _, in_part, _ in looks), no_moments(num_columns))
     gathered = group.gather(torch.from_numpy(np.stack(mine)))
     moments = reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
     rows = bad.count_all(group, sum(found.num_rows - len(found.excluded) for found in known))
     if rows == 0:
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
-    survey = Survey(encoder, known, moments, reservoir, bad, rows, len({part.file for part in every_part}), left_out)
-    return _without_unused(survey)
+    (missing,) = group.sum([torch.from_numpy(sum((gaps for *_, gaps in looks), np.zeros(len(encoder.columns))))])
+    gaps = missing.numpy().astype(np.int64)
+    for column, count in zip(encoder.columns, gaps, strict=True):
+        if count == rows:
+            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
+    num_files = len({part.file for part in every_part})
+    return Survey(encoder, known, moments, reservoir, bad, rows, num_files, gaps, left_out)
 
 
 def _survey_part(
     part: Part, index: int, encoder: Encoder, bad: BadRows, reservoir: Reservoir
-) -> tuple[KnownPart, Moments]:
-    moments = no_moments(encoder.num_columns)
+) -> tuple[KnownPart, Moments, Array]:
+    moments = no_moments(len(encoder.columns) + len(encoder.targets))
+    missing = np.zeros(len(encoder.columns))
     draw = np.random.default_rng([20240613, index])
     count = 0
     excluded: list[NDArray[np.int64]] = []
     weights: list[Array] = []
     for batch in read_batches(part, encoder.names, encoder.kinds):
-        rows = encoder.encode(batch)
+        rows = encoder.numbers(batch)
         kept = bad.find(rows, part, count)
         excluded.append(count + np.flatnonzero(~kept))
         if rows.sample_weight is not None:
             weights.append(np.where(kept, rows.sample_weight, 0.0))
         good = rows if kept.all() else rows.take(kept)
         moments = moments.merge(moments_of(np.hstack([good.x, good.y]), good.sample_weight))
+        missing += np.isnan(good.x).sum(axis=0)
         reservoir.add(good, index, count + np.flatnonzero(kept), draw)
         count += len(kept)
     blocks = None
     if encoder.weight is not None:
         edges = np.arange(0, max(count, 1), BLOCK_ROWS)
         blocks = np.add.reduceat(np.concatenate(weights), edges) if count else np.zeros(0)
-    return KnownPart(part, count, np.concatenate([*excluded, np.zeros(0, np.int64)]), blocks), moments
+    return KnownPart(part, count, np.concatenate([*excluded, np.zeros(0, np.int64)]), blocks), moments, missing
 
 
 def _make_encoder(
-    dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, impute: str | None, group: Group
+    dataset: ds.Dataset, parts: Sequence[Part], columns: TableColumns, dates: Dates, group: Group
 ) -> tuple[Encoder, dict[str, str]]:
     """What reads the rows, and why columns are left out of it."""
-    check_rule(impute)
+    if dates not in get_args(Dates):
+        raise InvalidInputError(f"dates must be one of {get_args(Dates)}; got {dates!r}.")
     names = dataset.schema.names
     special = [*columns.targets, *(name for name in (columns.weight, columns.noise) if name is not None)]
     for name in special:
@@ -158,45 +177,48 @@ def _make_encoder(
             kinds[name] = "numeric"  # the rows that hold text are bad ones
         if kinds[name] not in ("numeric", "boolean"):
             raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
-    text = [name for name in features if kinds.get(name) == "categorical"]
+    text = [name for name in features if kinds.get(name) in ("categorical", "ordered")]
     counts, fates = count_texts(parts, text, kinds, columns.choice, group, is_text_file=is_text_file)
     kinds |= dict.fromkeys([name for name, fate in fates.items() if fate == NUMBERS], "numeric")
     left_out = {name: fate for name, fate in fates.items() if fate == NAMES_ROWS}
     problems |= {name: InvalidInputError(fate) for name, fate in fates.items() if fate not in (NUMBERS, NAMES_ROWS)}
-    for name, found in counts.items():
+    kinds |= {name: "date" for name, found in counts.items() if look_like_dates(found)}
+    for name in features:
         try:
-            check_categories(name, list(found), sum(found.values()))
+            if kinds.get(name) == "date" and dates == "refuse":
+                refuse_dates(name)
+            elif name in counts and kinds[name] != "date":
+                check_categories(name, list(counts[name]), counts[name].total(), is_text_file=is_text_file)
         except CVGPError as error:
             problems[name] = error
     raise_unusable({name: problems[name] for name in features if name in problems})
     used = [name for name in features if name not in left_out]
     if not used:
         raise InvalidInputError(f"No column is left to learn from. {left_out_line(left_out)}")
-    encoded = tuple(Column(name, kinds[name], tuple(sorted(counts.get(name, ())))) for name in used)  # type: ignore[arg-type]
+    encoded = tuple(_new_column(name, kinds[name], counts.get(name, Counter())) for name in used)
     return Encoder(encoded, columns.targets, columns.weight, columns.noise, kinds), left_out
 
 
-def _without_unused(survey: Survey) -> Survey:
-    """Without the categories that stand only in rows that do not count."""
-    names = survey.encoder.feature_names
-    text = {name for c in survey.encoder.columns if c.kind == "categorical" for name in c.feature_names}
-    is_used = np.array([name not in text or survey.moments.mean[d] > 0.0 for d, name in enumerate(names)])
-    if is_used.all():
-        return survey
-    columns = []
-    for column, own in zip(survey.encoder.columns, feature_slices(survey.encoder.columns), strict=True):
-        used = is_used[own]
-        if not used.any():
-            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
-        kept = tuple(category for category, use in zip(column.categories, used, strict=False) if use)
-        columns.append(replace(column, categories=kept))
-    return with_features(survey, columns, is_used)
+def _new_column(name: str, kind: str, counts: Counter[str]) -> Column:
+    """A column of which nothing is learned yet."""
+    if kind == "date":
+        return Column(name, "date", parts=("trend",))
+    if kind == "ordered":
+        return Column(name, "ordered", tuple(counts))
+    if kind == "categorical" and len(counts) > MAX_INDICATORS:
+        frequent = sorted(counts, key=lambda text: (-counts[text], text))[:MAX_LEVELS]
+        return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
+    return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
 
 
-def with_features(survey: Survey, columns: Sequence[Column], is_used: NDArray[np.bool_]) -> Survey:
-    """With some of the features only, and the columns that these stand for."""
+def with_columns(survey: Survey, is_used: NDArray[np.bool_]) -> Survey:
+    """With some of the columns only, before they are learned: each of them is one number."""
+    columns = tuple(column for column, use in zip(survey.encoder.columns, is_used, strict=True) if use)
     moments = Moments(*(values[np.append(is_used, [True] * len(survey.encoder.targets))] for values in survey.moments))
-    reservoir = survey.reservoir.with_features(lambda x: x[:, is_used])
     return replace(
-        survey, encoder=replace(survey.encoder, columns=tuple(columns)), moments=moments, reservoir=reservoir
+        survey,
+        encoder=replace(survey.encoder, columns=columns),
+        moments=moments,
+        reservoir=survey.reservoir.with_features(lambda x: x[:, is_used]),
+        missing=survey.missing[is_used],
     )

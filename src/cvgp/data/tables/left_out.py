@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cvgp.data.scaling import Moments
-from cvgp.data.schema import feature_slices
 from cvgp.data.tables.choice import LEAST_ROWS, ColumnChoice, is_id_name, left_out_line, numbers_rows
-from cvgp.data.tables.filling import common_sample
-from cvgp.data.tables.first_pass import Survey, with_features
+from cvgp.data.tables.first_pass import Survey, with_columns
+from cvgp.data.tables.learned_columns import common_sample
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import Group
 
@@ -18,30 +16,26 @@ NUMBERS_ROWS = "numbers the rows"
 
 def leave_out(survey: Survey, choice: ColumnChoice, group: Group) -> Survey:
     """The survey without columns that tell nothing, unless they are asked for, and with the reasons."""
-    columns, slices = survey.encoder.columns, feature_slices(survey.encoder.columns)
+    columns = survey.encoder.columns
     is_asked = any(is_id_name(column.name) for column in columns)  # the same in all processes
     sample = common_sample(survey, group).x if is_asked else None
     moments = survey.moments
-    is_complete = moments.weight >= moments.weight[-1] * (1.0 - 1e-12)  # no row without target counts
     reasons: dict[str, str] = {}
-    for column, own in zip(columns, slices, strict=True) if survey.total_rows >= LEAST_ROWS else ():
-        if choice.is_asked_for(column.name) or not is_complete[own].all():
+    for position, column in enumerate(columns) if survey.total_rows >= LEAST_ROWS else ():
+        if choice.is_asked_for(column.name) or survey.missing[position]:
             continue
-        if not Moments(*(values[own] for values in moments)).scales.any():
+        if moments.scales[position] == 0.0:
             reasons[column.name] = CONSTANT
-        elif sample is not None and column.kind == "numeric" and numbers_rows(column.name, sample[:, own.start]):
+        elif sample is not None and column.kind == "numeric" and numbers_rows(column.name, sample[:, position]):
             reasons[column.name] = NUMBERS_ROWS
     _check_names([column.name for column in columns if column.name not in reasons])
     if not reasons:
         return survey
-    kept = [column for column in columns if column.name not in reasons]
     every = {**survey.left_out, **reasons}
-    if not kept:
+    if len(reasons) == len(columns):
         raise InvalidInputError(f"No column is left to learn from. {left_out_line(every)}")
-    is_used = np.concatenate(
-        [np.full(own.stop - own.start, column.name not in reasons) for column, own in zip(columns, slices, strict=True)]
-    )
-    return replace(with_features(survey, kept, is_used), left_out=every)
+    is_used = np.array([column.name not in reasons for column in columns])
+    return replace(with_columns(survey, is_used), left_out=every)
 
 
 def _check_names(names: list[str]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -144,7 +145,7 @@ def cell_text(part: Part, name: str, row: int) -> str | None:
 def read_batches(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iterator[pa.RecordBatch]:
     """The rows of a part with the columns of these names, in order.
 
-    The kinds say how the cells of text files are read: a cell of a numeric column that spells no number is missing.
+    The kinds say how the cells of text files are read: a cell of a numeric column that spells no number is infinite.
     A column without a kind has the type that its file seems to give it.
 
     Raises
@@ -231,13 +232,16 @@ def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iter
 
 
 def _numbers_in_text(column: pa.Array, numerals: Numerals, number_type: pa.DataType) -> pa.Array:
-    """Text as numbers; missing where it spells none, so that its row is a bad one."""
+    """Text as numbers; infinite where it spells none, so that its row is a bad one."""
     if numerals != Numerals():
-        return spelled_numbers(column, numerals)
+        found = spelled_numbers(column, numerals)
+        return pc.if_else(pc.and_(pc.is_null(found), pc.is_valid(column)), np.inf, found)
     try:
         return column.cast(number_type)
     except pa.ArrowInvalid:
-        return pa.array(pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64), from_pandas=True)
+        text = column.to_pandas()
+        found = pd.to_numeric(text, errors="coerce").to_numpy(np.float64)
+        return pa.array(np.where(np.isnan(found) & text.notna(), np.inf, found), from_pandas=True)
 
 
 def _stamp(fragment: ds.Fragment) -> tuple[int | None, int | None] | None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cvgp.data.schema import MAX_CATEGORIES
-from cvgp.data.tables.arrow_cells import are_dates, check_categories, labels, spell_numbers
+from cvgp.data.columns import MAX_CATEGORIES
+from cvgp.data.tables.arrow_cells import MOST_TEXTS, check_categories, labels, look_like_dates, spell_numbers
 from cvgp.data.tables.choice import ColumnChoice, names_rows
 from cvgp.data.tables.reader import Part, read_batches
-from cvgp.errors import CVGPError
+from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.parallel.group import Group, gather_text
 
 ENOUGH_CELLS = 10_000
@@ -36,7 +36,8 @@ def count_texts(
     """
 
     def settle(name: str) -> None:
-        fate = _fate(name, counts[name], choice, is_text_file=is_text_file)
+        is_ordered = kinds[name] == "ordered"
+        fate = None if is_ordered else _fate(name, counts[name], choice, is_text_file=is_text_file)
         if fate is not None:
             fates[name] = fate
             del counts[name]
@@ -47,8 +48,12 @@ def count_texts(
         for batch in read_batches(part, list(counts), kinds) if counts else ():
             for name in list(counts):
                 codes, texts = labels(name, batch.column(name))
-                for text, times in zip(texts, np.bincount(codes[codes >= 0]).tolist(), strict=False):
-                    counts[name][text] += times
+                times = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
+                if kinds[name] == "ordered":
+                    _check_order(name, list(counts[name]), texts)
+                for text, count in zip(texts, times, strict=True):
+                    if count or kinds[name] == "ordered":
+                        counts[name][text] += count
                 if len(counts[name]) > MAX_CATEGORIES and counts[name].total() >= ENOUGH_CELLS:
                     settle(name)
     gathered = [json.loads(text) for text in gather_text(group, json.dumps([counts, fates]))] if names else []
@@ -64,16 +69,24 @@ def count_texts(
 
 def _fate(name: str, texts: Counter[str], choice: ColumnChoice, *, is_text_file: bool) -> str | None:
     """None for categories."""
-    is_numeric, is_long = spell_numbers(texts), len(texts) > MAX_CATEGORIES
-    if is_text_file and is_numeric and is_long:
+    is_numeric = spell_numbers(texts)
+    if is_text_file and is_numeric and len(texts) > MAX_CATEGORIES:
         return NUMBERS
-    is_free = not (is_numeric or choice.is_asked_for(name) or are_dates(texts))
+    is_free = not (is_numeric or choice.is_asked_for(name) or look_like_dates(texts))
     if is_free and names_rows(len(texts), texts.total()):
         return NAMES_ROWS
-    if not is_long:
+    if len(texts) <= MOST_TEXTS:
         return None
     try:
-        check_categories(name, list(texts), texts.total())
+        check_categories(name, list(texts), texts.total(), is_text_file=is_text_file)
     except CVGPError as error:
         return str(error)
     return None
+
+
+def _check_order(name: str, known: Sequence[str], found: Sequence[str]) -> None:
+    if known and list(known) != list(found):
+        raise InvalidInputError(
+            f"The ordered categories of column {name!r} differ between parts of the table: {known} and {list(found)}; "
+            "give all parts the same ones, or put the positions in their place."
+        )

@@ -1,7 +1,7 @@
 """A table in files that a model is to be fitted to: looked through once, then loaded or read again in parts."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -16,8 +16,8 @@ from cvgp.data.schema import Impute, Schema
 from cvgp.data.tables.bad_rows import OnBadRows
 from cvgp.data.tables.blocks import read_blocks
 from cvgp.data.tables.choice import ColumnChoice, left_out_line
-from cvgp.data.tables.filling import common_sample, fill_gaps
-from cvgp.data.tables.first_pass import TableColumns, survey_table
+from cvgp.data.tables.first_pass import Dates, Survey, TableColumns, survey_table
+from cvgp.data.tables.learned_columns import common_sample, learn_columns
 from cvgp.data.tables.left_out import leave_out
 from cvgp.data.tables.location import Location, open_dataset
 from cvgp.data.tables.notes import notes_of
@@ -48,8 +48,9 @@ class TrainingTable:
         Columns to leave out, the only ones to use, and those to use even if they seem to tell nothing.
     known
         How a model has read such a table.
-    impute, on_bad_rows
-        See :func:`~cvgp.data.tables.first_pass.survey_table` and :func:`~cvgp.data.tables.filling.fill_gaps`.
+    impute, on_bad_rows, dates
+        See :func:`~cvgp.data.tables.first_pass.survey_table` and
+        :func:`~cvgp.data.tables.learned_columns.learn_columns`.
     group
         The processes that the table is for. A table that all of them can load is looked through by each; of a larger
         one, each looks at its own parts and reads no others.
@@ -69,6 +70,7 @@ class TrainingTable:
         known: Reading | None = None,
         impute: Impute | None = None,
         on_bad_rows: OnBadRows = "error",
+        dates: Dates = "refuse",
         group: Group = ALONE,
     ) -> None:
         targets = (target,) if isinstance(target, str) else tuple(target) if isinstance(target, (list, tuple)) else ()
@@ -89,16 +91,20 @@ class TrainingTable:
             TableColumns(targets, sample_weight, noise_variance, choice),
             impute=impute,
             on_bad_rows=on_bad_rows,
+            dates=dates,
         )
         self.group = ALONE if group.world == 1 or _looks_small(dataset) else group
-        self.survey = look(group=self.group)
+        self._look_and_learn(look, choice)
         if self.group is not group and not self.fits_in_memory:
             self.group = group
-            self.survey = look(group=group)
-        self.survey = leave_out(self.survey, choice, self.group)
+            self._look_and_learn(look, choice)
         if self.survey.left_out and group.rank == 0:
             warnings.warn(left_out_line(self.survey.left_out), CVGPWarning, stacklevel=3)
-        self.survey = fill_gaps(self.survey, impute, fits_in_memory=self.fits_in_memory, group=self.group)
+
+    def _look_and_learn(self, look: Callable[..., Survey], choice: ColumnChoice) -> None:
+        self.survey = leave_out(look(group=self.group), choice, self.group)
+        learned = learn_columns(self.survey, self.impute, fits_in_memory=self.fits_in_memory, group=self.group)
+        self.survey = learned
 
     @property
     def num_rows(self) -> int:
@@ -163,14 +169,12 @@ class TrainingTable:
         return bool(self.survey.moments.scales[len(self.feature_names) :].any())
 
     @property
-    def schema(self) -> Schema | None:
-        """What turns another table into features, as the command line keeps it; None for several targets."""
+    def schema(self) -> Schema:
+        """What turns another table into features."""
         encoder = self.survey.encoder
-        if not self.single_output:
-            return None
-        return Schema(
-            encoder.targets[0], encoder.columns, self.impute, n_dropped=self.survey.bad.dropped, reading=self.reading
-        )
+        target = encoder.targets[0] if self.single_output else encoder.targets
+        dropped = self.survey.bad.dropped
+        return Schema(target, encoder.columns, self.impute, n_dropped=dropped, reading=self.reading)
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""

@@ -1,0 +1,227 @@
+"""Rows of which some cells are not known: their features as a few equally likely values.
+
+A cell that is missing, or holds a level that was never seen, has the distribution that its column had in the training
+table. A row then has DRAWS vectors of features in place of one: those of a Latin hypercube, in which each value of a
+column occurs once, in an order of the column's own. The prediction is the mixture over them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from cvgp.data.columns import TYPICAL, Column, feature_slices
+from cvgp.data.features import UNKNOWN, column_features, features_of, level_codes
+from cvgp.data.rows import Array
+from cvgp.errors import CVGPWarning
+
+DRAWS = TYPICAL
+SMALLEST_DOUBT = 0.2
+"""Levels whose effect is doubtful by less than this share of the prior's standard deviation count as known."""
+
+
+class Cells(NamedTuple):
+    """Cells of one column that are not known."""
+
+    features: slice
+    rows: NDArray[np.int64]  # [r], in order
+    values: Array  # [r, DRAWS, w]
+
+    def of(self, chosen: NDArray[np.int64]) -> Cells:
+        """The cells of some rows [k] in order, numbered among these."""
+        where = np.searchsorted(chosen, self.rows)
+        inside = where < len(chosen)
+        inside[inside] = chosen[where[inside]] == self.rows[inside]
+        return Cells(self.features, where[inside], self.values[inside])
+
+
+@dataclass
+class Findings:
+    """What is remarkable about the cells of new rows, counted by column."""
+
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Categories that the training table did not have."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Missing cells of columns that were complete in the training table."""
+    outside: Counter[str] = field(default_factory=Counter)
+    """Dates before the first or after the last one of the training table."""
+
+    def add(self, other: Findings) -> None:
+        """Count those of other rows too."""
+        for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+            own.update(theirs)
+
+    def warn(self) -> None:
+        """Say what was found, if anything was."""
+        said = {
+            "a category that the training table did not have": self.unknown,
+            "no value, in columns that were complete in the training table": self.missing,
+        }
+        for words, counts in said.items():
+            if counts:
+                warnings.warn(
+                    f"Cells with {words}: {_listed(counts)}. The column is integrated out there over the rows of the "
+                    "training table, and intervals are wider.",
+                    CVGPWarning,
+                    stacklevel=3,
+                )
+        if self.outside:
+            warnings.warn(
+                f"Dates outside the range of the training table: {_listed(self.outside)}. The model knows no trend "
+                "there; fit it again with later rows.",
+                CVGPWarning,
+                stacklevel=3,
+            )
+
+
+class Inputs:
+    """The features of rows to predict at.
+
+    Parameters
+    ----------
+    x
+        Features [n, D]; of a row with unknown cells, the means of its draws.
+    unknown
+        The cells of which the model knows nothing, by column.
+    gaps
+        Missing cells of columns that had some in the training table. The model knows what y is on average where they
+        are missing. Their draws tell how much it spreads.
+    """
+
+    def __init__(self, x: Array, unknown: Sequence[Cells] = (), gaps: Sequence[Cells] = ()) -> None:
+        self.x = x
+        self.unknown = [cells for cells in unknown if len(cells.rows)]
+        self.gaps = [cells for cells in gaps if len(cells.rows)]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def uncertain_rows(self) -> NDArray[np.int64]:
+        """The rows [u] that have unknown cells, in order."""
+        rows = [cells.rows for cells in self.unknown]
+        return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
+
+    @property
+    def filled(self) -> Inputs:
+        """The same rows as if nothing was known of their gaps."""
+        return Inputs(self.x, self.gaps)
+
+    def take(self, chosen: NDArray[np.int64]) -> Inputs:
+        """Some rows [k], in order."""
+        parts = ([cells.of(chosen) for cells in part] for part in (self.unknown, self.gaps))
+        return Inputs(self.x[chosen], *parts)
+
+    def draws(self) -> Array:
+        """The equally likely features [n, DRAWS, D] of all rows."""
+        x = np.repeat(self.x[:, None, :], DRAWS, axis=1)
+        for cells in self.unknown:
+            x[cells.rows, :, cells.features] = cells.values
+        return x
+
+    @staticmethod
+    def join(pieces: Sequence[Inputs]) -> Inputs:
+        """All pieces, one after another."""
+        starts = np.cumsum([0, *(len(piece) for piece in pieces)])
+        unknown, gaps = (
+            [
+                cells._replace(rows=cells.rows + start)
+                for piece, start in zip(pieces, starts, strict=False)
+                for cells in getattr(piece, part)
+            ]
+            for part in ("unknown", "gaps")
+        )
+        return Inputs(np.concatenate([piece.x for piece in pieces]), unknown, gaps)
+
+
+def new_inputs(columns: Sequence[Column], cells: Array) -> tuple[Inputs, Findings]:
+    """The features of new rows from their cells [n, C], and what is remarkable about them.
+
+    A missing cell stays NaN where the column can neither fill it nor integrate it out.
+    """
+    x = features_of(columns, cells)
+    found = Findings()
+    unknown: list[Cells] = []
+    gaps: list[Cells] = []
+    for position, (column, at) in enumerate(zip(columns, feature_slices(columns), strict=True)):
+        values = cells[:, position]
+        is_new = values == UNKNOWN if column.is_text else np.zeros(len(values), dtype=np.bool_)
+        is_gap = np.isnan(values) & (column.fill is None) & (not column.marks_missing)
+        if column.kind == "date" and column.typical:
+            outside = (values < column.typical[0]) | (values > column.typical[-1])
+            _count(found.outside, column.name, outside)
+        _count(found.unknown, column.name, is_new)
+        _count(found.missing, column.name, is_gap)
+        drawn = np.random.default_rng(position).permutation(DRAWS)
+        uncertain = _uncertain_cells(column, values, is_new | is_gap)
+        if uncertain is not None:
+            rows, draws = uncertain
+            unknown.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
+            x[rows, at] = draws.mean(axis=1)
+        if column.marks_missing and np.isnan(values).any():
+            rows, draws = _gaps(column, values)
+            gaps.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
+    return Inputs(x, unknown, gaps), found
+
+
+def _uncertain_cells(
+    column: Column, values: Array, is_open: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], Array] | None:
+    """Rows [r] of uncertain cells of a column, and the features [r, DRAWS, w] that they may have."""
+    if column.kind == "levels":
+        if not column.effects:
+            return None
+        codes = np.where(is_open, -1, level_codes(column, values))
+        doubt = np.vstack([column.doubts, column.prior_sd])[codes]  # [n, d]
+        effect = np.vstack([column.effects, np.zeros(len(column.dims))])[codes]
+        rows = np.flatnonzero((doubt > SMALLEST_DOUBT * np.array(column.prior_sd)).any(axis=1))
+        return rows, effect[rows, None] + doubt[rows, None] * _normal_vectors(len(column.dims))
+    if not column.typical or not is_open.any():
+        return None
+    rows = np.flatnonzero(is_open)
+    draws = column_features(column, _typical_cells(column))  # [DRAWS, w]
+    return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
+
+
+def _gaps(column: Column, values: Array) -> tuple[NDArray[np.int64], Array]:
+    """Rows [r] with marked gaps, and the features [r, DRAWS, w] that they would have if the cell was there."""
+    rows = np.flatnonzero(np.isnan(values))
+    if column.kind == "levels":
+        draws = np.array(column.effects[-1]) + np.array(column.prior_sd) * _normal_vectors(len(column.dims))
+    elif column.kind == "categorical":
+        draws = column_features(column, _typical_cells(replace(column, typical=(*column.typical[:-1], 0.0))))
+    else:
+        draws = column_features(column, _typical_cells(column))
+    return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
+
+
+def _typical_cells(column: Column) -> Array:
+    """Cells [DRAWS] that stand for those of the training table."""
+    if column.kind != "categorical":
+        return np.array(column.typical)
+    ends = np.cumsum(column.typical)
+    codes = np.searchsorted(ends / ends[-1], (np.arange(DRAWS) + 0.5) / DRAWS).astype(np.float64)
+    return np.where(codes == len(column.categories), np.nan, codes)  # behind the categories: missing
+
+
+def _normal_vectors(num_dims: int) -> Array:
+    """Quantiles [DRAWS, d] of a normal distribution, of variance one: each dimension has them in another order."""
+    z = ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
+    orders = [np.random.default_rng(d).permutation(DRAWS) for d in range(num_dims)]
+    return np.stack([z[order] / z.std() for order in orders], axis=1)
+
+
+def _count(counter: Counter[str], name: str, cells: NDArray[np.bool_]) -> None:
+    if cells.any():
+        counter[name] += int(cells.sum())
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name!r} {count}" for name, count in counts.items())

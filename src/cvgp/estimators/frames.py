@@ -1,0 +1,169 @@
+"""Data frames as users pass them: which of them are plain numbers, and how the others become features.
+
+A frame of numbers without gaps goes the way of arrays. Any other one goes the way of tables in files, so that Python
+and the command line learn the same model and read each other's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cvgp.data.columns import TYPICAL, Column
+from cvgp.data.rows import Array
+from cvgp.data.schema import Schema
+from cvgp.data.uncertain import Inputs
+from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.extras import optional_packages
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+NUMBERS = "biuf"
+"""Kinds of NumPy that are numbers, or true and false."""
+TYPICAL_ROWS = 10_000
+"""Rows of which a frame of numbers tells its distribution."""
+
+
+def is_frame(x: Any) -> bool:
+    """Whether a value is a table in memory whose columns have types of their own."""
+    return hasattr(x, "__dataframe__") or (hasattr(x, "__arrow_c_stream__") and hasattr(x, "columns"))
+
+
+def is_plain(frame: Any) -> bool:
+    """Whether a frame holds only numbers, true and false, without gaps."""
+    if hasattr(frame, "isna"):  # pandas
+        kinds = [getattr(dtype, "kind", "O") for dtype in frame.dtypes]
+        return all(kind in NUMBERS for kind in kinds) and not frame.isna().to_numpy().any()
+    if hasattr(frame, "null_count") and hasattr(frame, "to_numpy"):  # polars
+        is_number = all(dtype.is_numeric() or str(dtype) == "Boolean" for dtype in frame.dtypes)
+        return is_number and not np.isnan(np.asarray(frame.to_numpy(), dtype=np.float64)).any()
+    return False
+
+
+def schema_of(estimator: BaseEstimator) -> Schema | None:
+    """How a fitted estimator reads tables; None where its columns have no names."""
+    stored = getattr(estimator, "schema_", None)
+    if stored is None:
+        return None
+    known = estimator.__dict__.get("_schema")
+    if known is None or known[0] is not stored:
+        known = estimator._schema = (stored, Schema.from_json(stored))
+    schema: Schema = known[1]
+    if len(schema.feature_names) != len(estimator.gp_.scaling.x_mean):
+        raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
+    return schema
+
+
+def feature_names(estimator: BaseEstimator) -> list[str]:
+    """The names of the model's own features; x0, x1, ... where they have none."""
+    schema = schema_of(estimator)
+    if schema is not None:
+        return list(schema.feature_names)
+    known = getattr(estimator, "feature_names_in_", None)
+    return [f"x{d}" for d in range(estimator.n_features_in_)] if known is None else [str(name) for name in known]
+
+
+def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
+    """Whether inputs are read column by column, as a table, rather than as a matrix of numbers."""
+    schema = schema_of(estimator)
+    if schema is None:
+        return False
+    if schema.is_numeric:
+        return is_frame(x) and not is_plain(x)
+    if not is_frame(x):
+        raise InvalidTypeError(
+            f"The model was fitted to a table with the columns {[column.name for column in schema.columns]}, which are "
+            f"not all numbers; give a DataFrame or an Arrow table with these columns, not a {type(x).__name__}."
+        )
+    return True
+
+
+def frame_inputs(schema: Schema, frame: Any) -> Inputs | Array:
+    """The features of a frame's rows, with cells that are not known integrated out."""
+    with optional_packages():
+        from cvgp.data.tables.by_schema import load_rows
+        from cvgp.data.tables.frames import column_names, dataset_of
+
+    names = column_names(frame)
+    known = {*schema.targets, *(column.name for column in schema.columns)}
+    dataset = dataset_of(frame)
+    inputs, _ = load_rows(dataset, schema, with_target=False)
+    extra = [name for name in names if name not in known]
+    if extra:
+        warnings.warn(f"The model does not know the columns {extra}, which are ignored.", CVGPWarning, stacklevel=4)
+    if len(inputs) < dataset.count_rows():
+        raise InvalidInputError(
+            f"{dataset.count_rows() - len(inputs)} rows have missing values, and the model's rule (impute='drop') "
+            "leaves such rows out; drop them, or fit the model without that rule."
+        )
+    return inputs if inputs.unknown or inputs.gaps else inputs.x
+
+
+def numeric_schema(estimator: BaseEstimator, frame: Any, x: Array, y: Any) -> Schema:
+    """That of a frame of numbers that an estimator was fitted to, with y beside it."""
+    dtypes = list(getattr(frame, "dtypes", ()))
+    columns = []
+    rows = x[:: -(-len(x) // TYPICAL_ROWS)]
+    levels = (np.arange(TYPICAL) + 0.5) / TYPICAL
+    for position, (name, values) in enumerate(zip(estimator.feature_names_in_, rows.T, strict=True)):
+        is_truth = position < len(dtypes) and str(dtypes[position]).lower() in ("bool", "boolean", "bool[pyarrow]")
+        typical = tuple(np.quantile(values, levels).tolist())
+        columns.append(Column(str(name), "boolean" if is_truth else "numeric", typical=typical))
+    targets = target_names(y, [column.name for column in columns])
+    return Schema(targets if np.ndim(y) > 1 else targets[0], tuple(columns))
+
+
+def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
+    """The names of outputs that are given beside a frame: their own where they have some, or else y, y0, y1, ..."""
+    shape = np.shape(y)
+    count = 1 if len(shape) < 2 else shape[1]
+    own = [str(name) for name in (getattr(y, "columns", ()) if len(shape) > 1 else [getattr(y, "name", None) or ""])]
+    is_named = len(own) == count == len(set(own)) and all(own) and not set(own) & set(taken)
+    names = own if is_named else ["y"] if len(shape) < 2 else [f"y{q}" for q in range(count)]
+    number, free = 1, names
+    while set(free) & set(taken):
+        number += 1
+        free = [f"{name}_{number}" for name in names]
+    return tuple(free)
+
+
+def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any) -> tuple[Any, Any, str | None, str | None]:
+    """A frame and what is given beside it as one table: the table, the target, and the columns of weight and noise."""
+    with optional_packages():
+        from cvgp.data.tables.frames import column_names, dataset_of
+
+    names = column_names(frame)
+    beside: dict[str, Any] = {}
+    is_named = isinstance(y, str) or (isinstance(y, list | tuple) and bool(y) and all(isinstance(n, str) for n in y))
+    target = y
+    if not is_named:
+        own = target_names(y, names)
+        values = np.asarray(_numbers("y", y))
+        beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
+        target = own[0] if values.ndim == 1 else list(own)
+    columns: list[str | None] = []
+    for name, given in (("sample_weight", sample_weight), ("noise_variance", noise_variance)):
+        if given is None or isinstance(given, str):
+            columns.append(given)
+            continue
+        free = f"{name} beside"
+        rows = len(next(iter(beside.values()))) if beside else len(frame)
+        beside[free] = np.full(rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
+        columns.append(free)
+    return dataset_of(frame, beside), target, columns[0], columns[1]
+
+
+def _numbers(name: str, values: Any) -> Array:
+    """Numbers, with NaN for what is missing."""
+    to_numpy = getattr(values, "to_numpy", None)
+    try:
+        if to_numpy is not None and hasattr(values, "isna"):
+            return np.asarray(to_numpy(dtype=np.float64, na_value=np.nan))
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(f"{name} must hold numbers; {error}.") from error

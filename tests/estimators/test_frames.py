@@ -1,0 +1,338 @@
+"""Fitting and predicting data frames with text, categories, dates and gaps."""
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from typer.testing import CliRunner
+
+import cvgp
+from cvgp import CVGPRegressor
+from cvgp.cli import app
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.frames import is_frame, is_plain, target_names
+
+OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "neighbors": 0, "random_state": 0, "dates": "features"}
+OLD_FILE = Path(__file__).parent / "version_4.cvgp"
+"""Written by `cvgp fit` of the last cvgp with version 4 of the format."""
+
+
+def raw(num_rows: int = 150, seed: int = 0) -> pd.DataFrame:
+    """Numbers, true and false, few and many categories, ordered ones, dates, and gaps in all but one column."""
+    rng = np.random.default_rng(seed)
+    city = rng.integers(15, size=num_rows)
+    effect = np.random.default_rng(5).normal(size=15)
+    table = pd.DataFrame(
+        {
+            "size": rng.uniform(0.0, 4.0, num_rows),
+            "city": [f"city {i}" for i in city],
+            "color": rng.choice(["blue", "red"], num_rows),
+            "sold": rng.random(num_rows) < 0.5,
+            "grade": pd.Categorical(rng.choice(["low", "mid", "high"], num_rows), ["low", "mid", "high"], ordered=True),
+            "when": pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 300, num_rows), "D"),
+        }
+    )
+    table["price"] = table["size"] + effect[city] + 0.2 * rng.normal(size=num_rows)
+    table.loc[::7, "size"] = np.nan
+    table.loc[::11, "city"] = None
+    table.loc[::13, "color"] = None
+    return table
+
+
+X, Y = raw().drop(columns="price"), raw()["price"]
+
+
+@pytest.fixture(scope="module")
+def model() -> CVGPRegressor:
+    return CVGPRegressor(**OPTIONS).fit(X, Y)
+
+
+# What a frame is.
+
+
+@pytest.mark.parametrize(
+    "frame", [X, pl.from_pandas(X), pa.Table.from_pandas(X), pa.RecordBatch.from_pandas(X)], ids=type
+)
+def test_frames_of_all_libraries_are_frames(frame: object) -> None:
+    assert is_frame(frame)
+    assert not is_plain(frame)
+
+
+@pytest.mark.parametrize("value", [np.ones((2, 2)), [[1.0]], "table.csv", pd.Series([1.0]), pl.Series([1.0])])
+def test_other_values_are_no_frames(value: object) -> None:
+    assert not is_frame(value)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_numbers_without_gaps_are_plain(make: type) -> None:
+    assert is_plain(make({"a": [1.0, 2.0], "b": [1, 2], "c": [True, False]}))
+    assert not is_plain(make({"a": [1.0, None]}))
+    assert not is_plain(make({"a": [1.0, float("nan")]}))
+
+
+@pytest.mark.parametrize(
+    ("y", "taken", "names"),
+    [
+        (np.ones(3), ["a"], ("y",)),
+        (np.ones(3), ["y"], ("y_2",)),
+        (pd.Series([1.0], name="price"), ["a"], ("price",)),
+        (pd.Series([1.0], name="a"), ["a"], ("y",)),
+        (pd.DataFrame({"u": [1.0], "v": [2.0]}), ["a"], ("u", "v")),
+        (np.ones((3, 2)), ["a"], ("y0", "y1")),
+    ],
+)
+def test_outputs_have_names_that_no_column_has(y: object, taken: list[str], names: tuple[str, ...]) -> None:
+    assert target_names(y, taken) == names
+
+
+# One door.
+
+
+def test_columns_are_those_of_the_user(model: CVGPRegressor) -> None:
+    assert (model.n_features_in_, model.feature_names_in_.tolist()) == (6, list(X.columns))
+
+
+def test_a_raw_frame_is_learned_and_predicted(model: CVGPRegressor) -> None:
+    new = raw(100, seed=1)
+    assert model.score(new, new["price"]) > 0.7
+    assert np.isfinite(model.log_predictive_density(new, new["price"])).all()
+    assert model.predict_quantiles(new, [0.1, 0.9]).shape == (100, 2)
+    assert model.sample_y(new[:5], 3).shape == (5, 3)
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow"])
+def test_frames_of_all_libraries_give_the_same_model(model: CVGPRegressor, kind: str) -> None:
+    convert = pl.from_pandas if kind == "polars" else lambda frame: pa.Table.from_pandas(frame, preserve_index=False)
+    plain = X.assign(grade=X["grade"].cat.codes)  # polars knows another kind of order
+    first, second = (CVGPRegressor(**OPTIONS).fit(make(plain), Y) for make in (lambda frame: frame, convert))
+    np.testing.assert_array_equal(first.predict(plain), second.predict(convert(plain)))
+
+
+def test_python_and_the_command_line_learn_the_same_model_and_read_each_others_file(
+    tmp_path: Path, model: CVGPRegressor
+) -> None:
+    raw().to_parquet(tmp_path / "t.parquet", index=False)
+    options = ["--coreset", "12", "--max-iter", "30", "--neighbors", "0", "--seed", "0", "--dates", "expand", "--quiet"]
+    fit = ["fit", str(tmp_path / "t.parquet"), "--target", "price", "--out", str(tmp_path / "c.cvgp"), *options]
+    assert CliRunner().invoke(app, fit).exit_code == 0
+    by_command = cvgp.load(tmp_path / "c.cvgp")
+    assert by_command.schema_ == model.schema_
+    np.testing.assert_array_equal(by_command.predict(X), model.predict(X))
+    model.save(tmp_path / "p.cvgp")
+    predict = ["predict", str(tmp_path / "p.cvgp"), str(tmp_path / "t.parquet"), "--out", str(tmp_path / "p.parquet")]
+    assert CliRunner().invoke(app, predict).exit_code == 0
+    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "p.parquet")["price_mean"], model.predict(X))
+
+
+def test_a_model_of_a_numeric_frame_can_predict_a_table_from_the_command_line(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 30), "b": np.arange(30) % 2 == 0})
+    model = CVGPRegressor(5, max_iter=5, random_state=0).fit(frame, pd.Series(frame["a"] ** 2, name="area"))
+    model.save(tmp_path / "m.cvgp")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = CliRunner().invoke(
+        app, ["predict", str(tmp_path / "m.cvgp"), str(tmp_path / "t.csv"), "--out", str(tmp_path / "o.parquet")]
+    )
+    assert done.exit_code == 0
+    np.testing.assert_allclose(pd.read_parquet(tmp_path / "o.parquet")["area_mean"], model.predict(frame))
+
+
+def test_a_numeric_frame_is_the_same_fit_as_its_array() -> None:
+    frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 30), "b": np.linspace(1.0, 5.0, 30) ** 2})
+    named, plain = (CVGPRegressor(5, max_iter=5, random_state=0).fit(x, frame["a"]) for x in (frame, frame.to_numpy()))
+    assert named.elbo_ == plain.elbo_
+    assert not hasattr(plain, "schema_")
+
+
+def test_the_target_may_be_a_column_of_the_frame(model: CVGPRegressor) -> None:
+    same = CVGPRegressor(**OPTIONS).fit(raw(), "price")
+    np.testing.assert_array_equal(same.predict(X), model.predict(X))
+
+
+def test_weights_and_known_noise_are_given_beside_the_frame_or_in_it() -> None:
+    weight, noise = np.linspace(0.5, 1.5, len(X)), np.full(len(X), 0.01)
+    beside = CVGPRegressor(**OPTIONS).fit(X, Y, sample_weight=weight, noise_variance=noise)
+    inside = CVGPRegressor(**OPTIONS).fit(raw().assign(w=weight, v=noise), "price", "w", "v")
+    np.testing.assert_array_equal(beside.predict(X), inside.predict(X))
+
+
+def test_several_outputs_are_learned_from_a_raw_frame() -> None:
+    model = CVGPRegressor(**OPTIONS).fit(X, np.column_stack([Y, -Y]))
+    mean = model.predict(X)
+    np.testing.assert_allclose(mean[:, 1], -mean[:, 0], atol=0.2)
+
+
+def test_pipelines_with_encoders_of_the_user_work_as_before() -> None:
+    encode = make_column_transformer((OneHotEncoder(), ["color"]), remainder="passthrough")
+    frame = X[["size", "color"]].dropna()
+    pipeline = make_pipeline(encode, CVGPRegressor(8, max_iter=5, random_state=0)).fit(frame, Y[frame.index])
+    assert pipeline.predict(frame).shape == (len(frame),)
+
+
+def test_new_rows_of_a_raw_frame_are_conditioned_on(model: CVGPRegressor) -> None:
+    new = raw(20, seed=2)
+    after = model.condition(new, new["price"])
+    assert after.n_rows_ == model.n_rows_ + 20
+
+
+def test_a_model_grows_on_the_frame_of_its_fit(model: CVGPRegressor) -> None:
+    grown = copy.deepcopy(model)
+    assert grown.grow(20, X, Y) == 8
+
+
+def test_a_file_of_version_4_predicts_raw_frames_as_its_command_did() -> None:
+    loaded = cvgp.load(OLD_FILE)
+    frame = pd.DataFrame({"size": [1.91, 0.81], "color": ["blue", "red"], "sold": [True, False]})
+    mean, sd = loaded.predict(frame, return_std=True)
+    assert loaded.feature_names_in_.tolist() == ["size", "color", "sold"]
+    np.testing.assert_allclose(mean, [3.800884647547206, 2.639281268416345], rtol=1e-6)
+    np.testing.assert_allclose(sd, [0.20592785496450794, 0.18659540634693295], rtol=1e-6)
+
+
+# Cells that are not known.
+
+
+def generated(num_rows: int, seed: int, gaps: float) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
+    """Two numbers and a city that matter; the first number is missing more often where the second is large."""
+    rng = np.random.default_rng(seed)
+    effect = np.random.default_rng(3).normal(size=30)
+    city = rng.integers(30, size=num_rows)
+    a, b = rng.normal(size=num_rows), rng.normal(size=num_rows)
+    y = np.sin(a) * 1.5 + 0.5 * b + effect[city] + 0.3 * rng.normal(size=num_rows)
+    missing = rng.random(num_rows) < gaps * 2.0 / (1.0 + np.exp(-b))
+    frame = pd.DataFrame({"a": np.where(missing, np.nan, a), "b": b, "city": [f"c{i}" for i in city]})
+    return frame, pd.Series(y, name="y"), pd.Series(missing)
+
+
+def coverage(model: CVGPRegressor, frame: pd.DataFrame, y: pd.Series) -> float:
+    low, high = model.predict_quantiles(frame, [0.05, 0.95]).T
+    return float(((low <= y) & (y <= high)).mean())
+
+
+@pytest.mark.parametrize("gaps_in_training", [0.25, 0.0], ids=["learned from", "integrated out"])
+def test_intervals_of_rows_with_gaps_are_wider_and_hold_what_they_promise(gaps_in_training: float) -> None:
+    train, y, _ = generated(600, 0, gaps_in_training)
+    model = CVGPRegressor(neighbors=0, random_state=0).fit(train, y)
+    new, y_new, missing = generated(1500, 1, 0.25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CVGPWarning)
+        sd = model.predict(new, return_std=True)[1]
+        assert sd[missing].mean() > 1.5 * sd[~missing].mean()
+        assert 0.85 < coverage(model, new[missing], y_new[missing]) < 0.95
+        unknown = new.assign(city="elsewhere")
+        assert model.predict(unknown, return_std=True)[1].mean() > 1.5 * sd.mean()
+        assert 0.83 < coverage(model, unknown, y_new) < 0.97
+
+
+def test_a_level_that_was_never_seen_is_warned_of_by_column_and_count(model: CVGPRegressor) -> None:
+    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'city' 2"):
+        model.predict(X.assign(city=["nowhere", "elsewhere", *X["city"][2:]]))
+
+
+def test_dates_outside_the_training_range_are_warned_of(model: CVGPRegressor) -> None:
+    with pytest.warns(CVGPWarning, match="Dates outside the range of the training table: 'when' 150"):
+        model.predict(X.assign(when=pd.Timestamp("2030-01-01")))
+
+
+def test_the_joint_covariance_has_the_variances_of_rows_with_gaps(model: CVGPRegressor) -> None:
+    unknown = X[:9].assign(city="nowhere")
+    with pytest.warns(CVGPWarning):
+        cov = model.predict(unknown, return_cov=True)[1]
+    with pytest.warns(CVGPWarning):
+        sd = model.predict(unknown, return_std=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), sd, rtol=0.05)
+
+
+# Tables that differ from that of the fit.
+
+
+def test_columns_are_matched_by_name(model: CVGPRegressor) -> None:
+    np.testing.assert_array_equal(model.predict(X[X.columns[::-1]]), model.predict(X))
+
+
+def test_extra_columns_are_ignored_with_one_warning(model: CVGPRegressor) -> None:
+    with pytest.warns(CVGPWarning, match=r"does not know the columns \['note', 'id'\], which are ignored") as caught:
+        found = model.predict(X.assign(note="x", id=1))
+    assert len(caught) == 1
+    np.testing.assert_array_equal(found, model.predict(X))
+
+
+def test_a_missing_and_a_renamed_column_are_named_with_near_names(model: CVGPRegressor) -> None:
+    changed = X.rename(columns={"size": "Size"}).drop(columns="sold")
+    with pytest.raises(
+        InvalidInputError, match=r"lacks the columns \['size', 'sold'\].*Perhaps it has 'Size' for 'size'"
+    ):
+        model.predict(changed)
+
+
+def test_a_column_that_changes_its_type_is_named(model: CVGPRegressor) -> None:
+    with pytest.raises(InvalidTypeError, match="Column 'size' must hold numbers, but it is stored as"):
+        model.predict(X.assign(size="large"))
+
+
+def test_an_array_is_refused_where_columns_are_more_than_numbers(model: CVGPRegressor) -> None:
+    with pytest.raises(InvalidTypeError, match=r"columns \['size', 'city'.*give a DataFrame.*not a ndarray"):
+        model.predict(np.ones((2, 6)))
+
+
+# Tables that cannot be learned from.
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"size": [1.0, "two"] * 75}, InvalidTypeError, "Column 'size' mixes types.*row 2 holds 'two'"),
+        ({"size": np.nan}, InvalidInputError, "Column 'size' holds no values"),
+        ({"size": None}, InvalidInputError, "Column 'size' holds no values"),
+        ({"size": [np.inf, *np.ones(149)]}, InvalidInputError, "data row 1: column 'size' is infinite"),
+        ({"city": [f"id {i}" for i in range(150)]}, InvalidInputError, "'city' holds a different text in every row"),
+        ({"size": [[1]] * 150}, InvalidTypeError, "Column 'size' holds values of type list"),
+    ],
+    ids=["mixed types", "all missing", "empty", "infinite", "identifiers", "lists"],
+)
+def test_a_column_that_cannot_be_used_is_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        CVGPRegressor(**OPTIONS).fit(X.assign(**change), Y)
+
+
+def test_dates_are_refused_with_the_way_to_expand_them() -> None:
+    with pytest.raises(InvalidTypeError, match=r"Column 'when' holds dates.*dates='features'"):
+        CVGPRegressor().fit(X, Y)
+
+
+def test_dates_as_text_are_dates() -> None:
+    text = CVGPRegressor(**OPTIONS).fit(X.assign(when=X["when"].dt.strftime("%Y-%m-%d")), Y)
+    assert [column["kind"] for column in text.schema_["columns"]][-1] == "date"
+
+
+def test_names_that_stand_twice_are_refused() -> None:
+    twice = pd.concat([X, X[["size"]]], axis=1)
+    with pytest.raises(InvalidInputError, match=r"must be unique, and \['size'\] are not"):
+        CVGPRegressor(**OPTIONS).fit(twice, Y)
+
+
+def test_missing_targets_are_an_error_unless_their_rows_are_skipped() -> None:
+    gappy = Y.where(Y.index % 10 > 0)
+    with pytest.raises(InvalidInputError, match=r"data row 1: column 'price' is missing.*on_bad_rows='skip'"):
+        CVGPRegressor(**OPTIONS).fit(X, gappy)
+    model = CVGPRegressor(**OPTIONS).fit(X, gappy, on_bad_rows="skip")
+    assert (model.n_bad_rows_, model.n_rows_) == (15, 135)
+
+
+def test_text_as_the_target_is_refused() -> None:
+    with pytest.raises(InvalidTypeError, match="y must hold numbers"):
+        CVGPRegressor(**OPTIONS).fit(X, pd.Series(["a"] * len(X)))
+
+
+def test_rows_that_the_rule_drops_cannot_be_predicted() -> None:
+    model = CVGPRegressor(**OPTIONS).fit(X, Y, impute="drop")
+    with pytest.raises(InvalidInputError, match="rows have missing values, and the model's rule"):
+        model.predict(X)
