@@ -66,7 +66,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path, scheme: str) -> None:
 def test_rows_of_a_database_are_named_by_its_address(tmp_path: Path) -> None:
     place = make(tmp_path, "sqlite") + "::few"
     with pytest.raises(InvalidInputError, match=r"sqlite:///.*::few, data row 1: column 'b' is missing"):
-        TrainingTable(place, "a")
+        TrainingTable(place, "b")
 
 
 def test_only_one_table_is_read_at_a_time(tmp_path: Path) -> None:

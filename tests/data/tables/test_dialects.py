@@ -116,9 +116,8 @@ def test_columns_that_no_model_knows_have_their_thousands_too(tmp_path: Path) ->
 def test_a_short_table_is_read_as_the_models_was(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": ["1.234,5", "0,5", "7"] * 10, "y": [str(i) for i in range(30)]})
     trained = TrainingTable(put(tmp_path, frame.to_csv(index=False, sep=";"), "train.csv"), "y").schema
-    assert trained is not None
-    x, _ = load_rows(put(tmp_path, "a;y\n1.234;5\n", "new.csv"), trained)
-    assert x.tolist() == [[1234.0]]
+    inputs, _ = load_rows(put(tmp_path, "a;y\n1.234;5\n", "new.csv"), trained)
+    assert inputs.x.tolist() == [[1234.0]]
 
 
 def test_one_wrong_cell_does_not_make_text_of_numbers(tmp_path: Path) -> None:

@@ -158,7 +158,6 @@ def test_categories_come_from_all_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        ([f"id {i}" for i in range(60)], "a different text in every row"),
         (["2020-01-01", "2020-01-02"] * 30, "holds dates"),
         ([f"{i % 50}.5" for i in range(60)], "numbers as text"),
         ([None] * 60, "no values at all"),

@@ -85,7 +85,7 @@ def test_a_nested_column_cannot_be_used_but_left_out(tmp_path: Path) -> None:
 def test_numbers_with_a_few_words_among_them_are_numbers_with_bad_rows(tmp_path: Path) -> None:
     lines = [f'{{"a": {i}, "y": 1}}' for i in range(99)] + ['{"a": "x", "y": 2}']
     path = put(tmp_path, "\n".join(lines), "a.jsonl")
-    with pytest.raises(InvalidInputError, match=r"a\.jsonl, data row 100: column 'a' is missing or not a number"):
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl, data row 100: column 'a' is infinite or not a number"):
         TrainingTable(path, "y")
 
 
