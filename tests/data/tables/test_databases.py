@@ -63,6 +63,16 @@ def test_what_is_no_database_is_refused(tmp_path: Path, scheme: str) -> None:
         open_dataset(f"{scheme}:///{tmp_path / 'file'}::t")
 
 
+def test_a_database_whose_text_is_damaged_is_refused(tmp_path: Path) -> None:
+    place = make(tmp_path, "sqlite", ("CREATE TABLE t (abcdefgh, y)", "INSERT INTO t VALUES ('klmnopqr', 1)"))
+    file = Path(place.removeprefix("sqlite:///"))
+    content = file.read_bytes()
+    for text in (b"abcdefgh", b"klmnopqr"):
+        file.write_bytes(content.replace(text, text[:4] + b"\xff\xfe" + text[6:]))
+        with pytest.raises(FileFormatError, match=r"sqlite:///.*could not be read"):
+            open_dataset(f"{place}::t")
+
+
 def test_rows_of_a_database_are_named_by_its_address(tmp_path: Path) -> None:
     place = make(tmp_path, "sqlite") + "::few"
     with pytest.raises(InvalidInputError, match=r"sqlite:///.*::few, data row 1: column 'b' is missing"):

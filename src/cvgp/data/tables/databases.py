@@ -40,7 +40,7 @@ def _copy_sqlite(location: str, file: str, table: str) -> Copy:
             query = f"SELECT * FROM {_quoted(table)}"
             names = [column[0] for column in database.execute(f"{query} LIMIT 0").description]
             return copy_rows(location, names, lambda: iter(database.execute(query)))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise FileFormatError(
             f"{location} could not be read ({error}); it is damaged, locked or no SQLite file: check it with sqlite3."
         ) from error
