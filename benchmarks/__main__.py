@@ -8,6 +8,7 @@ import typer
 
 from benchmarks.accuracy import accuracy_figure, accuracy_race, accuracy_tables, accuracy_targets, entries
 from benchmarks.accuracy.race_splits import FLIGHTS, KINDS, check_dataset
+from benchmarks.hosts import strategies, strategies_table
 from benchmarks.optimisation import bayesian, bayesian_table
 from benchmarks.peers.environments import ROOT, WORK_FOLDER
 from benchmarks.quality import defaults as defaults_benchmark
@@ -270,6 +271,23 @@ def hard(
     if not table:
         run_tasks(hard_benchmark.tasks(names, seeds), results, threads, renew=renew)
     _show(hard_benchmark.report(names, seeds, results), "hard", write)
+
+
+@app.command()
+def gpytorch(
+    datasets: Datasets = "elevators,bike,protein,parkinsons,keggdirected",
+    quick: Quick = False,
+    store: StorePath = RESULTS / "gpytorch.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Compare our strategy inside GPyTorch with SVGP: seconds of a step, and the bound after equal steps."""
+    plan = (strategies.quick if quick else strategies.full)(_names(datasets))
+    results = Store(store)
+    if not table:
+        _run(strategies.tasks(plan), plan.datasets, results, plan.threads, renew)
+    _show(strategies_table.report(plan, results), "gpytorch", write)
 
 
 @app.command()

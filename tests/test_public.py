@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC = [
     "cvgp",
     "cvgp.adapters.botorch",
+    "cvgp.adapters.gpytorch",
     "cvgp.adapters.ray",
     "cvgp.coreset",
     "cvgp.errors",

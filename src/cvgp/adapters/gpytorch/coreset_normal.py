@@ -17,26 +17,22 @@ SAME = 1e-5
 """Two evaluations of one kernel agree to this share, also in float32."""
 
 
-def posterior_at(factor: Factor, at: JointPrior) -> MultivariateNormal:
-    """The joint posterior of f at x; its covariance waits to be evaluated, as that of many points may never be."""
+def posterior_at(factor: Factor, at: JointPrior, jitter: float | None = None) -> MultivariateNormal:
+    """The joint posterior of f at x; its covariance waits to be evaluated, as that of many points may never be.
+
+    In float32 a covariance of near points is positive definite to rounding only, so that rounding is added to its
+    diagonal, or `jitter` where it is given.
+    """
     dtype = at.mean_x.dtype
     at.promote_if_digits_are_lost(factor.w.detach() * factor.K_cc.detach().diagonal(dim1=-2, dim2=-1))
     mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0].to(dtype)
     TK = (factor.T.to(at.K_cx.dtype) @ at.K_cx).to(dtype)  # [..., M, B]
-    prior = (
-        at.K_xx
-        if TK.dtype == torch.float64
-        else SumLinearOperator(at.K_xx, DiagLinearOperator(_rounding(at.k_xx.to(dtype))))
-    )
-    return MultivariateNormal(mean, SumLinearOperator(prior, MatmulLinearOperator(-TK.mT, TK)))
-
-
-def _rounding(k_xx: Tensor) -> Tensor:
-    """What float32 loses of variances.
-
-    With it a covariance of near points can be factorised, as draws and wrappers do.
-    """
-    return ROUNDING_STEPS * torch.finfo(k_xx.dtype).eps * k_xx
+    K_xx = at.K_xx
+    if dtype != torch.float64:
+        k_xx = at.k_xx.to(dtype)
+        added = ROUNDING_STEPS * torch.finfo(dtype).eps * k_xx if jitter is None else torch.full_like(k_xx, jitter)
+        K_xx = SumLinearOperator(K_xx, DiagLinearOperator(added))
+    return MultivariateNormal(mean, SumLinearOperator(K_xx, MatmulLinearOperator(-TK.mT, TK)))
 
 
 class CoresetNormal(MultivariateNormal):  # type: ignore[misc]

@@ -229,7 +229,8 @@ class CoresetVariationalStrategy(SiteStrategy):
             can_serve_again = not kwargs and not gradients_flow(self.model) and at.points_are_their_own
             if self.training or can_serve_again:
                 self._remember(at, kl, factor)
-        return posterior_at(factor, at)
+        # Wrappers ask for all covariances, and factorise products of them: for them GPyTorch's own jitter is added.
+        return posterior_at(factor, at, None if diag else self.jitter_val)
 
     def _marginals(self, at: JointPrior) -> MultivariateNormal:
         log_w, dtype = self.log_site_precision, at.mean_x.dtype

@@ -181,6 +181,9 @@ def _with_equal_batches(points: Tensor, x: Tensor) -> list[Tensor]:
 def _all_columns(kernel: Kernel) -> Iterator[None]:
     """For a while a kernel takes all columns: those of a kernel that waits to be evaluated are chosen already."""
     chosen = kernel.active_dims
+    if chosen is None:
+        yield
+        return
     kernel.active_dims = None
     try:
         yield

@@ -7,7 +7,14 @@ from gpytorch.variational._variational_strategy import _VariationalStrategy
 from torch import Tensor
 
 from cvgp.adapters.gpytorch.coreset_distribution import CoresetVariationalDistribution
-from cvgp.adapters.gpytorch.site_values import best_sites, check_parts, limited_log, raw_log_precision, site_values
+from cvgp.adapters.gpytorch.site_values import (
+    best_sites,
+    check_parts,
+    largest_precision,
+    limited_log,
+    raw_log_precision,
+    site_values,
+)
 
 
 class SiteStrategy(_VariationalStrategy):  # type: ignore[misc]
@@ -98,7 +105,8 @@ class SiteStrategy(_VariationalStrategy):  # type: ignore[misc]
         >>> [round(mean, 1) for mean in model(torch.tensor([[2.0], [4.0]])).mean.tolist()]
         [0.9, -0.8]
         """
-        best = best_sites(self.model, self.inducing_points, x, y, noise, self._variational_distribution.shape())
+        shape, highest = self._variational_distribution.shape(), largest_precision(self.jitter_val)
+        best = best_sites(self.model, self.inducing_points, x, y, noise, shape, highest)
         self.set_sites(best.y_c, best.w)
 
     def start_sites(self) -> None:

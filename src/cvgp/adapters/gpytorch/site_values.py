@@ -14,6 +14,7 @@ from cvgp.gp import bounds
 from cvgp.gp.linalg import add_jitter
 from cvgp.gp.model import JITTER
 from cvgp.gp.parameters import SMALLEST_SHARE
+from cvgp.gp.posterior import factorise
 from cvgp.gp.sites import best_coreset
 
 NEAREST_TO_LIMIT = 1e-6
@@ -54,17 +55,23 @@ def limited_log(log_precision: Tensor, jitter: float) -> Tensor:
     return -torch.logaddexp(-log_precision, torch.full_like(log_precision, math.log(jitter)))
 
 
+def largest_precision(jitter: float) -> float:
+    """The largest precision that a site can have."""
+    return math.inf if jitter == 0.0 else (1.0 - NEAREST_TO_LIMIT) / jitter
+
+
 def raw_log_precision(w: Tensor, jitter: float) -> Tensor:
     """What `limited_log` takes to the logarithm of w, or as near as it can."""
-    room = 1.0 - jitter * w
-    if bool((room < NEAREST_TO_LIMIT).any()):
+    highest = largest_precision(jitter)
+    if bool((w > highest).any()):
         warnings.warn(
             f"Precisions up to {w.max().item():.3g} were asked for, and one over jitter_val, {1.0 / jitter:.3g}, is "
             "the largest that the strategy can have. Build it with a smaller jitter_val; 0 is allowed.",
             CVGPWarning,
             stacklevel=3,
         )
-    return w.log() - room.clamp_min(NEAREST_TO_LIMIT).log()
+    w = w.clamp_max(highest)
+    return w.log() - (-jitter * w).log1p()
 
 
 def site_values(y_c: Any, w: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
@@ -92,8 +99,13 @@ class BestSites(NamedTuple):
 
 
 @torch.no_grad()
-def best_sites(model: Any, points: Tensor, x: Tensor, y: Tensor, noise: Tensor | float, shape: torch.Size) -> BestSites:
-    """The sites that maximise the Gaussian bound of some rows, for each process of a batch."""
+def best_sites(
+    model: Any, points: Tensor, x: Tensor, y: Tensor, noise: Tensor | float, shape: torch.Size, highest: float
+) -> BestSites:
+    """The sites that maximise the Gaussian bound of some rows, for each process of a batch.
+
+    Where a precision is above the highest that is allowed, it is lowered to that. The mean stays what it is.
+    """
     x = x[:, None] if x.ndim == 1 else x
     noise = torch.as_tensor(noise, dtype=torch.float64, device=points.device)
     if x.shape[-1] != points.shape[-1] or y.shape[-1:] != x.shape[-2:-1] or x.shape[-2] == 0:
@@ -140,7 +152,8 @@ def best_sites(model: Any, points: Tensor, x: Tensor, y: Tensor, noise: Tensor |
     y_c, w = torch.empty_like(mean_c), torch.empty_like(mean_c)
     for b, (K, total) in enumerate(zip(jittered, sums, strict=True)):
         best = best_coreset(K, total, start[b].expand(M))
-        y_c[b] = best.y_c[:, 0] + mean_c[b]
+        alpha = factorise(K, best.w, best.y_c).alpha[:, 0]
         # The jitter of K_cc and the variance of a site enter the posterior as one sum.
-        w[b] = best.w / (1.0 + JITTER * K_cc[b].diagonal().mean() * best.w)
+        w[b] = (best.w / (1.0 + JITTER * K_cc[b].diagonal().mean() * best.w)).clamp_max(highest)
+        y_c[b] = mean_c[b] + K_cc[b] @ alpha + alpha / w[b]
     return BestSites(y_c.reshape(shape), w.reshape(shape))

@@ -1,0 +1,1 @@
+"""What models are worth inside other libraries."""
