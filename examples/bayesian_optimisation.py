@@ -66,7 +66,9 @@ def optimise(make_model: Any, function: SyntheticTestFunction, iterations: int, 
 def draw_regret(axis: Axes, title: str, regrets: dict[str, torch.Tensor]) -> None:
     """The median over seeds of what is missing to the optimum, by the number of observations."""
     for (name, values), style in zip(regrets.items(), ("-", "--"), strict=True):
-        axis.plot(range(1, values.shape[1] + 1), values.median(0).values.clamp_min(SMALLEST_REGRET), style, label=name)
+        axis.plot(
+            range(1, values.shape[1] + 1), values.quantile(0.5, dim=0).clamp_min(SMALLEST_REGRET), style, label=name
+        )
     axis.set(title=title, xlabel="observations", ylabel="regret", yscale="log")
     axis.legend()
 

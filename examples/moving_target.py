@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
         print(f"{name}: {missing.mean():.3f} is missing per step")
     track.set(title="where the optimum is, and what was chosen", xlabel="time", ylabel="x")
     regret.set(title="missing to the optimum, summed up", xlabel="time")
-    track.legend()
+    track.legend(loc="upper center", ncols=2, fontsize="small")
     regret.legend()
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "moving_target.png", dpi=100)

@@ -50,6 +50,8 @@ def test_arrays_need_no_extra(tmp_path: Path) -> None:
         ("model.coreset_.to_frame()", "tables"),
         ("cvgp.CVGPRegressor().fit('table.csv', 'y')", "tables"),
         ("import cvgp.plots; cvgp.plots.plot_history(model)", "plot"),
+        ("model.to_botorch()", "botorch"),
+        ("import cvgp.adapters.botorch", "botorch"),
     ],
 )
 def test_what_needs_an_extra_says_how_to_get_it(use: str, extra: str) -> None:

@@ -46,12 +46,14 @@ def _row(name: str, model: str, records: Sequence[Record]) -> str:
 
 def _large_rows(large: Large, store: Store) -> list[str]:
     lines = [
-        f"| {large.rows} noisy observations of hartmann6 | points | seconds until the first | seconds per iteration |",
-        "| --- | ---: | ---: | ---: |",
+        f"| {large.rows} noisy observations of hartmann6 | points | seconds until the first | seconds per iteration "
+        f"| regret after {large.iterations} |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
     for model in MODELS:
         for record in _finished(store, [large_key(large, model)]):
             metrics = _values([record])
             cells = [f"{metrics(m)[0]:.1f}" for m in ("ready_seconds", "iteration_seconds")]
-            lines.append(f"| {model} | {metrics('points')[0]:.0f} | {cells[0]} | {cells[1]} |")
+            numbers = [f"{metrics('points')[0]:.0f}", *cells, f"{metrics('regret')[0]:.2f}"]
+            lines.append("| " + " | ".join([model, *numbers]) + " |")
     return lines
