@@ -14,7 +14,7 @@ from cvgp.gp.stationary import Covariance, Family, StationaryKernel, covariance_
 
 
 def can_be_paired(kernel: StationaryKernel, x: Tensor) -> bool:
-    """Whether :func:`square_and_cross_matrix` can be used: one set of rows without a gradient, and no shape to learn."""
+    """Whether :func:`square_and_cross_matrix` is for these: one set of rows without a gradient, no shape to learn."""
     return kernel.family.shape_slope is None and x.ndim == 2 and not x.requires_grad
 
 
