@@ -5,8 +5,8 @@ has to be better than the best single kernel by more: it costs more, and the bes
 chance.
 
 A sum of two kernels of distances holds the single one as a case, and its second part learns what few unseen rows show
-badly. So it is judged by the evidence of the rows that it was learned from: it has to gain more nats than it has
-parameters more (Akaike, 1974).
+badly. So it may also be judged by the evidence of the rows that it was learned from: then it has to gain more nats than
+it has parameters more (Akaike, 1974).
 """
 
 import math
@@ -53,10 +53,14 @@ def choose_kernel(
     singles = [i for i, kernel in enumerate(alternatives) if not isinstance(kernel, AdditiveKernel)]
     lines = [i for i, kernel in enumerate(alternatives) if i not in singles and _has_line(kernel)]
     others = [i for i in range(len(alternatives)) if i not in (*singles, *lines)]
+
+    def is_clear(start: Start, other: Start) -> bool:
+        return _is_better(start, other, judging, ERRORS_OF_SUMS)
+
     rules: list[tuple[list[int], Callable[[Start, Start], bool]]] = [
-        (singles, partial(_is_better, judging=judging, errors=ERRORS)),
-        (lines, partial(_is_better, judging=judging, errors=ERRORS_OF_SUMS)),
-        (others, _is_worth_its_parameters),
+        (singles, lambda start, other: _is_better(start, other, judging, ERRORS)),
+        (lines, is_clear),
+        (others, lambda start, other: is_clear(start, other) or _is_worth_its_parameters(start, other)),
     ]
     learned: dict[int, Start] = {}
     chosen, best = -1, default
