@@ -40,6 +40,7 @@ from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
+from cvgp.training.fit import reports_tight_bound
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
@@ -553,7 +554,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
         source = self.gp_.weighed(source)
         grown = grow_model(self.model_, source, size, rng)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
-        tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
+        tight = reports_tight_bound(self.bound, self.solver_)
         bound = grown.tight_bound(source) if tight else grown.bound
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)

@@ -23,7 +23,7 @@ from cvgp.gp.neighbours.search import RowIndex
 from cvgp.objectives.full_batch import CHUNK_ROWS, full_bound, statistics_and_gain
 from cvgp.optim.stopping import Progress
 from cvgp.parallel.group import Group
-from cvgp.training.fit import UNTRAINED, FitReport
+from cvgp.training.fit import UNTRAINED, FitReport, reports_tight_bound
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import (
     NeighbourRows,
@@ -209,7 +209,7 @@ class _Weighing:
     def __init__(self, report: FitReport, kept: NeighbourRows | None, source: DataSource, settings: Settings) -> None:
         self.report, self.kept, self.source = report, kept, source
         self.is_exact = kept is None and holds_the_data(report.model, source)
-        self.tight = settings.bound == "tight" or (settings.bound == "auto" and "lbfgs" in report.solver)
+        self.tight = reports_tight_bound(settings.bound, report.solver)
         self.power = settings.power if settings.bound == "power" else None
         self.near: Tensor | None = None
         if kept is not None:
