@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,3 +42,12 @@ def test_a_fit_that_learned_nothing_is_named(tmp_path: Path) -> None:
     (record,) = [store.finished({"benchmark": "hard", "problem": "few rows", "seed": 0})]
     record.metrics["rmse"] = record.metrics["rmse_constant"]
     assert "1 of 1 learned nothing" in hard._row("few rows", [record])
+
+
+def test_the_table_says_which_commits_its_records_are_of(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hard.jsonl")
+    run_tasks(hard.tasks(["few rows"], 1), store, 1, warm_up=False)
+    (record,) = [store.finished({"benchmark": "hard", "problem": "few rows", "seed": 0})]
+    old = replace(record, provenance=record.provenance | {"commit": "0123456789"})
+    assert hard._origin([old, old]) == "All fits are by commit 0123456789."
+    assert "--renew" in hard._origin([old, record])

@@ -68,14 +68,24 @@ def report(names: Sequence[str], seeds: int, store: Store) -> str:
         "| processor seconds | verdict |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
+    everything: list[Record] = []
     for name in names:
         keys = [{"benchmark": "hard", "problem": name, "seed": seed} for seed in range(seeds)]
         records = [record for record in (store.finished(key) for key in keys) if record is not None]
         if records:
             lines.append(_row(name, records))
+            everything += records
     lines.append("")
-    lines.append("RMSE in the units of y, medians over seeds.")
+    lines.append(f"RMSE in the units of y, medians over seeds. {_origin(everything)}")
     return "\n".join(lines)
+
+
+def _origin(records: Sequence[Record]) -> str:
+    """Which versions of the code the records are of."""
+    commits = sorted({record.provenance["commit"] for record in records})
+    if len(commits) <= 1:
+        return f"All fits are by commit {''.join(commits)}."
+    return f"The fits are by commits {', '.join(commits)}: run again with `--renew` to have one."
 
 
 def _row(name: str, records: Sequence[Record]) -> str:

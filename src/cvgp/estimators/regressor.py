@@ -48,6 +48,7 @@ from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
+from cvgp.training.fit import reports_tight_bound
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
@@ -618,7 +619,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         source = self.gp_.weighed(source)
         grown = grow_model(self.model_, source, size, rng)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
-        tight = self.bound == "tight" or (self.bound == "auto" and "lbfgs" in self.solver_)
+        tight = reports_tight_bound(self.bound, self.solver_)
         bound = grown.tight_bound(source) if tight else grown.bound
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)

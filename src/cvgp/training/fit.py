@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,9 +112,14 @@ def fit_from_start(
     return report
 
 
+def reports_tight_bound(bound: str, solver: str) -> bool:
+    """Whether the bound of a finished fit is the tighter one, by the user's choice of a bound and the solver's name."""
+    return bound == "tight" or (bound == "auto" and ("lbfgs" in solver or solver == UNTRAINED))
+
+
 def _solve_untrained(model: CVGP, source: DataSource, settings: Settings) -> FitReport:
     """A coreset whose points are too many to train."""
-    report = close_at_start(model, source, settings)
+    report = close_at_start(model, source, replace(settings, bound="tight"))
     model.X_c.requires_grad_(True)
     return report._replace(solver=UNTRAINED)
 

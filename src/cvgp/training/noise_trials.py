@@ -22,7 +22,7 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.threads import threads_for
-from cvgp.training.fit import UNTRAINED, FitReport
+from cvgp.training.fit import UNTRAINED, FitReport, reports_tight_bound
 from cvgp.training.neighbour_rows import (
     NeighbourRows,
     adopt_neighbours,
@@ -168,7 +168,7 @@ class _OfCoreset:
         self, report: FitReport, source: DataSource, settings: Settings, count: int, rng: np.random.Generator
     ) -> None:
         self.model, self.source = report.model, source
-        self.tight = settings.bound == "tight" or (settings.bound == "auto" and "lbfgs" in report.solver)
+        self.tight = reports_tight_bound(settings.bound, report.solver)
         self.power = settings.power if settings.bound == "power" else None
         sample = source.sample(count, rng)
         # What is left of a point that is a row says little of rows that are none.
