@@ -727,7 +727,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin):  # type: ignore[misc]
 
     def _settings(self, seed: int) -> Settings:
         """The parameters that training is told under their own names; the paper's recipe always stops early."""
-        shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name != "seed"}
+        chosen_later = ("seed", "is_brief")
+        shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name not in chosen_later}
         return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
     def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, impute: Any, on_bad_rows: Any) -> Any:
