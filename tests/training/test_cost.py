@@ -1,6 +1,15 @@
 import pytest
 
-from cvgp.training.plan import evaluation_seconds, exact_seconds, fit_seconds, step_seconds
+from cvgp.training.plan import (
+    BRIEF_EVALUATIONS,
+    BRIEF_ROWS,
+    Settings,
+    evaluation_seconds,
+    exact_seconds,
+    fit_seconds,
+    make_plan,
+    step_seconds,
+)
 
 
 @pytest.mark.parametrize(("size", "batch"), [(50, 512), (400, 1024), (1600, 4096)])
@@ -34,3 +43,16 @@ def test_columns_add_the_same_cost_to_each_pair_of_rows_and_points() -> None:
 
 def test_default_fit_takes_its_steps_at_the_default_batch() -> None:
     assert fit_seconds(200) == pytest.approx(3000 * step_seconds(200, 512))
+
+
+@pytest.mark.parametrize("rows", [3500, 20_000, BRIEF_ROWS])
+def test_brief_training_takes_a_few_evaluations_on_all_rows(rows: int) -> None:
+    plan = make_plan(Settings(is_brief=True), rows, 400, 10)
+    assert plan.solver == "lbfgs"
+    assert plan.tight
+    assert BRIEF_EVALUATIONS[0] <= plan.max_iter <= BRIEF_EVALUATIONS[1]
+
+
+def test_brief_training_of_very_many_rows_or_within_a_limit_takes_adam() -> None:
+    assert make_plan(Settings(is_brief=True), BRIEF_ROWS + 1, 400, 10).solver == "adam"
+    assert make_plan(Settings(is_brief=True, max_time=60.0), 20_000, 400, 10).solver == "adam"

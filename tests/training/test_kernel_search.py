@@ -50,6 +50,14 @@ def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
     assert phases == kinds | {"start coreset"}
 
 
+def test_only_the_best_of_several_starts_learns_from_all_rows_that_may_be_learned_from() -> None:
+    watch = Watch()
+    search(make_source(700, dims=2), watch=watch)
+    starts = [row["phase"] for row in watch.history if not row["phase"].startswith("start coreset")]
+    assert list(dict.fromkeys(starts)) == [*(f"start x{factor:g}" for factor in START_FACTORS), "start"]
+    assert max(starts.count(f"start x{factor:g}") for factor in START_FACTORS) <= search_module.RACE_EVALUATIONS
+
+
 def light_rows(weight: float) -> MemorySource:
     """80 rows of a sine, each of which counts little."""
     rng = np.random.default_rng(1)

@@ -100,8 +100,7 @@ def test_weighed_rows_are_those_of_the_exact_gp_with_noise_per_row(neighbours: i
     fit = begin(source, neighbours, size=30)
     left = residuals_of(fit.report.model, statistics(fit.report.model, source.chunks(200)), source.data)
     features = Features(torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None], torch.ones(1).double())
-    one, none = torch.ones(1).long(), torch.zeros(1).long()
-    noise = NoiseChoice(features, Recipe(0.3), one, none, 1.0, 0.5).learn(left)
+    noise = NoiseChoice(features, Recipe(0.3), 1.0, 0.5).learn(left)
     trials = trials_of(fit, source, Settings(seed=0), 200, np.random.default_rng(0))
     weighed = trials.finished(trials.weighed(fit._replace(noise=noise), source.data.x))
     assert weighed.noise is not None

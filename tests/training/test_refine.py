@@ -107,3 +107,11 @@ def test_the_best_of_several_starts_goes_on() -> None:
     starts = [starting_model(rows, noise=noise) for noise in (0.1, 0.2, 0.3)]
     densities = iter([1.0, 3.0, 2.0])
     assert refine._best_start(starts, lambda start, number: (next(densities), start)) is starts[1]
+
+
+@pytest.mark.parametrize(("far", "runs"), [(-1e9, 2), (1e9, 1)])
+def test_steps_are_made_again_where_they_gained_much(monkeypatch: pytest.MonkeyPatch, far: float, runs: int) -> None:
+    monkeypatch.setattr(refine, "STEPS", 5)
+    monkeypatch.setattr(refine, "FAR_FROM_DONE", far)
+    _, watch = run(starting_model(problem(60)), problem(60))
+    assert sum(row["phase"] == "neighbours" for row in watch.history) == 5 * runs

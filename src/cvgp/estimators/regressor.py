@@ -805,7 +805,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
 
     def _settings(self, seed: int) -> Settings:
         """The parameters that training is told under their own names; the paper's recipe always stops early."""
-        shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name != "seed"}
+        chosen_later = ("seed", "is_brief")
+        shared = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name not in chosen_later}
         return Settings(**shared | {"early_stopping": self.early_stopping or self.solver == "paper"}, seed=seed)
 
     def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, reading: TableOptions) -> Any:

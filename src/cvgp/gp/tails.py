@@ -109,9 +109,12 @@ def learn_tails(square: Tensor, weight: Tensor) -> Tails:
     log_normals = _log_normals(square, grid).reshape(-1, len(grid))  # [n Q, K]
     count = (weight[:, None] / square.shape[1]).expand(square.shape).reshape(-1, 1)
     prior = PRIOR_ROWS * (grid == 1.0)
+    # A factor of each row cancels in what its residual says of the weights; this one keeps the largest density at one.
+    density = (log_normals - log_normals.amax(1, keepdim=True)).exp()
     w = torch.full_like(grid, 1.0 / len(grid))
     for _ in range(STEPS):
-        w = (count * torch.softmax(w.log() + log_normals, 1)).sum(0) + prior
+        share = count / (density @ w[:, None]).clamp_min(torch.finfo(w.dtype).tiny)  # [n Q, 1]
+        w = w * (density.mT @ share)[:, 0] + prior
         w = w / w.sum()
     return Tails(grid, w.clamp_min(torch.finfo(w.dtype).tiny))
 

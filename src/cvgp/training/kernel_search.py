@@ -44,6 +44,10 @@ LEAST_START_NOISE = 100.0
 """In units of the noise floor. At the floor no larger noise can be learned: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
 EVALUATIONS, KERNEL_EVALUATIONS = 40, 20
+START_TOL = 1e-3
+"""Nats per row that ten iterations have to gain: what follows a start goes on from it."""
+RACE_ROWS, RACE_EVALUATIONS = 300, 15
+"""Several starts are first compared by a short search on fewer rows, and only the best of them goes on."""
 PERIODS = 3
 """Likely periods that are tried beside a kernel's own."""
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
@@ -101,14 +105,21 @@ def search_start(
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
 
-    def learn_from_few(start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
-        found = learn_exactly(start, few, judging, watch, phase, evaluations)
+    def learn_from(rows: Rows[Tensor], start: Start, phase: str, evaluations: int = EVALUATIONS) -> Start:
+        found = learn_exactly(start, rows, judging, watch, phase, evaluations)
         return found._replace(density=-math.inf) if is_alias(found.kernel, shortest) else found
 
-    tries = [partial(learn_from_few, _scaled(first, f), f"start x{f:g}") for f in factors]
+    learn_from_few = partial(learn_from, few)
+    starts = {f"start x{factor:g}": _scaled(first, factor) for factor in factors}
     for i, start in enumerate(_with_periods(first, learning, shortest), 1):
-        tries.append(partial(learn_from_few, start, f"start period {i}"))
-    by_rows = best_of(tries, watch)
+        starts[f"start period {i}"] = start
+    if len(starts) > 1 and len(few.x) > RACE_ROWS:
+        fewer = _counting_as(learning.take(slice(RACE_ROWS)), source.total_weight)
+        race = [partial(learn_from, fewer, start, phase, RACE_EVALUATIONS) for phase, start in starts.items()]
+        ahead = best_of(race, watch)
+        by_rows = None if ahead is None else best_of([partial(learn_from_few, ahead, "start")], watch) or ahead
+    else:
+        by_rows = best_of([partial(learn_from_few, start, phase) for phase, start in starts.items()], watch)
     if by_rows is not None and alternatives:
         learn_kernel = partial(learn_from_few, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
@@ -139,7 +150,7 @@ def learn_exactly(
     """What the exact likelihood of some rows learns, and its density of others."""
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
-    found = maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=0.0, phase=phase)
+    found = maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=START_TOL, phase=phase)
     take_observations(trial, rows)
     return _start_of(trial, start, judging)._replace(evidence=-found.value * len(rows.x))
 

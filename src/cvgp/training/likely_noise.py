@@ -10,7 +10,7 @@ from cvgp.gp.tails import Tails, heavy, learn_tails, normal
 from cvgp.optim.lbfgs import minimise_lbfgs
 from cvgp.training.residuals import Residuals
 
-EVALUATIONS = 40
+EVALUATIONS, TOL = 40, 1e-4
 WIDEST = 12.0
 """Nats that the logarithm of the noise may go from its level in a search."""
 
@@ -47,13 +47,16 @@ class LikelyNoise(NamedTuple):
         return rows.f_var * believed_share(rows.f_var, self.doubt)
 
 
-def likely_noise(at: Tensor, rows: Residuals, recipe: Recipe) -> LikelyNoise:
-    """Maximise the density of rows with features `at` [n, G] times that of the prior; tails in turn with the rest."""
+def likely_noise(at: Tensor, rows: Residuals, recipe: Recipe, tol: float = TOL) -> LikelyNoise:
+    """Maximise the density of rows with features `at` [n, G] times that of the prior; tails in turn with the rest.
+
+    A search ends once ten iterations gain less than `tol` nats per row.
+    """
     theta = _start(at, rows, recipe)
-    found = _maximise(theta, at, rows, recipe, (normal if recipe.tails == "normal" else heavy)(at))
+    found = _maximise(theta, at, rows, recipe, (normal if recipe.tails == "normal" else heavy)(at), tol)
     if recipe.tails != "learned":
         return found
-    found = _maximise(theta, at, rows, recipe, found.learned_tails(at, rows))
+    found = _maximise(theta, at, rows, recipe, found.learned_tails(at, rows), tol)
     return found._replace(tails=found.learned_tails(at, rows))
 
 
@@ -67,7 +70,7 @@ def _start(at: Tensor, rows: Residuals, recipe: Recipe) -> Tensor:
     return torch.cat([level[None], share.logit()[None], at.new_zeros(at.shape[1])]).requires_grad_()
 
 
-def _maximise(theta: Tensor, at: Tensor, rows: Residuals, recipe: Recipe, tails: Tails) -> LikelyNoise:
+def _maximise(theta: Tensor, at: Tensor, rows: Residuals, recipe: Recipe, tails: Tails, tol: float) -> LikelyNoise:
     total, begin = rows.weight.sum(), theta[0].detach().clone()
 
     @torch.no_grad()
@@ -84,6 +87,6 @@ def _maximise(theta: Tensor, at: Tensor, rows: Residuals, recipe: Recipe, tails:
         theta.grad = -torch.cat(gradient) / total
         return -(((rows.weight * value).sum() - 0.5 * recipe.strength * gamma.square().sum()) / total).item()
 
-    minimise_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=1e-4)
+    minimise_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=tol)
     found = theta.detach().clone()
     return LikelyNoise(found[0], found[2:], recipe.most_doubt * found[1].sigmoid(), tails)

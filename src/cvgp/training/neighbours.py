@@ -10,6 +10,7 @@ In a group of processes each holds all rows. They refine the kernel alike, and s
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -109,6 +110,7 @@ def fit_with_neighbours(
             if chosen.candidate is not None and chosen.is_good:
                 report = report._replace(solver=PHASE, result=refined.result)
                 return _adopt(report, chosen, rows, count, source, watch)
+            settings = replace(settings, is_brief=True)
     with watch.shortened(_seconds_to_keep(source.num_rows, watch)):
         report = fit_from_start(begin, source, settings, watch, **options)
     if not candidates:

@@ -6,7 +6,6 @@ all, whether residuals have other tails than the normal distribution, and whethe
 """
 
 import math
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -33,7 +32,10 @@ CENTRES, ROWS_PER_CENTRE = 200, 10
 FOLDS = 2
 OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
 """Lengthscales that are tried: those of the kernel over these factors, and sqrt(D) for all columns over these."""
-FIRST_STRENGTH, STRENGTHS = 0.3, (0.03, 0.3, 3.0, 30.0)
+FIRST_STRENGTH, STRENGTHS = 0.3, (0.03, 3.0, 30.0)
+"""Of the prior: one to compare lengthscales at, and others that are tried with the best of these."""
+CHOICE_TOL = 1e-3
+"""Nats per row to which noises are learned that are compared: differences that count are ten times as large."""
 STANDARD_ERRORS = 2.0
 """A gain counts from so many standard errors on."""
 LARGEST_GAIN = 3.0
@@ -51,17 +53,10 @@ class NoiseChoice(NamedTuple):
 
     features: Features
     recipe: Recipe
-    judged: Tensor  # [n], the rows that decided
-    folds: Tensor  # [n]
     prior: float
     """The variance of f where nothing is known of it."""
     constant: float
     """The noise variance of the fit."""
-
-    def held_out(self, rows: Residuals) -> Tensor:
-        """Log density [n] of the rows that decided, each under the noise that other folds imply."""
-        some = rows.take(self.judged)
-        return _held_out(self.features.at(some.x), some, self.folds, self.recipe)
 
     def learn(self, rows: Residuals) -> InputNoise:
         """The noise that all rows imply; the variance of the tails is a part of it."""
@@ -127,28 +122,32 @@ def choose_noise(
     # Heavy tails, so that no single row decides.
     first = Recipe(FIRST_STRENGTH, "heavy")
 
-    def best(choices: Iterable[NoiseChoice]) -> NoiseChoice:
-        return max(choices, key=lambda choice: mean_over(choice.held_out(rows), some))
-
     with torch.no_grad():
         prior = diagonal(model.kernel, rows.x).mean().item()
-    rest = judged, folds, prior, model.noise.item()
-    found = best(NoiseChoice(Features(centres, scale), first, *rest) for scale in _inverse_lengthscales(model))
-    found = best(found._replace(recipe=first._replace(strength=strength)) for strength in STRENGTHS)
-    strength = found.recipe.strength
+    features = [Features(centres, scale) for scale in _inverse_lengthscales(model)]
+    values = [of.at(some.x) for of in features]  # [n, G] each
+    found = [mean_over(_held_out(at, some, folds, first), some) for at in values]
+    leader = int(np.argmax(found))
+    at, by_strength = values[leader], {FIRST_STRENGTH: found[leader]}
+    for strength in STRENGTHS:
+        recipe = first._replace(strength=strength)
+        by_strength[strength] = mean_over(_held_out(at, some, folds, recipe), some)
+    strength = max(by_strength, key=lambda strength: by_strength[strength])
     from_simple = [
         Recipe(strength),
         Recipe(strength, "learned"),
         Recipe(strength, most_doubt=prior),
         Recipe(strength, "learned", prior),
     ]
-    choices = [found._replace(recipe=r) for r in from_simple if r.tails == "normal" or not is_normal]
-    densities = [choice.held_out(rows) for choice in choices]
+    recipes = [recipe for recipe in from_simple if recipe.tails == "normal" or not is_normal]
+    densities = [_held_out(at, some, folds, recipe) for recipe in recipes]
     most = max(densities, key=lambda density: mean_over(density, some))
     # The first, and so the simplest, that is not clearly behind the best.
     chosen = next(i for i, density in enumerate(densities) if not clear_gain(most, density, some))
     constant = _held_out(some.x[:, :0], some, folds, Recipe(FIRST_STRENGTH))
-    return choices[chosen] if always or clear_gain(densities[chosen], constant, some) else None
+    if always or clear_gain(densities[chosen], constant, some):
+        return NoiseChoice(features[leader], recipes[chosen], prior, model.noise.item())
+    return None
 
 
 def densities_by_level(model: CVGP, rows: Residuals) -> Tensor:
@@ -195,7 +194,7 @@ def _held_out(at: Tensor, rows: Residuals, folds: Tensor, recipe: Recipe) -> Ten
     found = torch.empty_like(rows.f_var)
     for fold in range(FOLDS):
         inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
-        noise = likely_noise(at[outside], rows.take(outside), recipe)
+        noise = likely_noise(at[outside], rows.take(outside), recipe, CHOICE_TOL)
         found[inside] = noise.densities(at[inside], rows.take(inside))
     return found
 

@@ -22,6 +22,8 @@ LBFGS_EVALUATIONS, FEWEST_LBFGS_EVALUATIONS = 200, 30
 LBFGS_SECONDS = 8.0
 """The most that L-BFGS may take by itself without a time limit, on the machine of the cost model: a start that was
 searched for needs few evaluations, and the last of them gain little."""
+BRIEF_ROWS, BRIEF_SECONDS, BRIEF_EVALUATIONS = 50_000, 4.0, (12, 60)
+"""Up to this many rows, and for this long, brief training takes L-BFGS alone; its evaluations, at least and at most."""
 FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 10, 60
 POLISH_SECONDS = 5.0
 """The most that L-BFGS may take after Adam on 20,000 rows, on the machine of the cost model."""
@@ -69,6 +71,9 @@ class Settings:
     n_iter_no_change: int = 20
     dtype: Literal["auto", "float32", "float64"] = "auto"
     seed: int = 0
+    is_brief: bool = False
+    """Whether little is to be gained by long training: neighbours were tried, and the coreset at its start was as good.
+    """
 
     def __post_init__(self) -> None:
         _check_choice("solver", self.solver, ("auto", "lbfgs", "adam", "paper"))
@@ -120,7 +125,8 @@ class Plan(NamedTuple):
 def choose_solver(settings: Settings, num_rows: int) -> str:
     """L-BFGS or Adam."""
     if settings.solver == "auto":
-        return "lbfgs" if num_rows <= LBFGS_ROWS and not settings.early_stopping else "adam"
+        most = BRIEF_ROWS if settings.is_brief and settings.max_time is None else LBFGS_ROWS
+        return "lbfgs" if num_rows <= most and not settings.early_stopping else "adam"
     return "adam" if settings.solver == "paper" else settings.solver
 
 
@@ -135,7 +141,9 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int) -> Pl
     elif paper:
         max_iter = PAPER_EPOCHS * max(num_rows // batch_size, 1)
     else:
-        steps = lbfgs_evaluations(num_rows, size, num_dims) if settings.max_time is None else LBFGS_EVALUATIONS
+        steps = LBFGS_EVALUATIONS
+        if settings.max_time is None:
+            steps = lbfgs_evaluations(num_rows, size, num_dims, is_brief=settings.is_brief)
         max_iter = steps if solver == "lbfgs" else adam_steps(num_rows, settings.max_time)
     polish = 0
     if settings.solver == "auto" and solver == "adam":
@@ -161,10 +169,12 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int) -> Pl
     )
 
 
-def lbfgs_evaluations(num_rows: int, size: int, num_dims: int) -> int:
+def lbfgs_evaluations(num_rows: int, size: int, num_dims: int, *, is_brief: bool = False) -> int:
     """How many evaluations L-BFGS may take by itself: on all rows, or of the exact likelihood if all are points."""
     is_exact = size >= num_rows
     seconds = exact_seconds(num_rows, num_dims) if is_exact else evaluation_seconds(num_rows, size, num_dims)
+    if is_brief:
+        return int(np.clip(BRIEF_SECONDS / seconds, *BRIEF_EVALUATIONS))
     return int(np.clip(LBFGS_SECONDS / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
 
 
