@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cvgp.data.cell_features import UNKNOWN, column_features, features_of, level_codes
 from cvgp.data.columns import TYPICAL, Column, feature_slices
-from cvgp.data.features import UNKNOWN, column_features, features_of, level_codes
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning
 
@@ -91,8 +91,8 @@ class Inputs:
     unknown
         The cells of which the model knows nothing, by column.
     gaps
-        Missing cells of columns that had some in the training table. The model knows what y is on average where they are
-        missing. Their draws tell how much it spreads.
+        Missing cells of columns that had some in the training table. The model knows what y is on average where they
+        are missing. Their draws tell how much it spreads.
     """
 
     def __init__(self, x: Array, unknown: Sequence[Cells] = (), gaps: Sequence[Cells] = ()) -> None:
