@@ -17,7 +17,10 @@ from benchmarks.quality import federated as federated_benchmark
 from benchmarks.quality import folds as quality_benchmark
 from benchmarks.quality import folds_table as quality_table
 from benchmarks.quality import hard as hard_benchmark
+from benchmarks.quality import table_encodings as tables_benchmark
 from benchmarks.quality.hard_problems import PROBLEMS
+from benchmarks.quality.table_encodings import METHODS as ENCODINGS
+from benchmarks.quality.table_problems import PROBLEMS as TABLES
 from benchmarks.runner import Task, run_tasks
 from benchmarks.scaling import cluster as cluster_benchmark
 from benchmarks.scaling import cluster_table
@@ -324,6 +327,29 @@ def gpytorch(
     if not table:
         _run(strategies.tasks(plan), plan.datasets, results, plan.threads, renew)
     _show(strategies_table.report(plan, results), "gpytorch", write)
+
+
+@app.command()
+def tables(
+    problems: Annotated[str, typer.Option(help="Names separated by commas. [default: all]")] = ",".join(TABLES),
+    methods: Annotated[str, typer.Option(help="Names separated by semicolons. [default: all]")] = ";".join(ENCODINGS),
+    rows: Annotated[int, typer.Option(min=100, help="Rows to learn from.")] = 20_000,
+    scored: Annotated[int, typer.Option(min=100, help="Rows to score.")] = 10_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of each table.")] = 1,
+    budget: Annotated[float, typer.Option(min=1.0, help="Seconds of LightGBM.")] = 60.0,
+    threads: Threads = 2,
+    store: StorePath = RESULTS / "tables.jsonl",
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Fit tables as they are, beside one-hot and target encoding and LightGBM with categories of its own."""
+    chosen = tuple(name.strip() for name in methods.split(";"))
+    plan = tables_benchmark.Plan(_names(problems), chosen, rows, scored, seeds, budget, threads)
+    results = Store(store)
+    if not table:
+        run_tasks(tables_benchmark.tasks(plan), results, threads, renew=renew)
+    _show(tables_benchmark.report(plan, results), "tables", write)
 
 
 @app.command(name="all")

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cvgp import CVGPRegressor
-from cvgp.data.schema import MAX_CATEGORIES
+from cvgp.data.level_effects import MANY_ROWS
+from cvgp.data.tables.arrow_cells import MAX_INDICATORS
 from cvgp.estimators import units as scaled
 from cvgp.finite import FloatArray
 from cvgp.training import plan, size, size_choice
@@ -22,6 +23,7 @@ from cvgp.training.start import DEFAULT_KERNEL
 DOCS = Path(__file__).parent.parent / "docs"
 REGRESSOR = (DOCS / "regressor.md").read_text(encoding="utf-8")
 COMMANDS = (DOCS / "cli.md").read_text(encoding="utf-8")
+TABLES = (DOCS / "tables.md").read_text(encoding="utf-8")
 CONTRIBUTING = (DOCS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MOST_MODULES_ON_THE_WAY = 25
 
@@ -63,7 +65,9 @@ def most_exact_rows(num_dims: int, points: int, *, has_neighbours: bool) -> int:
         (REGRESSOR, f"up to {size.largest_untrained(3000, None)} on a few thousand rows"),
         (REGRESSOR, f"better by {size_choice.TRAINING_GAIN:g} nats per row"),
         (REGRESSOR, f"Predictions are made {scaled.CHUNK_ROWS} rows at a time"),
-        (COMMANDS, f"at most {MAX_CATEGORIES} categories"),
+        (COMMANDS, f"Text of at most {MAX_INDICATORS} categories becomes one indicator each"),
+        (TABLES, f"text or categories, at most {MAX_INDICATORS} different ones"),
+        (TABLES, f"unless its level has at least {MANY_ROWS:.0f} rows"),
     ],
 )
 def test_a_number_in_the_guide_is_that_of_the_code(page: str, sentence: str) -> None:

@@ -137,11 +137,13 @@ def _train(job: Job, y: Array, held: Any, until: float, options: Mapping[str, An
 
     stop_in_time.order = LAST  # type: ignore[attr-defined]
     losses: dict[str, Any] = {}
+    # Columns of codes of categories, where there are any.
+    options_of_data = {"categorical_feature": job.settings.get("categorical", "auto")}
     booster = lightgbm.train(
         parameters,
-        lightgbm.Dataset(job.x[used], y[used]),
+        lightgbm.Dataset(job.x[used], y[used], **options_of_data),
         num_boost_round=ENDLESS,
-        valid_sets=[lightgbm.Dataset(job.x[held], y[held])],
+        valid_sets=[lightgbm.Dataset(job.x[held], y[held], **options_of_data)],
         callbacks=[
             lightgbm.record_evaluation(losses),
             lightgbm.early_stopping(PATIENCE, verbose=False),

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import cvgp
+from cvgp.data.schema import Schema
 from tests.cli.conftest import Run, flat, make_table
 
 QUICK = ("--coreset", 8, "--max-iter", 20, "--quiet")
@@ -16,7 +17,8 @@ def test_the_model_is_saved_with_the_schema_of_its_table(model: Path) -> None:
 
 
 def test_text_columns_become_indicators(model: Path) -> None:
-    assert list(cvgp.load(model).feature_names_in_) == ["size", "weight", "colour=blue", "colour=red"]
+    names = Schema.from_json(cvgp.load(model).schema_).feature_names
+    assert names == ("size", "weight", "colour=blue", "colour=red")
 
 
 def test_flags_reach_the_estimator(run: Run, table: Path, tmp_path: Path) -> None:

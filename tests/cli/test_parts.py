@@ -87,21 +87,32 @@ def test_files_with_numbers_of_other_types_are_predicted_together(run: Run, mode
     assert run("predict", model, tmp_path / "[12].parquet", "--out", tmp_path / "out.parquet").exit_code == 0
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_that_cannot_be_predicted_is_named_by_file_and_row(
-    run: Run, model: Path, folder: Path, tmp_path: Path, value: float
+    run: Run, model: Path, folder: Path, tmp_path: Path
 ) -> None:
-    spoil(folder, "part-1.parquet", 12, "weight", value)
+    spoil(folder, "part-1.parquet", 12, "weight", np.inf)
     result = run("predict", model, folder, "--out", tmp_path / "out.csv")
     assert result.exit_code == 1
     assert "part-1.parquet, data row 13: column 'weight'" in flat(result.stderr)
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_gaps_that_the_training_table_did_not_have_are_counted_in_one_warning(
+    run: Run, model: Path, folder: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    for row in (3, 12):
+        spoil(folder, "part-1.parquet", row, "weight", np.nan)
+    result = run("predict", model, folder, "--out", tmp_path / "out.csv", "--json")
+    assert json.loads(result.stdout)["predicted"] == ROWS
+    assert "complete in the training table: 'weight' 2" in flat(result.stderr)
+    sd = read_table(tmp_path / "out.csv")["price_sd"]
+    assert sd[15 + 12] > 1.5 * sd.median()
+
+
 def test_a_row_that_cannot_be_predicted_stays_empty_on_request(
     run: Run, model: Path, folder: Path, tmp_path: Path
 ) -> None:
-    spoil(folder, "part-1.parquet", 12, "weight", np.nan)
+    spoil(folder, "part-1.parquet", 12, "weight", np.inf)
     result = run("predict", model, folder, "--out", tmp_path / "out.csv", "--on-bad-rows", "skip", "--json")
     assert json.loads(result.stdout)["predicted"] == ROWS - 1
     missing = read_table(tmp_path / "out.csv")["price_mean"].isna()
@@ -109,7 +120,7 @@ def test_a_row_that_cannot_be_predicted_stays_empty_on_request(
 
 
 def test_nothing_to_predict_is_a_failure(run: Run, model: Path, tmp_path: Path) -> None:
-    write(tmp_path / "bad.csv", make_table(3).assign(weight=np.nan))
+    write(tmp_path / "bad.csv", make_table(3).assign(weight=np.inf))
     result = run("predict", model, tmp_path / "bad.csv", "--out", tmp_path / "out.csv", "--on-bad-rows", "skip")
     assert (result.exit_code, "not a single row" in result.stderr) == (1, True)
 
@@ -133,7 +144,7 @@ def test_unknown_categories_of_all_files_are_counted_in_one_warning(
 
 @pytest.mark.parametrize("place", ["data", "data/part-1.parquet"])
 def test_a_bad_row_is_named_by_file_and_row_when_fitting(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
-    spoil(folder, "part-1.parquet", 12, "weight", np.nan)
+    spoil(folder, "part-1.parquet", 12, "weight", np.inf)
     result = run("fit", tmp_path / place, "--target", "price", "--out", tmp_path / "m", *QUICK)
     assert result.exit_code == 1
     assert "part-1.parquet" in flat(result.stderr)
@@ -142,7 +153,7 @@ def test_a_bad_row_is_named_by_file_and_row_when_fitting(run: Run, folder: Path,
 
 @pytest.mark.parametrize("place", ["data", "data/part-1.parquet"])
 def test_bad_rows_are_skipped_and_counted_when_fitting(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
-    spoil(folder, "part-1.parquet", 12, "weight", np.nan)
+    spoil(folder, "part-1.parquet", 12, "weight", np.inf)
     spoil(folder, "part-1.parquet", 20, "size", np.inf)
     flags = ("--target", "price", "--out", tmp_path / "m", "--on-bad-rows", "skip", "--json", *QUICK)
     result = run("fit", tmp_path / place, *flags)
@@ -162,7 +173,7 @@ def test_a_row_without_target_is_bad_whatever_the_rule(run: Run, folder: Path, t
 @pytest.mark.parametrize("place", ["data", "data/part-1.parquet"])
 def test_a_table_of_bad_rows_is_a_failure(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
     for file in folder.iterdir():
-        write(file, make_table(4).assign(weight=np.nan))
+        write(file, make_table(4).assign(weight=np.inf))
     flags = ("--target", "price", "--out", tmp_path / "m", "--on-bad-rows", "skip", *QUICK)
     result = run("fit", tmp_path / place, *flags)
     assert (result.exit_code, "No row of the table is left" in flat(result.stderr)) == (1, True)
@@ -181,16 +192,16 @@ def test_a_column_that_changes_its_type_in_one_file_is_a_failure(run: Run, folde
 
 
 @pytest.mark.slow
-def test_a_batch_of_nan_in_a_million_rows_is_named_or_counted(run: Run, tmp_path: Path) -> None:
+def test_a_batch_of_infinity_in_a_million_rows_is_named_or_counted(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(10**6, 21)), columns=[*(f"x{i}" for i in range(20)), "y"])
-    frame.loc[612_345:612_856, "x3"] = np.nan
+    frame.loc[612_345:612_856, "x3"] = np.inf
     (tmp_path / "data").mkdir()
     write_parts(tmp_path / "data", frame, cuts=(400_000, 600_000), group=100_000)
     flags = ("--target", "y", "--out", tmp_path / "m", "--solver", "adam", *QUICK)
     result = run("fit", tmp_path / "data", *flags)
     assert result.exit_code == 1
-    assert "part-2.parquet, data row 12346: column 'x3' is missing or not a number" in flat(result.stderr)
+    assert "part-2.parquet, data row 12346: column 'x3' is infinite or not a number" in flat(result.stderr)
     result = run("fit", tmp_path / "data", *flags, "--on-bad-rows", "skip", "--json")
     assert json.loads(result.stdout)["rows_skipped"] == 512
     assert json.loads(result.stdout)["rows"] == 10**6 - 512

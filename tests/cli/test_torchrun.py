@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import cvgp
@@ -23,9 +22,7 @@ def finish(process: "subprocess.Popen[str]", seconds: float = 300.0) -> tuple[in
 
 def predictions(path: Path) -> tuple[np.ndarray, np.ndarray]:
     model = cvgp.load(path)
-    points = np.random.default_rng(0).normal(size=(50, len(model.feature_names_in_)))
-    points = points * model.gp_.scaling.x_scale + model.gp_.scaling.x_mean
-    mean, sd = model.predict(pd.DataFrame(points, columns=model.feature_names_in_), return_std=True)
+    mean, sd = model.predict(make_table(50, seed=5), return_std=True)
     return mean, sd
 
 

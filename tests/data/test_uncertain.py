@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cvgp.data.cell_features import UNKNOWN, column_features, features_of
 from cvgp.data.columns import TYPICAL, Column
-from cvgp.data.features import UNKNOWN, column_features, features_of
 from cvgp.data.uncertain import DRAWS, Findings, Inputs, new_inputs
 from cvgp.errors import CVGPWarning
 

@@ -177,7 +177,7 @@ def test_what_cannot_be_used_is_refused(model: CVGPRegressor, arguments: tuple[A
 
 
 def test_rules_for_tables_are_refused_with_arrays(model: CVGPRegressor) -> None:
-    with pytest.raises(InvalidInputError, match="for tables in files"):
+    with pytest.raises(InvalidInputError, match="are for tables"):
         model.grow(20, X, Y, impute="mean")
 
 

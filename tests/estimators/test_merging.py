@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import Kernel
@@ -244,22 +245,27 @@ def test_merging_works_where_gradients_are_switched_off(different: list[CVGPRegr
     np.testing.assert_array_equal(merged.predict(AT), cvgp.merge(different).predict(AT))
 
 
-SCHEMA = {"target": "y", "columns": [], "impute": None, "n_dropped": 2}
+def shards(*more: str) -> list[CVGPRegressor]:
+    """Models of the shards of a frame of a number, and of more columns if these are named."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=90), "city": [f"c{i % 12}" for i in range(90)]})
+    y = np.sin(frame["a"]) + frame.index % 12
+    options = {"n_coreset": 5, "max_iter": 3, "random_state": 0, "neighbors": 0, "noise": "constant"}
+    parts = [frame[["a", *more]][start::3] for start in range(3)]
+    return [CVGPRegressor(**options).fit(part, y[part.index]) for part in parts]
 
 
-def test_a_schema_that_all_models_have_is_kept(same: list[CVGPRegressor], monkeypatch: pytest.MonkeyPatch) -> None:
-    for model in same:
-        monkeypatch.setattr(model, "schema_", dict(SCHEMA), raising=False)
-    assert cvgp.merge(same).schema_ == SCHEMA | {"n_dropped": 6}
+def test_columns_that_all_models_have_are_kept_however_they_are_distributed() -> None:
+    merged = cvgp.merge(shards())
+    assert [column["name"] for column in merged.schema_["columns"]] == ["a"]
 
 
-def test_schemas_that_differ_are_left_out_with_a_warning(
-    same: list[CVGPRegressor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(same[0], "schema_", dict(SCHEMA), raising=False)
+def test_levels_that_were_learned_from_different_rows_are_left_out_with_a_warning() -> None:
+    models = shards("city")
     with pytest.warns(CVGPWarning, match="read tables in different ways"):
-        merged = cvgp.merge(same)
+        merged = cvgp.merge(models)
     assert not hasattr(merged, "schema_")
+    assert merged.predict(pd.DataFrame({"a": [0.0], "city": [0.0]})).shape == (1,)
 
 
 # What cannot be merged

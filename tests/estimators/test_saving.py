@@ -233,9 +233,15 @@ def test_a_parameter_that_is_not_stored_has_its_default_again(
 
 
 def test_a_schema_comes_back(model: Estimator, path: Path) -> None:
-    with_schema = deepcopy(model)
-    with_schema.schema_ = {"target": "y", "columns": [{"name": "é", "fill": 0.1}], "impute": None}
+    with_schema = regressor().fit(FRAME.rename(columns={"depth": "é"}), Y)
     assert reloaded(with_schema, path).schema_ == with_schema.schema_
+
+
+def test_a_schema_of_other_columns_is_reported(path: Path) -> None:
+    with_schema = regressor().fit(FRAME, Y)
+    with_schema.schema_["columns"][0]["name"] = "other"
+    with pytest.raises(InvalidInputError, match="schema names other columns"):
+        with_schema.save(path)
 
 
 @pytest.mark.parametrize("schema", [[1], {"a": {1, 2}}, {"a": (1, 2)}, {1: 2}, {"a": float("nan")}], ids=str)

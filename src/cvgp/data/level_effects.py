@@ -1,4 +1,4 @@
-r"""The effects of the levels of a column: random intercepts and slopes by empirical Bayes (§13 of the mathematics).
+r"""The effects of the levels of a column: random intercepts and slopes by empirical Bayes (§14 of the mathematics).
 
 Of the residuals r of a line through the other features, the level l of a row has
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cvgp.data.cell_features import UNKNOWN, column_features, features_of, level_codes
 from cvgp.data.columns import TYPICAL, Column, feature_slices
-from cvgp.data.features import UNKNOWN, column_features, features_of, level_codes
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning
 

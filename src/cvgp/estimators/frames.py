@@ -6,6 +6,7 @@ and the command line learn the same model and read each other's.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Sequence
 from numbers import Number
@@ -68,6 +69,28 @@ def feature_names(estimator: BaseEstimator) -> list[str]:
     return [f"x{d}" for d in range(estimator.n_features_in_)] if known is None else [str(name) for name in known]
 
 
+def set_columns(estimator: BaseEstimator, count: int, names: object, *, is_old: bool) -> None:
+    """Note the columns that a file has, which must be those of the schema, or else the features of the model."""
+    schema = schema_of(estimator)
+    expected = len(estimator.gp_.scaling.x_mean)
+    if schema is not None and is_old:
+        # Before version 5 the names were those of the features.
+        if names != list(schema.feature_names):
+            raise FileFormatError("The model's schema names other features than the model has.")
+        count, names = len(schema.columns), [column.name for column in schema.columns]
+    if schema is not None:
+        expected = len(schema.columns)
+        if names != [column.name for column in schema.columns]:
+            raise FileFormatError("The model's schema names other columns than the model has.")
+    if count != expected:
+        raise FileFormatError("The number of features is not that of the model.")
+    estimator.n_features_in_ = count
+    if names is not None:
+        if not (isinstance(names, list) and len(names) == count and all(isinstance(n, str) for n in names)):
+            raise FileFormatError(f"There must be {count} names of features, of text; got {reprlib.repr(names)}.")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+
+
 def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
     """Whether inputs are read column by column, as a table, rather than as a matrix of numbers."""
     schema = schema_of(estimator)
@@ -87,7 +110,7 @@ def frame_inputs(schema: Schema, frame: Any) -> Inputs | Array:
     """The features of a frame's rows, with cells that are not known integrated out."""
     with optional_packages():
         from cvgp.data.tables.by_schema import load_rows
-        from cvgp.data.tables.frames import column_names, dataset_of
+        from cvgp.data.tables.in_memory import column_names, dataset_of
 
     names = column_names(frame)
     known = {*schema.targets, *(column.name for column in schema.columns)}
@@ -135,7 +158,7 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
 def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any) -> tuple[Any, Any, str | None, str | None]:
     """A frame and what is given beside it as one table: the table, the target, and the columns of weight and noise."""
     with optional_packages():
-        from cvgp.data.tables.frames import column_names, dataset_of
+        from cvgp.data.tables.in_memory import column_names, dataset_of
 
     names = column_names(frame)
     beside: dict[str, Any] = {}

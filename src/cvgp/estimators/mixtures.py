@@ -1,4 +1,4 @@
-"""Predictions at rows with cells that are not known: mixtures over what the cells may be (§13 of the mathematics)."""
+"""Predictions at rows with cells that are not known: mixtures over what the cells may be (§14 of the mathematics)."""
 
 from collections.abc import Callable, Iterator
 

@@ -82,8 +82,9 @@ class PredictiveMixin(DistributionMixin):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Where to predict. The columns are those of the fit.
+        X : array-like of shape (n_samples, n_features) or a table
+            Where to predict. The columns are those of the fit. After a fit to a table with text, dates or missing
+            values it is a DataFrame or an Arrow table; cells of which the model knows nothing are integrated out.
         return_std, return_cov : bool
             Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
@@ -115,7 +116,13 @@ class PredictiveMixin(DistributionMixin):
             number of at least 0 per row, or if both `return_std` and `return_cov` are set. If y is transformed and its
             mean or variance is beyond the range of floats.
         InvalidTypeError
-            If X holds no numbers.
+            If X holds no numbers where the fit had some.
+
+        Warns
+        -----
+        CVGPWarning
+            If a table has categories that the fit did not have, gaps in columns that had none, dates outside its range,
+            or columns that the model does not know.
 
         Examples
         --------

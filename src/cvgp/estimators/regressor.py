@@ -215,9 +215,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         They add up to one where no columns act together, and otherwise to more. A column that was constant in the fit
         has 0. `sobol_indices` has their standard errors, and the shares that columns explain alone.
     schema_ : dict
-        After a fit to a table in files: how its columns become features.
+        After a fit to a table whose columns have names: how these become features.
     n_bad_rows_ : int
-        After a fit to a table in files: how many bad rows were left out.
+        After a fit to a table that is more than numbers, or in files: how many bad rows were left out.
     history_ : dict of ndarrays
         One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
     n_iter_, converged_, solver_ : int, bool, str
@@ -228,7 +228,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         A copy of the fitted kernel, in the units of the data. Where y is transformed, it is in those of the transformed
         y. Where X is warped, its inputs are ``gp_.scaling.warp.apply(X)``.
     n_features_in_, feature_names_in_
-        As in scikit-learn.
+        As in scikit-learn: the columns of the user's table, of which each may be several features of the model.
 
     Examples
     --------
@@ -332,11 +332,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         Parameters
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
-            A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``. It is read
-            in parts if it is too large to be loaded; text becomes one indicator per category.
+            A DataFrame (pandas, polars) or an Arrow table may hold text, categories, dates and missing values beside
+            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``. It
+            is read in parts if it is too large to be loaded. Text of few categories becomes indicators, and of more
+            the effects of its levels.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
-            Outputs share one covariance. With a table in files, the column (or a list of columns) to predict; all
-            others are features.
+            Outputs share one covariance. With a table in files, and also with a frame, the column (or a list of
+            columns) to predict; all others are features.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
             How many rows a row counts as: a weight of 100 is 100 copies of it, and rows of weight zero do not count at
             all. So equal weights other than one do change the result. Copies are evidence that their y is exact, and
@@ -345,20 +347,20 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         impute : {"mean", "median", "drop"}, optional
-            With a table in files: fill missing values of features, or leave their rows out. Text, and true and false,
+            With a table: fill missing values of features, or leave their rows out. Text, and true and false,
             are filled with the most frequent value. The median of a table that is too large to be loaded is that of a
-            random sample of 100,000 rows.
+            random sample of 100,000 rows. None learns from missing values: a feature says where they are.
         on_bad_rows : {"error", "skip"}
-            With a table in files: whether a row with NaN, infinity or a missing value is an error or is left out;
-            `n_bad_rows_` counts them.
+            With a table: whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_`
+            counts them.
         csv : dict, optional
             With a text table: how it is written, by the names of `pandas.read_csv`: ``sep``, ``decimal``, ``thousands``
             and ``encoding``. What is not given is found out from each file.
         drop, features : str or list of str, optional
-            With a table in files: columns to leave out, or the only ones to use.
+            With a table: columns to leave out, or the only ones to use.
         keep : str or list of str, optional
-            With a table in files: columns to use even if they have one value in all rows, or only number or name the
-            rows. Others like that are left out, with a warning that names them.
+            With a table: columns to use even if they have one value in all rows, or only number or name the rows.
+            Others like that are left out, with a warning that names them.
 
         Returns
         -------

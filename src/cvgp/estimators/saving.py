@@ -28,7 +28,7 @@ from cvgp.data.input_warp import NO_WARP
 from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.frames import schema_of
+from cvgp.estimators.frames import set_columns
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -241,7 +241,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
     estimator.gp_.indices_of_fit = unpack_indices(left)
-    _set_columns(estimator, num_columns, names, is_old=version < 5)
+    set_columns(estimator, num_columns, names, is_old=version < 5)
     members.close()
     left.close()
     return estimator
@@ -280,28 +280,6 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
         values[name] = value
     members.close()
     return values
-
-
-def _set_columns(estimator: CVGPRegressor, count: int, names: object, *, is_old: bool) -> None:
-    """Note the user's columns, which must be those of the schema, or else the features of the model."""
-    schema = schema_of(estimator)
-    expected = len(estimator.gp_.scaling.x_mean)
-    if schema is not None and is_old:
-        # Before version 5 the names were those of the features.
-        if names != list(schema.feature_names):
-            raise FileFormatError("The model's schema names other features than the model has.")
-        count, names = len(schema.columns), [column.name for column in schema.columns]
-    if schema is not None:
-        expected = len(schema.columns)
-        if names != [column.name for column in schema.columns]:
-            raise FileFormatError("The model's schema names other columns than the model has.")
-    if count != expected:
-        raise FileFormatError("The number of features is not that of the model.")
-    estimator.n_features_in_ = count
-    if names is not None:
-        if not (isinstance(names, list) and len(names) == count and all(isinstance(n, str) for n in names)):
-            raise FileFormatError(f"There must be {count} names of features, of text; got {reprlib.repr(names)}.")
-        estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
 def _is_plain(value: object) -> bool:

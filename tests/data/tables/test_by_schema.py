@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from cvgp.data.features import features_of
+from cvgp.data.cell_features import features_of
 from cvgp.data.schema import Column, Schema
 from cvgp.data.tables import by_schema
 from cvgp.data.tables.by_schema import encoder_of, load_rows

@@ -11,7 +11,7 @@ from cvgp.data import columns as columns_module
 from cvgp.data.tables import first_pass
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.by_schema import load_rows
-from cvgp.data.tables.frames import dataset_of
+from cvgp.data.tables.in_memory import dataset_of
 from cvgp.data.tables.reservoir import Reservoir
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import InvalidInputError

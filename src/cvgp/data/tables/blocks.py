@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cvgp.data.cell_features import UNKNOWN, FoldEffects, features_of
 from cvgp.data.columns import Column
-from cvgp.data.features import UNKNOWN, FoldEffects, features_of
 from cvgp.data.level_effects import row_folds
 from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.arrow_cells import days, labels, numbers, truths
@@ -62,7 +62,7 @@ class Encoder:
         )
 
     def numbers(self, batch: pa.RecordBatch) -> Rows[Array]:
-        """The rows of a batch with one number per cell in the place of features (:mod:`cvgp.data.features`)."""
+        """The rows of a batch with one number per cell in the place of features (:mod:`cvgp.data.cell_features`)."""
         y = np.empty((len(batch), len(self.targets)))
         for position, name in enumerate(self.targets):
             y[:, position] = numbers(name, batch.column(name))

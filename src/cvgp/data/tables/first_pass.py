@@ -78,7 +78,7 @@ def survey_table(
     dates: Dates = "refuse",
     group: Group = ALONE,
 ) -> Survey:
-    """Look at every row once, in one number per cell (:mod:`cvgp.data.features`).
+    """Look at every row once, in one number per cell (:mod:`cvgp.data.cell_features`).
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from cvgp.data.calendar import varying_parts
+from cvgp.data.cell_features import UNKNOWN
 from cvgp.data.columns import TYPICAL, Column
-from cvgp.data.features import UNKNOWN
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, moments_of, no_moments
 from cvgp.data.schema import Impute

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cvgp.data.cell_features import FoldEffects, features_of, level_codes
 from cvgp.data.columns import Column
-from cvgp.data.features import FoldEffects, features_of, level_codes
 from cvgp.data.level_effects import NUM_FOLDS, embed_levels, fold_effects, learn_prior, level_sums, row_folds
 from cvgp.data.rows import Array, Rows
 from cvgp.data.tables.blocks import Encoder

@@ -5,7 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cvgp.data.tables.frames import column_names, dataset_of
+from cvgp.data.tables.in_memory import column_names, dataset_of
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
 FRAME = pd.DataFrame({"a": [1.5, None, 3.0], "color": ["red", None, "blue"], "when": pd.date_range("2020", periods=3)})
