@@ -14,9 +14,10 @@ from cvgp.gp.neighbours.conditional_densities import RowMoments, earlier_moments
 from cvgp.gp.neighbours.decorrelated import OrderedRows, gather_decorrelated, order_rows
 from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
-from cvgp.gp.neighbours.search import RowIndex, random_order
+from cvgp.gp.neighbours.search import BLOCK_QUERIES, RowIndex, random_order
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
 from cvgp.parallel.group import ALONE, Group, sum_of
+from cvgp.threads import threads_for
 from cvgp.training.residuals import Residuals
 
 LATE_ROWS = 10_000
@@ -130,7 +131,8 @@ def find_near(model: CVGP, x: Tensor, count: int, group: Group = ALONE) -> NearR
     first = max(N - LATE_ROWS, N // 2)
     start = max(first - rows_for_u(len(model.X_c)), 0)
     own = (start + place for place in cut(first - start, group))
-    return NearRows(start, first, index.earlier(count, *own), index.earlier(count, first))
+    with threads_for(N * BLOCK_QUERIES * x.shape[1]):
+        return NearRows(start, first, index.earlier(count, *own), index.earlier(count, first))
 
 
 @torch.no_grad()
@@ -138,8 +140,9 @@ def walk(model: CVGP, rows: Rows[Tensor], near: NearRows, group: Group = ALONE) 
     """Go through rows in their order."""
     points, data = whitened(model), ordered(model, rows)
     # Gathered, not taken off from the statistics of all rows: of rows with next to no noise nothing would be left.
-    early = gather_rows(points, data, near.early, group, near.start, near.first)
-    moments, found = earlier_moments(points, data, near.late, early)
+    with threads_for(len(near.late) * near.late.shape[1] * points.size):
+        early = gather_rows(points, data, near.early, group, near.start, near.first)
+        moments, found = earlier_moments(points, data, near.late, early)
     return Walk(near, found, moments)
 
 

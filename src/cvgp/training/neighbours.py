@@ -110,7 +110,7 @@ def fit_with_neighbours(
             if chosen.candidate is not None and chosen.is_good:
                 report = report._replace(solver=PHASE, result=refined.result)
                 return _adopt(report, chosen, rows, count, source, watch)
-            settings = replace(settings, is_brief=True)
+            settings = replace(settings, is_brief=chosen.is_good)
     with watch.shortened(_seconds_to_keep(source.num_rows, watch)):
         report = fit_from_start(begin, source, settings, watch, **options)
     if not candidates:
