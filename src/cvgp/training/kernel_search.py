@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
@@ -22,11 +22,12 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
-from cvgp.training.candidates import Start, best_of
+from cvgp.training.candidates import Start, best_of, has_time
 from cvgp.training.densities import row_densities, variance_of_y, weighted_mean
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.kernel_choice import choose_kernel
@@ -124,6 +125,11 @@ def search_start(
         learn_kernel = partial(learn_from_few, evaluations=KERNEL_EVALUATIONS)
         by_rows, chosen = choose_kernel(by_rows, alternatives, learn_kernel, judging, watch)
         first = first._replace(kernel=kernel if chosen is None else chosen)
+        if chosen is not None and isinstance(chosen, AdditiveKernel):
+            # A sum has several optima, and where the single kernel ended need not lead to the best.
+            name = name_of_kernel(chosen)
+            tries = [partial(learn_from_few, _scaled(first, f), f"start {name} x{f:g}") for f in factors]
+            by_rows = (best_of(tries, watch) if has_time(watch) else None) or by_rows
     if by_rows is None:
         return _scaled(first, 1.0)
     if is_exact(by_rows):
