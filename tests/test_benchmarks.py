@@ -60,6 +60,14 @@ def test_a_command_measures_and_prints_a_table_without_gaps(arguments: list[str]
     assert "FAILED" not in result.stdout
 
 
+def test_the_comparison_inside_gpytorch_prints_a_table_without_gaps(tmp_path: Path) -> None:
+    arguments = ["gpytorch", "--quick", "--datasets", DATASET, "--store", str(tmp_path / "results.jsonl")]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "FAILED" not in result.stdout
+    assert "| - |" not in result.stdout
+    assert f"| {DATASET} | 0.03 |" in result.stdout
+
+
 def test_an_unknown_data_set_ends_with_a_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,13 +38,13 @@ class ExportMixin(BaseEstimator):  # type: ignore[misc]
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If y is transformed, or a column was constant and the kernel cannot leave it out.
+            If the estimator models a transform of y.
 
         Warns
         -----
         CVGPWarning
             If predictions of the estimator use more than the coreset and a constant noise: neighbours, a noise that
-            depends on x, outliers, or a limit of the inputs. The message says what is lost.
+            depends on x, or outliers. The message says what is lost.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-r"""The posterior of each point by itself, and the KL, with their gradient: for objectives of any likelihood (§3.1).
+r"""The posterior of each point by itself, and the KL, with their gradient: for objectives of any likelihood (§3.3).
 
 An objective that sees f at each row by itself is a function of the means :math:`\mu_i`, the variances :math:`v_i` and
 the KL. So are the bounds of all likelihoods, but for the kernel. With the derivatives :math:`\bar\mu`, :math:`\bar v`

@@ -45,10 +45,9 @@ class _Pair(torch.autograd.Function):
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, G_cc: Tensor, G_cx: Tensor) -> tuple[Tensor | None, ...]:
-        inverse_lengthscale, outputscale, shape, *saved = ctx.saved_tensors
+        inverse_lengthscale, outputscale, shape, K_cc, slope_cc, X_c, K_cx, slope_cx, X_c_of_x, X = ctx.saved_tensors
         kernel = StationaryKernel(ctx.family, inverse_lengthscale, outputscale, shape)
-        among = Covariance(saved[0], saved[1], saved[2], None, None)
-        across = Covariance(saved[3], saved[4], saved[5], saved[6], None)
+        among, across = Covariance(K_cc, slope_cc, X_c, None, None), Covariance(K_cx, slope_cx, X_c_of_x, X, None)
         G_cc = symmetrise(G_cc)
         d_X_c, d_log_lengthscale = pull_back_both(kernel, among, G_cc, across, G_cx)
         products = torch.dot(G_cc.reshape(-1), among.K.reshape(-1)) + torch.dot(G_cx.reshape(-1), across.K.reshape(-1))

@@ -163,7 +163,7 @@ def _is_plain_kernel(covariance: LinearOperator) -> bool:
     return (
         isinstance(covariance, LazyEvaluatedKernelTensor)
         and covariance.x1 is covariance.x2
-        and not covariance.last_dim_is_batch
+        and not getattr(covariance, "last_dim_is_batch", False)  # which GPyTorch will remove
         and not covariance.params
         and covariance.kernel.num_outputs_per_input(covariance.x1, covariance.x2) == 1
     )
