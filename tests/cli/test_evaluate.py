@@ -2,12 +2,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cvgp
 from cvgp import metrics
 from cvgp.cli.baselines import Baselines
-from tests.cli.conftest import Run, make_table
+from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import read_table
 
 SCORES = {"rmse", "mean_log_likelihood", "crps", "coverage_50", "coverage_90", "coverage_95"}
@@ -131,3 +132,22 @@ def test_what_is_stored_is_what_was_learned() -> None:
     again = Baselines.from_json(json.loads(json.dumps(simple.to_json())), 2)
     np.testing.assert_array_equal(again.slopes, simple.slopes)
     assert again._replace(slopes=None) == simple._replace(slopes=None)
+
+
+def test_periods_are_scored_in_the_order_of_a_column_of_dates(run: Run, model: Path, tmp_path: Path) -> None:
+    late = np.arange(40) >= 32
+    table = make_table(40, seed=1).assign(
+        when=pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d"), price=lambda t: t["price"] + 5.0 * late
+    )
+    table.sample(frac=1.0, random_state=0).to_csv(tmp_path / "test.csv", index=False)
+    found = json.loads(run("evaluate", model, tmp_path / "test.csv", "--by-time", "when", "--json").stdout)["periods"]
+    assert [p["period"] for p in found][::4] == ["2024-01-01 to 2024-01-08", "2024-02-02 to 2024-02-09"]
+    assert found[-1]["rmse"] > 3.0 > max(p["rmse"] for p in found[:-1])
+
+
+def test_a_column_of_times_that_is_not_there_is_named_beside_a_similar_one(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    make_table(10).assign(When=range(10)).to_csv(tmp_path / "test.csv", index=False)
+    result = run("evaluate", model, tmp_path / "test.csv", "--by-time", "when")
+    assert (result.exit_code, "Perhaps it has 'When' for 'when'" in flat(result.stderr)) == (1, True)

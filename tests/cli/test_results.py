@@ -5,6 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib.image import imread
@@ -12,7 +13,7 @@ from matplotlib.image import imread
 import cvgp
 import cvgp.plots
 from cvgp.gp.tails import Tails
-from tests.cli.conftest import Run, make_table
+from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import read_table
 
 
@@ -181,3 +182,17 @@ def test_the_demo_writes_all_its_files(run: Run, tmp_path: Path) -> None:
 def test_the_demo_stops_with_the_code_of_a_command_that_fails(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo" / "model.cvgp").mkdir(parents=True)
     assert run("demo", "--out", tmp_path / "demo").exit_code == 1
+
+
+def test_info_counts_what_was_missing_in_each_column(run: Run, tmp_path: Path) -> None:
+    table = make_table(40)
+    table.loc[:4, "size"] = None
+    table["city"] = [f"city {i % 13}" for i in range(40)]
+    table["when"] = pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    quick = ("--coreset", 8, "--max-iter", 5, "--quiet", "--dates", "expand")
+    run("fit", tmp_path / "t.csv", "--target", "price", "--out", tmp_path / "m", *quick)
+    text = flat(run("info", tmp_path / "m").stdout)
+    assert "size (number, 5 missing)" in text
+    assert "city (text of 13 levels)" in text
+    assert "when (date: trend, weekday)" in text

@@ -197,6 +197,14 @@ def test_a_file_of_version_4_predicts_raw_frames_as_its_command_did() -> None:
     np.testing.assert_allclose(sd, [0.20592785496450794, 0.18659540634693295], rtol=1e-6)
 
 
+def test_levels_without_any_effect_are_no_reason_for_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 60), "city": [f"c{i % 20}" for i in range(60)]})
+    y = np.round(frame["a"], 3) + 0.1 * np.repeat([-1.0, 1.0], 30) * rng.permutation(30)[np.arange(60) % 20]
+    model = CVGPRegressor(**OPTIONS).fit(frame, y - y.groupby(frame["city"]).transform("mean"))
+    assert model.schema_["columns"][1]["prior_sd"] == [0.0]
+
+
 # Cells that are not known.
 
 

@@ -251,7 +251,7 @@ def shards(*more: str) -> list[CVGPRegressor]:
     frame = pd.DataFrame({"a": rng.normal(size=90), "city": [f"c{i % 12}" for i in range(90)]})
     y = np.sin(frame["a"]) + frame.index % 12
     options = {"n_coreset": 5, "max_iter": 3, "random_state": 0, "neighbors": 0, "noise": "constant"}
-    parts = [frame[["a", *more]][start::3] for start in range(3)]
+    parts = [frame[["a", *more]][start : start + 30] for start in (0, 30, 60)]
     return [CVGPRegressor(**options).fit(part, y[part.index]) for part in parts]
 
 

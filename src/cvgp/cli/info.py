@@ -9,7 +9,7 @@ from cvgp.cli.console import print_facts, print_json
 from cvgp.cli.options import AsJson, ModelFile
 
 if TYPE_CHECKING:
-    from cvgp.data.schema import Column
+    from cvgp.data.columns import Column
     from cvgp.estimators.regressor import CVGPRegressor
 
 MOST_FEATURES = 5

@@ -9,11 +9,9 @@ import reprlib  # what comes from a file may be too long or too deep for repr
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from cvgp.data.columns import Column, feature_slices
+from cvgp.data.columns import Column
 from cvgp.data.reading import Reading
 from cvgp.errors import FileFormatError, InvalidInputError
-
-__all__ = ["Column", "Impute", "Schema", "check_rule", "feature_slices"]
 
 Impute = Literal["mean", "median", "drop"]
 

@@ -10,7 +10,7 @@ What the data cannot teach is said before the fit begins.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -143,11 +143,12 @@ def notice_weights(total_weight: float, num_rows: int) -> None:
     )
 
 
-def notice_constants(scaling: Scaling, names: Sequence[str], num_rows: int) -> None:
-    """Warn of columns that have one value in all of several rows; a single row has no other."""
-    if num_rows == 1 or scaling.varies.all():
+def notice_constants(scaling: Scaling, names: Sequence[str], num_rows: int, quiet: Collection[str] = ()) -> None:
+    """Warn of columns that have one value in all of several rows, but for quiet ones; a single row has no other."""
+    pairs = zip(names, scaling.varies, strict=True)
+    constant = [name for name, varies in pairs if not varies and name not in quiet]
+    if num_rows == 1 or not constant:
         return
-    constant = [name for name, varies in zip(names, scaling.varies, strict=True) if not varies]
     shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
     what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
     warnings.warn(

@@ -439,8 +439,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             sources = table_sources(table, settings, rng, **options)
         source, held_out, scaling, spread = sources.train, sources.held_out, sources.scaling, sources.spread
         if group.rank == 0:
-            known = Schema.from_json(self.schema_).feature_names if hasattr(self, "schema_") else None
-            notice_constants(scaling, known or [f"x{d}" for d in range(self.n_features_in_)], source.num_rows)
+            columns = Schema.from_json(self.schema_).columns if hasattr(self, "schema_") else ()
+            names = [name for column in columns for name in column.feature_names]
+            effects = [name for column in columns for name in column.dims]  # levels may well have none
+            names = names or [f"x{d}" for d in range(self.n_features_in_)]
+            notice_constants(scaling, names, source.num_rows, quiet=effects)
             notice_weights(source.total_weight, source.num_rows)
             notice_one_output(sources.only_y, source.total_weight)
         is_auto, known_noise = self.n_coreset == "auto", sources.known_noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from cvgp.coreset_table import NamedColumn
-from cvgp.data.schema import feature_slices
+from cvgp.data.columns import feature_slices
 from cvgp.estimators.frames import feature_names, schema_of
 
 if TYPE_CHECKING:

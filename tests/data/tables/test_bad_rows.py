@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cvgp.data.columns import Column
 from cvgp.data.rows import Array, Rows
-from cvgp.data.schema import Column
 from cvgp.data.tables.bad_rows import BadRows
 from cvgp.data.tables.blocks import Encoder
 from cvgp.data.tables.location import open_dataset

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cvgp.data.schema import Column
+from cvgp.data.columns import Column
 from cvgp.data.tables.blocks import BLOCK_ROWS, Encoder, KnownPart, read_blocks
 from cvgp.data.tables.location import open_dataset
 from cvgp.data.tables.reader import list_parts

@@ -11,7 +11,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from cvgp.data.cell_features import features_of
-from cvgp.data.schema import Column, Schema
+from cvgp.data.columns import Column
+from cvgp.data.schema import Schema
 from cvgp.data.tables import by_schema
 from cvgp.data.tables.by_schema import encoder_of, load_rows
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
