@@ -73,6 +73,7 @@ def main(folder: Path) -> None:
         axis.scatter(*x.T, c=label, cmap="RdBu_r", s=6, lw=0)
         points = model.variational_strategy.inducing_points.detach()
         axis.scatter(*points.T, marker="x", color="k", s=25, lw=1.2)
+        axis.set(xlim=(-1.7, 2.7), ylim=(-1.3, 1.8), xlabel="first input", ylabel="second input")
         axis.set_title(f"{name}: {right:.1%} of new rows are right")
         print(f"{name}: {right:.1%}")
     figure.colorbar(shown, ax=axes, label="probability of class 1")

@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
         axis.plot(grid, mean[:, i], color="tab:blue", label="mean")
         axis.scatter(x[task == i], y[task == i], s=8, color="0.5", lw=0, label="rows")
         axis.set(title=f"task {i + 1}" + (", with a gap" if i else ""), xlabel="x", xlim=(0, 1))
-    axis.legend(loc="upper right", fontsize=8)
+    axis.legend(loc="lower left", fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "gpytorch_multitask.png", dpi=110)
     print(f"picture: {folder / 'gpytorch_multitask.png'}")

@@ -25,7 +25,7 @@ class GPModel(gpytorch.models.ApproximateGP):
         variational_strategy = CoresetVariationalStrategy(self, inducing_points, variational_distribution)
         super().__init__(variational_strategy)
         self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=1.5))
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
         """The prior."""
@@ -69,7 +69,8 @@ def main(folder: Path) -> None:
     likelihood.eval()
 
     model.likelihood = likelihood  # where conditioning finds the noise
-    x_new, y_new = torch.tensor([[5.5], [6.0], [6.5]]), torch.tensor([2.0, 2.3, 2.1])
+    x_new = torch.linspace(5.4, 6.6, 8)[:, None]
+    y_new = 2.2 + 0.3 * torch.randn(8)
     after = model.get_fantasy_model(x_new, y_new)
 
     figure = Figure(figsize=(11, 3.8), layout="constrained")
@@ -82,7 +83,7 @@ def main(folder: Path) -> None:
     size = 12 + 8 * sites.site_precision.detach().sqrt()
     points = sites.inducing_points.detach()
     left.scatter(points, targets, s=size, color="tab:orange", ec="k", lw=0.6, zorder=3, label="points, by precision")
-    draw(right, after, likelihood, "the same, given three more rows in closed form")
+    draw(right, after, likelihood, "the same, given eight more rows in closed form")
     right.scatter(x_new, y_new, s=40, color="tab:red", ec="k", lw=0.6, zorder=3, label="new rows")
     left.legend(loc="lower left", fontsize=8)
     right.legend(loc="lower left", fontsize=8)

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
 from cvgp.gp.linalg import (
-    as_square,
     first_derivative_only,
     inverse_from_factor,
     inverse_lower,
@@ -52,8 +51,8 @@ def marginals(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y_c: Tensor, log_w: Tens
     Parameters
     ----------
     K_cc, K_cx, k_xx
-        Kernel among the pseudo-inputs `[..., M, M]`, between them and the rows `[..., M, B]`, and its diagonal at the
-        rows `[..., B]`. Means and variances have the precision of `K_cx`, and the rest is float64.
+        Kernel among the pseudo-inputs `[..., M, M]`, which is symmetric, between them and the rows `[..., M, B]`, and
+        its diagonal at the rows `[..., B]`. Means and variances have the precision of `K_cx`, and the rest is float64.
     y_c, log_w
         Pseudo-outputs minus the prior mean, and logarithms of the site precisions: both `[..., M]`.
     """
@@ -69,7 +68,8 @@ class _Marginals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = K_cx.dtype
         R = (0.5 * log_w.to(torch.float64)).exp()[..., None]  # [..., M, 1], the diagonal of R as a column
-        RKR = as_square(K_cc) * (R * R.mT)  # [..., M, M]
+        RR = R * R.mT  # [..., M, M], R X R is X * RR
+        RKR = K_cc.to(torch.float64) * RR  # [..., M, M]
         L = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
         cancels = dtype != torch.float64 and RKR.diagonal(dim1=-2, dim2=-1).max().item() > SHORTCUT_LIMIT
         L_inv = inverse_lower(L) if cancels else None
@@ -88,7 +88,7 @@ class _Marginals(torch.autograd.Function):
         squared_norm = (a * (Ry - a)).sum((-2, -1))  # a^T (B - I) a, since B a = R y_c
         kl = 0.5 * (log_det_B - E.diagonal(dim1=-2, dim2=-1).sum(-1) + squared_norm)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(R, E, a, U)
+        ctx.save_for_backward(R, RR, E, a, U)
         ctx.forms = [(argument.shape, argument.dtype) for argument in (K_cc, K_cx, k_xx, y_c, log_w)]
         return mean, variance, kl
 
@@ -97,7 +97,7 @@ class _Marginals(torch.autograd.Function):
     def backward(
         ctx: Any, d_mean: Tensor | None, d_variance: Tensor | None, d_kl: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        R, E, a, U = ctx.saved_tensors
+        R, RR, E, a, U = ctx.saved_tensors
         sites = a.shape[:-2]
         d_K_cx, UvU, t = None, None, torch.zeros_like(a)
         if d_mean is not None:
@@ -120,8 +120,8 @@ class _Marginals(torch.autograd.Function):
             EE = symmetric_product(E, E) if E.ndim == 2 else E @ E
             d_K_cc += 0.5 * k * (E - EE)
             d_log_w = d_log_w + 0.5 * k[..., 0] * EE.diagonal(dim1=-2, dim2=-1)
-        d_K_cc *= R * R.mT
-        d_K_cx = None if d_K_cx is None else d_K_cx * R.to(d_K_cx.dtype)
+        d_K_cc *= RR
+        d_K_cx = None if d_K_cx is None else d_K_cx.mul_(R.to(d_K_cx.dtype))
         gradients = (d_K_cc, d_K_cx, d_variance, (R * g)[..., 0], d_log_w)
         return tuple(
             None if gradient is None else gradient.sum_to_size(shape).to(dtype)

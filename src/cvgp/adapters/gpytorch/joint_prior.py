@@ -22,6 +22,7 @@ from cvgp.gp import stationary
 from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix, stationary_form
 from cvgp.gp.stationary import StationaryKernel
+from cvgp.gp.stationary_pair import can_be_paired, square_and_cross_matrix
 
 
 class JointPrior:
@@ -78,6 +79,8 @@ class JointPrior:
         """The covariance among the points [..., M, M] in float64."""
         if self._z is None:
             return self.of_data.dropped(self._covariance[..., : self._M, : self._M].to_dense(), 2).to(torch.float64)
+        if self._pair is not None:
+            return self._pair[0]
         if self._form is not None:
             return stationary.square_matrix(self._form, self._z[0])
         with _all_columns(self._covariance.kernel):
@@ -89,6 +92,8 @@ class JointPrior:
         if self._z is None:
             K_cx: Tensor = self._covariance[..., : self._M, self._M :].to_dense()
             return K_cx.to(self._dtype or K_cx.dtype)
+        if self._pair is not None:
+            return self._pair[1]
         if self._form is not None:
             return stationary.cross_matrix(self._form, *self._z)
         with _all_columns(self._covariance.kernel):
@@ -118,6 +123,13 @@ class JointPrior:
         with _all_columns(self._covariance.kernel):
             return stationary_form(self._covariance.kernel, self._z[0].shape[-1])
 
+    @cached_property
+    def _pair(self) -> tuple[Tensor, Tensor] | None:
+        """K_cc and K_cx in one node, where both are to be differentiated."""
+        if self._z is None or self._form is None or not torch.is_grad_enabled():
+            return None
+        return square_and_cross_matrix(self._form, *self._z) if can_be_paired(self._form, self._z[1]) else None
+
     def promote_if_digits_are_lost(self, scaled_precision: Tensor) -> None:
         """Let the matrices with x be float64 where products of float32 would lose too much.
 
@@ -128,6 +140,7 @@ class JointPrior:
         """
         if self._dtype is None and self._z is not None and scaled_precision.max().item() > SHORTCUT_LIMIT:
             self._dtype, self._z = torch.float64, (self._z[0], self._z[1].to(torch.float64))
+            self.__dict__.pop("_pair", None)
 
     @property
     def points_are_their_own(self) -> bool:
