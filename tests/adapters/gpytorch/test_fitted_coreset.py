@@ -126,18 +126,19 @@ def test_the_model_can_be_trained_on(outputs: int) -> None:
     r, X, y = plain() if outputs == 1 else fitted(outputs=outputs)
     model = r.to_gpytorch().train()
     objective = VariationalELBO(model.likelihood, model, len(X))
-    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=5, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimiser.zero_grad()
-        value = -objective(model(at(X)), at(y))
-        value.backward()
-        return value
-
-    before = loss().item()
+    noise = "noise" if outputs == 1 else "task_noises"
+    setattr(model.likelihood, noise, 9.0 * getattr(model.likelihood, noise).detach())
+    # One rate does not suit pseudo-inputs in such units, so these stay.
+    learned = [parameter for name, parameter in model.named_parameters() if "inducing_points" not in name]
+    optimiser, losses = torch.optim.Adam(learned, lr=0.03), []
+    for _ in range(10):
+        model.zero_grad()
+        loss = -objective(model(at(X)), at(y))
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
     assert all(parameter.grad is not None for parameter in model.parameters())
-    optimiser.step(loss)
-    assert loss().item() < before
+    assert losses[-1] < losses[0] - 0.02
 
 
 def test_training_on_leaves_the_regressor_as_it_is() -> None:
