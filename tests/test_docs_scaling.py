@@ -27,7 +27,7 @@ def in_a_folder_with_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "data").mkdir()
     write_parts(
         tmp_path / "data",
-        frame(300).assign(id=lambda t: t.index * 1.0, y=lambda t: t["a"] % 7),
+        frame(300).assign(id=lambda t: t.index * 0.5, y=lambda t: t["a"] % 7),
         cuts=(100, 200),
         group=50,
     )

@@ -22,7 +22,7 @@ from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import is_frame, is_plain, target_names
 
 OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "neighbors": 0, "random_state": 0, "dates": "features"}
-OLD_FILE = Path(__file__).parent / "version_4.cvgp"
+OLD_FILE = Path(__file__).parent / "version_4_of_a_table.cvgp"
 """Written by `cvgp fit` of the last cvgp with version 4 of the format."""
 
 
@@ -301,10 +301,9 @@ def test_an_array_is_refused_where_columns_are_more_than_numbers(model: CVGPRegr
         ({"size": np.nan}, InvalidInputError, "Column 'size' holds no values"),
         ({"size": None}, InvalidInputError, "Column 'size' holds no values"),
         ({"size": [np.inf, *np.ones(149)]}, InvalidInputError, "data row 1: column 'size' is infinite"),
-        ({"city": [f"id {i}" for i in range(150)]}, InvalidInputError, "'city' holds a different text in every row"),
         ({"size": [[1]] * 150}, InvalidTypeError, "Column 'size' holds values of type list"),
     ],
-    ids=["mixed types", "all missing", "empty", "infinite", "identifiers", "lists"],
+    ids=["mixed types", "all missing", "empty", "infinite", "lists"],
 )
 def test_a_column_that_cannot_be_used_is_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):

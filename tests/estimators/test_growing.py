@@ -24,7 +24,7 @@ SIZE = 6
 
 
 def regressor(**options: Any) -> CVGPRegressor:
-    return CVGPRegressor(**{"n_coreset": SIZE, "max_iter": 10, "random_state": 0, **options})
+    return CVGPRegressor(**{"n_coreset": SIZE, "max_iter": 10, "noise": "constant", "random_state": 0, **options})
 
 
 @pytest.fixture(scope="module")

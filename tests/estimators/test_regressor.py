@@ -57,7 +57,7 @@ def quick(**options: Any) -> CVGPRegressor:
 
 @pytest.fixture(scope="module")
 def fitted() -> CVGPRegressor:
-    return regressor().fit(X, Y)
+    return regressor(noise="constant").fit(X, Y)
 
 
 @pytest.fixture(scope="module")
@@ -500,7 +500,7 @@ def test_fit_that_stopped_by_itself_converged() -> None:
 
 def test_callbacks_are_called_in_every_phase() -> None:
     events: list[FitEvent] = []
-    quick(callbacks=[events.append]).fit(X, Y)
+    quick(callbacks=[events.append], noise="constant").fit(X, Y)
     assert [event.phase for event in events][-5:] == ["lbfgs"] * 5
     assert {event.phase for event in events} > {"lbfgs", "start x1"}
 
@@ -546,7 +546,7 @@ def test_best_model_so_far_is_kept_when_time_is_out(solver: str) -> None:
     x, y = make_data(500)
     model = regressor(solver=solver, max_iter=100_000, tol=0.0, max_time=0.2).fit(x, y)
     assert not model.converged_
-    assert model.score(NEW, NEW_Y) > 0.8
+    assert model.score(NEW, NEW_Y) > 0.6
 
 
 def test_time_limit_caps_the_size_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_what_is_found_and_what_is_said_give_the_same_model(messy: Path) -> None
     said = fitted(messy, drop="id", csv={"sep": ";", "decimal": ",", "encoding": "cp1252"})
     found = fitted(messy, drop="id")
     assert found.elbo_ == said.elbo_
-    assert list(found.feature_names_in_) == ["a", "stadt=Köln", "stadt=Wien"]
+    assert list(found.feature_names_in_) == ["a", "stadt"]
 
 
 def test_only_the_features_that_are_asked_for_are_used(messy: Path) -> None:
@@ -64,5 +64,5 @@ def test_more_is_said_on_request(messy: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("options", [{"csv": {"sep": ";"}}, {"drop": ["a"]}, {"features": ["a"]}, {"keep": ["a"]}])
 def test_arrays_have_no_such_options(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=f"{next(iter(options))}: .* are for tables in files"):
+    with pytest.raises(InvalidInputError, match=f"{next(iter(options))}: .* are for tables"):
         CVGPRegressor().fit(np.ones((3, 1)), np.ones(3), **options)

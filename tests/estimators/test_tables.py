@@ -20,7 +20,7 @@ from cvgp.data.tables import shuffle as windows
 from cvgp.data.tables import training_table as table_module
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
-from cvgp.estimators.inputs import is_in_files
+from cvgp.estimators.table_options import is_in_files
 from cvgp.training import checkpoint
 from cvgp.training.monitor import FitEvent
 from tests.data.tables.tables import damage, write, write_parts

@@ -114,17 +114,7 @@ def test_shared_lengthscale_is_given_for_each_column() -> None:
     np.testing.assert_allclose(gp.lengthscales, [10.0, 0.1])
 
 
-def test_importance_is_the_share_of_the_inverse_lengthscale() -> None:
-    np.testing.assert_allclose(make_gp().feature_importances, [0.8, 0.2])
-
-
-def test_importance_of_a_linear_kernel_is_the_share_of_the_prior_slope() -> None:
-    kernel = make_kernel("linear", D)
-    kernel.variance = torch.tensor([[9.0, 1.0]], dtype=torch.float64)
-    np.testing.assert_allclose(make_gp(kernel=lambda: kernel).feature_importances, [0.75, 0.25])
-
-
-@pytest.mark.parametrize("name", ["lengthscales", "feature_importances"])
+@pytest.mark.parametrize("name", ["lengthscales"])
 def test_kernel_without_one_set_of_lengthscales_has_no(name: str) -> None:
     gp = make_gp(kernel=lambda: (RBFKernel() + CosineKernel()).double())
     assert getattr(gp, name) is None

@@ -313,7 +313,7 @@ def test_time_is_shared_between_the_phases(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("power", [None, 0.5], ids=["bound", "power"])
 def test_a_close_without_time_reads_a_sample_and_says_so(power: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cvgp.training.fit.CHUNK_ROWS", 32)
-    monkeypatch.setattr("cvgp.training.fit._plan_close", lambda *_: 80)
+    monkeypatch.setattr("cvgp.training.fit.plan_close", lambda *_: 80)
     source = make_source()
     model = make_model(source)
     settings = Settings(solver="lbfgs", bound="auto" if power is None else "power", max_iter=20, max_time=100.0)
@@ -328,10 +328,10 @@ def test_a_close_without_time_reads_a_sample_and_says_so(power: float | None, mo
 def test_the_time_of_the_close_is_kept_back_and_rows_are_left_out_if_need_be() -> None:
     source = make_source()
     watch = Watch(1000.0)
-    assert fit._plan_close(make_model(source), source, watch) is None
+    assert fit.plan_close(make_model(source), source, watch) is None
     assert 0.0 < watch._kept_back < 100.0
     hurried = Watch(1e-9)
-    assert fit._plan_close(make_model(source), make_source(5000), hurried) == fit.CHUNK_ROWS
+    assert fit.plan_close(make_model(source), make_source(5000), hurried) == fit.CHUNK_ROWS
 
 
 def test_gain_of_the_tight_bound_comes_with_the_statistics() -> None:

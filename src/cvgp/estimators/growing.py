@@ -19,15 +19,14 @@ from cvgp.data.split import SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.frames import feature_names
 from cvgp.estimators.inputs import (
-    TableOptions,
     array_source,
     canonical,
     check_seed,
     check_size,
     check_training,
-    is_table,
 )
 from cvgp.estimators.new_observations import Predictive
+from cvgp.estimators.table_options import TableOptions, is_table
 from cvgp.estimators.tables import open_table, refuse_transform
 from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP

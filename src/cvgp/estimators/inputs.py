@@ -2,12 +2,11 @@
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from cvgp.data.split import split
 from cvgp.data.uncertain import Inputs
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.described_rows import Described
-from cvgp.estimators.frames import frame_inputs, is_frame, is_plain, reads_columns, schema_of
+from cvgp.estimators.frames import frame_inputs, reads_columns, schema_of
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.finite import refuse_masked
 from cvgp.parallel.group import Group
@@ -31,51 +30,6 @@ from cvgp.training.plan import Settings
 
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
-
-
-class TableOptions(NamedTuple):
-    """What `fit` can be told about a table."""
-
-    impute: Any = None
-    on_bad_rows: Any = "error"
-    csv: Any = None
-    drop: Any = ()
-    features: Any = None
-    keep: Any = ()
-
-    def refuse_for_arrays(self) -> None:
-        """Refuse to do with an array what is done with a table."""
-        given = [name for name, value in self._asdict().items() if value != self._field_defaults[name]]
-        if given:
-            raise InvalidInputError(
-                f"{', '.join(given)}: impute and on_bad_rows, like csv, drop, features and keep, are for "
-                "tables; choose columns of an array, and drop or fill its bad rows, before fitting."
-            )
-
-
-def is_in_files(x: Any) -> bool:
-    """Whether a value is a path, a list of paths, a pyarrow dataset or a table that is open already."""
-    if isinstance(x, (list, tuple)):
-        return bool(x) and all(isinstance(item, (str, os.PathLike)) for item in x)
-    if isinstance(x, (str, os.PathLike)):
-        return True
-    # An object of these classes cannot exist before their modules are imported; arrays are fitted without them.
-    classes = (("pyarrow.dataset", "Dataset"), ("cvgp.data.tables.training_table", "TrainingTable"))
-    return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
-
-
-def is_table(x: Any, y: Any, reading: TableOptions) -> bool:
-    """Whether rows are read as a table: from files, or from a frame that is more than numbers or holds its target.
-
-    The options that only tables have are refused for arrays.
-    """
-    if is_in_files(x):
-        return True
-    if is_frame(x):
-        is_named = isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))
-        return reading != TableOptions() or is_named or not is_plain(x)
-    reading.refuse_for_arrays()
-    return False
 
 
 def check_training(
@@ -86,10 +40,10 @@ def check_training(
     Sets the estimator's n_features_in_ and feature_names_in_, or with `reset=False` compares the columns with them.
     """
     is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
-    found = check_prediction(estimator, x) if is_read else _unwrapped("X", x)
-    # Of cells that are not known, training has the mean.
-    x = found.x if isinstance(found, Inputs) else found
     with _errors_of_cvgp():
+        found = check_prediction(estimator, x) if is_read else _unwrapped("X", x)
+        # Of cells that are not known, training has the mean.
+        x = found.x if isinstance(found, Inputs) else found
         check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
         x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))

@@ -26,7 +26,6 @@ from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
 from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.inputs import (
-    TableOptions,
     array_sources,
     check_callbacks,
     check_folder,
@@ -34,10 +33,10 @@ from cvgp.estimators.inputs import (
     check_size,
     check_training,
     first_seed,
-    is_table,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.table_options import TableOptions, is_table
 from cvgp.estimators.tables import open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
 from cvgp.estimators.units import ScaledGP

@@ -1,11 +1,9 @@
 """One fit from a starting model to a finished one: plan, maximise, close."""
 
 import os
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.hyperparameters import release_lengthscales
 from cvgp.gp.model import CVGP
-from cvgp.host import kept_warnings, reused_memory
+from cvgp.host import reused_memory
 from cvgp.objectives.full_batch import (
     CHUNK_ROWS,
     TitsiasObjective,
@@ -30,6 +28,7 @@ from cvgp.objectives.full_batch import (
 from cvgp.optim.stopping import Result, Status
 from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
+from cvgp.training.closing_time import estimated, plan_close
 from cvgp.training.densities import compare
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
@@ -37,9 +36,6 @@ from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import Walk
 from cvgp.training.plan import Plan, Settings, make_plan
 from cvgp.training.small_data import exact_bound, fit_exact, holds_the_data, smaller_coreset
-
-LARGEST_CLOSE = 0.4
-"""Of the time that is left when training begins, what may be kept back for the pass over the rows at the end."""
 
 UNTRAINED = "closed form"
 """The solver of a coreset that is not trained."""
@@ -152,7 +148,7 @@ def fit_model(
     plan = make_plan(settings, source.num_rows, *model.X_c.shape)
     watch.meet()
     # A fit that can go on later is closed whole, so that what it has learned is not lost to a shorter limit.
-    to_read = None if watch.max_time is None or checkpoint_dir is not None else _plan_close(model, source, watch)
+    to_read = None if watch.max_time is None or checkpoint_dir is not None else plan_close(model, source, watch)
     is_exact = plan.solver == "lbfgs" and holds_the_data(model, source)
     with open_checkpoint(checkpoint_dir, model, source, settings, watch) as checkpoint:
         if is_exact:
@@ -237,27 +233,6 @@ def _keeping_better(model: CVGP, source: DataSource, plan: Plan, seed: int) -> C
     return keep_better
 
 
-def _plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
-    """Keep back the time that closing a fit takes, by one chunk that is timed.
-
-    Returns how many rows there will be time to read at the end; None for all of them.
-    """
-    trial, begin = deepcopy(model), time.perf_counter()
-    rows = source.sample(CHUNK_ROWS, np.random.default_rng(0))
-    with kept_warnings():
-        found, _ = statistics_and_gain(trial, [rows])
-        read = time.perf_counter() - begin
-        trial.adopt_optimum(found)
-        solved = time.perf_counter() - begin - read
-    share = len(rows.x) / (source.num_rows / source.group.world)
-    read, solved = (t.item() for t in source.group.first([torch.tensor(read / share), torch.tensor(solved)]))
-    assert watch.max_time is not None
-    most = LARGEST_CLOSE * max(watch.max_time - watch.seconds, 0.0) - solved
-    watch.keep_back(min(read, max(most, 0.0)) + solved)
-    affordable = max(int(source.num_rows * most / read), len(rows.x))
-    return None if read <= most or affordable >= source.num_rows else affordable
-
-
 def _close(
     model: CVGP,
     source: DataSource,
@@ -273,7 +248,7 @@ def _close(
     if to_read is None:
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group, power=plan.power)
     else:
-        found, gain = _estimated(model, source, plan, to_read, np.random.default_rng(settings.seed))
+        found, gain = estimated(model, source, plan, to_read, np.random.default_rng(settings.seed))
     if solve:
         bound = model.adopt_optimum(found).item() + (gain if tight else 0.0)
     elif is_exact:
@@ -285,21 +260,3 @@ def _close(
     # A weight of one is to stand for the harmonic mean of the total noise of the rows.
     model.set_site_noise_offset(source.harmonic_noise(model.noise.item()) - model.noise.item())
     return found, bound
-
-
-def _estimated(
-    model: CVGP, source: DataSource, plan: Plan, to_read: int, rng: np.random.Generator
-) -> tuple[Statistics, float]:
-    """The sums over all rows, estimated from some of them."""
-    warnings.warn(
-        f"max_time left time to read {to_read} of {source.num_rows} rows when the fit was closed, so the coreset was "
-        "solved for these. Give it more time or fewer pseudo-points.",
-        CVGPWarning,
-        stacklevel=2,
-    )
-    rows = source.sample(to_read, rng)
-    chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
-    found, gain = statistics_and_gain(model, chunks, power=plan.power)
-    read = len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
-    scale = source.total_weight / read
-    return Statistics(*(scale * total for total in found)), scale * gain

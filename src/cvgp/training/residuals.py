@@ -77,6 +77,7 @@ def residuals_of_new(model: CVGP, seen: Rows[Tensor], new: Rows[Tensor]) -> Resi
 
 def _observations(model: CVGP, rows: Rows[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs without the prior mean [n, Q], the noise variance and the precisions [n] of rows."""
-    y = (rows.y - prior_mean(model.mean, rows.x, rows.y)).reshape(len(rows.x), -1)
+    y = rows.y - prior_mean(model.mean, rows.x, rows.y)
+    y = y[:, None] if y.ndim == 1 else y  # there may be no rows
     noise = model.total_noise(rows.noise_variance)
     return y, noise, bounds.weigh(noise, rows.x[:, 0], sample_weight=rows.sample_weight).precision
