@@ -23,7 +23,8 @@ LBFGS_SECONDS = 8.0
 """The most that L-BFGS may take by itself without a time limit, on the machine of the cost model: a start that was
 searched for needs few evaluations, and the last of them gain little."""
 BRIEF_ROWS, BRIEF_SECONDS, BRIEF_EVALUATIONS = 50_000, 4.0, (12, 60)
-"""Up to this many rows, and for this long, brief training takes L-BFGS alone; its evaluations, at least and at most."""
+"""Up to this many rows, and for this long, brief training takes L-BFGS where Adam would be taken; its evaluations, at
+least and at most."""
 FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 10, 60
 POLISH_SECONDS = 5.0
 """The most that L-BFGS may take after Adam on 20,000 rows, on the machine of the cost model."""
@@ -173,7 +174,7 @@ def lbfgs_evaluations(num_rows: int, size: int, num_dims: int, *, is_brief: bool
     """How many evaluations L-BFGS may take by itself: on all rows, or of the exact likelihood if all are points."""
     is_exact = size >= num_rows
     seconds = exact_seconds(num_rows, num_dims) if is_exact else evaluation_seconds(num_rows, size, num_dims)
-    if is_brief:
+    if is_brief and num_rows > LBFGS_ROWS:
         return int(np.clip(BRIEF_SECONDS / seconds, *BRIEF_EVALUATIONS))
     return int(np.clip(LBFGS_SECONDS / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
 
