@@ -15,7 +15,7 @@ from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.training import fit, monitor, plan
+from cvgp.training import closing_time, monitor, plan
 from cvgp.training.checkpoint import START_FILE
 from cvgp.training.monitor import FitEvent
 
@@ -92,7 +92,8 @@ def test_the_best_point_of_lbfgs_is_kept_when_time_is_out(tmp_path: Path) -> Non
 
 def test_time_to_learn_the_noise_is_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count()
-    monkeypatch.setattr(fit, "time", SimpleNamespace(perf_counter=lambda: 1e-6 * next(ticks)))  # closing takes no time
+    closing = SimpleNamespace(perf_counter=lambda: 1e-6 * next(ticks))
+    monkeypatch.setattr(closing_time, "time", closing)  # closing takes no time
 
     def end_of_fit(noise: str) -> float:
         events: list[FitEvent] = []

@@ -71,9 +71,6 @@ from cvgp.training.target_choice import TargetName, check_target_name
 
 Array = NDArray[np.float64]
 
-SECONDS_FOR_NOISE = (0.3, 0.05, 0.2)
-"""What a time limit keeps back to learn the noise: so many seconds and this share of it, and this share at most."""
-
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
