@@ -145,9 +145,9 @@ def accuracy(
     kinds: Annotated[str, typer.Option(help="random, grouped, or both separated by a comma.")] = ",".join(KINDS),
     peers: Annotated[str, typer.Option(help="Methods separated by commas, ours among them.")] = ALL_ENTRIES,
     budget: Annotated[
-        float, typer.Option(min=1.0, help="Seconds of a peer's fit on up to 50,000 rows; more rows, more seconds.")
+        float, typer.Option(min=1.0, help="Processor seconds of a peer, up to 50,000 rows; more rows, more seconds.")
     ] = 30.0,
-    threads: Threads = 2,
+    threads: Threads = 1,
     store: StorePath = RESULTS / "accuracy.jsonl",
     table: TableOnly = False,
     renew: Renew = False,
