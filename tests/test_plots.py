@@ -45,20 +45,22 @@ def ax() -> Axes:
     return Figure().add_subplot()
 
 
-def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data, ax: Axes) -> None:
-    drawn = [
-        plots.plot_relevance(model, ax),
-        plots.plot_partial_dependence(model, "strong", ax),
-        plots.plot_training(model, ax),
-        plots.plot_posterior(model, ax=ax),
-        plots.plot_coreset(model, ax=ax),
-        plots.plot_weights(model, ax),
-        plots.plot_noise(model, ax=ax),
-        plots.plot_calibration(model, *data, ax),
-        plots.plot_predicted(model, *data, ax),
-        plots.plot_quality_by_size(QUALITY, ax),
+def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data) -> None:
+    drawings = [
+        lambda ax: plots.plot_relevance(model, ax),
+        lambda ax: plots.plot_partial_dependence(model, ax=ax),
+        lambda ax: plots.plot_training(model, ax),
+        lambda ax: plots.plot_posterior(model, ax=ax),
+        lambda ax: plots.plot_coreset(model, ax=ax),
+        lambda ax: plots.plot_weights(model, ax),
+        lambda ax: plots.plot_noise(model, ax=ax),
+        lambda ax: plots.plot_calibration(model, *data, ax),
+        lambda ax: plots.plot_predicted(model, *data, ax),
+        lambda ax: plots.plot_quality_by_size(QUALITY, ax),
     ]
-    assert all(axes is ax for axes in drawn)
+    for draw in drawings:
+        ax = Figure().add_subplot()
+        assert draw(ax) is ax
 
 
 def test_without_axes_the_current_ones_are_used(model: CVGPRegressor) -> None:
