@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor
-from cvgp.plots import plot_posterior_1d
+from cvgp.plots import plot_posterior
 
 
 def main(folder: Path) -> None:
@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     print(f"mean {mean.round(2)}, sd {sd.round(2)}, from {len(model.coreset_)} points instead of {len(y)}")
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")
-    plot_posterior_1d(model, X, y, figure.add_subplot())
+    plot_posterior(model, X, y, figure.add_subplot())
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "first_fit.png", dpi=100)
     print(f"picture: {folder / 'first_fit.png'}")

@@ -51,7 +51,6 @@ def fit_on_ray(
 ) -> CVGPRegressor:
     """The fitted model."""
     from cvgp.adapters import ray
-    from cvgp.cli.baselines import learn_baselines
 
     storage = Path(parameters["checkpoint_dir"])
     ray.connect(address)
@@ -63,7 +62,6 @@ def fit_on_ray(
             name=RUN,
             num_workers=workers,
             fit_options=reading,
-            on_fitted=learn_baselines,
             **{**parameters, "checkpoint_dir": None},
         )
     except KeyboardInterrupt as stop:

@@ -204,10 +204,6 @@ def fit(
         seconds = time.perf_counter() - start
     if worker.rank > 0:
         return  # the first one stores what all of them hold
-
-    from cvgp.cli.baselines import learn_baselines
-
-    learn_baselines(model, table)
     _finish(model, out, target, seconds, as_json)
 
 

@@ -39,7 +39,7 @@ def plot(
     encoding: Encoding = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the importance of features, what the most important columns do, training, and with tables the predictions.
+    """Draw the relevance of columns, what they do, noise, coreset, training, and with tables the predictions.
 
     With `--train` the model is pruned and grown to the powers of two up to twice its size.
     """
@@ -84,10 +84,14 @@ def _draw(
 
     from cvgp import plots
 
-    drawings: dict[str, Any] = {"importance": partial(plots.plot_feature_importance, model)}
+    drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
-    drawings["training"] = partial(plots.plot_history, model)
+    if model.noise_ == "input-dependent":
+        drawings["noise"] = partial(plots.plot_noise, model)
+    drawings["coreset"] = partial(plots.plot_coreset, model)
+    drawings["weights"] = partial(plots.plot_weights, model)
+    drawings["training"] = partial(plots.plot_training, model)
     if table is not None:
         drawings["predictions"] = partial(plots.plot_predicted, model, *table)
         drawings["calibration"] = partial(plots.plot_calibration, model, *table)

@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
-from cvgp.data.source import DataSource
 from cvgp.data.uncertain import Inputs
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators.inputs import check_prediction
@@ -95,13 +94,10 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
         return self.sobol_indices().total.copy()
 
-    def _note_indices(self, source: DataSource, seed: int) -> None:
-        """Keep the indices over rows of a fit, in the model's units, unless the model holds these itself."""
+    def note_indices(self, x: Array, weight: Array | None) -> None:
+        """Keep the indices over rows of a fit [n, D], unless the model holds these itself."""
         if self.gp_.local is not None:
             return
-        rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
-        x = self.gp_.scaling.unscale_x(rows.x.to("cpu").double().numpy())
-        weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
         another = self.gp_.with_model(self.gp_.model)  # so that what predictions prepare is not kept with the estimator
         try:
             self.gp_.indices_of_fit = self._indices_over(another, x, weight)

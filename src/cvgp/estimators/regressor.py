@@ -35,7 +35,9 @@ from cvgp.estimators.inputs import (
     first_seed,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.noted_rows import note_rows
 from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.showing import ShowingMixin
 from cvgp.estimators.table_options import TableOptions, is_table
 from cvgp.estimators.tables import open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
@@ -51,12 +53,13 @@ from cvgp.training.fit import reports_tight_bound
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
-from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
+from cvgp.training.monitor import Callback, Watch, as_columns
 from cvgp.training.neighbours import check_neighbors, fit_with_neighbours, reason_against
 from cvgp.training.noise_fit import fit_noise, seconds_to_keep
 from cvgp.training.noise_learning import NoiseName, check_noise_name
 from cvgp.training.noise_trials import NoiseFit
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
+from cvgp.training.progress_bar import progress_of_fit
 from cvgp.training.prune import prune_model
 from cvgp.training.start import (
     ROWS_TO_BE_ROUGH,
@@ -72,7 +75,7 @@ from cvgp.training.target_choice import TargetName, check_target_name
 Array = NDArray[np.float64]
 
 
-class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixin):  # type: ignore[misc]
+class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixin, ShowingMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
@@ -166,7 +169,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints a line per phase of the search for a start and then a line every few seconds.
+        1 shows progress: a bar in a notebook and in a terminal. Elsewhere, as in a log, it prints a line per phase of
+        the search for a start and then a line every few seconds.
     checkpoint_dir : path or None
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
         so `random_state` must be a number.
@@ -210,6 +214,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         others: total Sobol indices over rows of the fit, in which features that stand for one column count together.
         They add up to one where no columns act together, and otherwise to more. A column that was constant in the fit
         has 0. `sobol_indices` has their standard errors, and the shares that columns explain alone.
+    baselines_, columns_seen_ : dict
+        What `report` and ``cvgp evaluate`` compare with: a constant and a line that were learned from a sample of the
+        rows, and the distribution of each feature and output in it. There is no constant and no line for several
+        outputs.
     schema_ : dict
         After a fit to a table whose columns have names: how these become features.
     n_bad_rows_ : int
@@ -304,6 +312,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
 
     gp_: ScaledGP
     statistics_: Statistics
+    baselines_: dict[str, Any]
+    columns_seen_: dict[str, Any]
     n_rows_: float
     elbo_: float
     _log_slopes: float
@@ -400,9 +410,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         check_noise_name(self.noise)
         check_target_name(self.target)
         check_inputs_name(self.inputs)
-        lines = EventLines(print_line)
-        printing = [lines] if self.verbose and group.rank == 0 else []
-        watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
+        shown = [progress_of_fit(self.max_time)] if self.verbose and group.rank == 0 else []
+        watch = Watch(self.max_time, [*shown, *check_callbacks(self.callbacks)], group)
         reading = TableOptions(impute, on_bad_rows, csv, drop, features, keep)
         table = self._open_table(X, y, sample_weight, noise_variance, reading)
         prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
@@ -494,8 +503,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
                 is_wild = sources.outliers is not None
                 fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
             self._set_results(fit, sources, watch.history)
-            self._note_indices(source, settings.seed)
-        lines.finish()
+            note_rows(self, source, settings.seed)
+        for progress in shown:
+            progress.finish()
         return self
 
     def prune(self, tolerance: float = 1e-3) -> int:
@@ -625,7 +635,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
-        self._note_indices(source, seed)
+        note_rows(self, source, seed)
         return grown.added
 
     def condition(

@@ -51,15 +51,17 @@ from cvgp.gp.bounds import Statistics
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 5
+VERSION = 6
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
 version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. In version 5 the
 columns are those of the user's table, whose schema says how they become features; inputs may be warped, and the
-importance of columns is held. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+importance of columns is held. In version 6 the distribution of columns may be. Version 1, without `scaling.x_limit`, is
+read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
-ATTACHED = ("schema", "baselines", "merged")
-"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged from."""
+ATTACHED = ("schema", "baselines", "columns_seen", "merged")
+"""What may be attached to a model: how to read its table, simple models of the same rows, the distribution of their
+columns, what it was merged from."""
 NOT_STORED = ("callbacks", "checkpoint_dir")
 PARTS = {"kernel": Kernel, "mean": Mean}
 """Parameters that may be GPyTorch objects."""
@@ -74,7 +76,7 @@ MODEL = "model."
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
-    The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
+    `schema_`, `baselines_`, `columns_seen_` and `merged_`, dictionaries of JSON values, are stored where they are set.
     """
     if type(estimator) not in CLASSES.values():
         raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {type(estimator).__name__}.")
