@@ -1,0 +1,39 @@
+"""Where pseudo-points lie in two dimensions, and how many rows each of them stands for.
+
+Run it with ``python examples/coreset_in_the_plane.py [FOLDER]``; the picture lands in FOLDER (``demo`` by default).
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from cvgp import CVGPRegressor
+
+
+def main(folder: Path) -> None:
+    """Fit rows that are dense in two places and draw the coreset over them."""
+    rng = np.random.default_rng(4)
+    X = np.r_[rng.normal([-1.0, 0.0], 0.5, (500, 2)), rng.normal([1.5, 0.5], 0.7, (300, 2))]
+    y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * rng.normal(size=800)
+    model = CVGPRegressor(n_coreset=30, neighbors=0, noise="constant", random_state=0).fit(X, y)
+    coreset = model.coreset_
+    print(f"{len(coreset)} points that count as {coreset.beta.min():.1f} to {coreset.beta.max():.0f} rows each")
+
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    ax = figure.add_subplot()
+    ax.plot(*X.T, ".", color="silver", ms=3, label="800 rows")
+    areas = 8.0 + 400.0 * coreset.beta / coreset.beta.max()
+    style = {"edgecolor": "black", "lw": 0.6, "zorder": 3, "label": "30 points, area by weight"}
+    points = ax.scatter(*coreset.X.T, s=areas, c=coreset.y, **style)
+    figure.colorbar(points, label="pseudo-output")
+    ax.set(xlabel="x0", ylabel="x1")
+    ax.legend(loc="lower right")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "coreset_in_the_plane.png", dpi=100)
+    print(f"picture: {folder / 'coreset_in_the_plane.png'}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))
