@@ -80,7 +80,7 @@ def _explorer(rows: Evaluated, columns: list[UserColumn], places: list[Array], o
     )
     return (
         f"<div class='controls' hidden>{controls}</div>"
-        f"<figure class='single'>{chart.svg()}<output id='explorer-said' for='explorer-x explorer-y'></output>"
+        f"<figure class='single'>{chart.svg()}<output id='explorer-said'>No point is chosen.</output>"
         "<figcaption>Pseudo-points over two columns, with areas in proportion to their weights. Point at one, or move "
         "through them with the arrow keys, to read its values.</figcaption></figure>"
     )
