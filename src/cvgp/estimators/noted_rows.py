@@ -11,7 +11,7 @@ import numpy as np
 
 from cvgp.data.source import DataSource
 from cvgp.estimators.columns_seen import ColumnsSeen
-from cvgp.estimators.importance import ROWS_TO_DRAW_FROM
+from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.estimators.simple_models import Baselines
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
     x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
     y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
     weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
-    estimator.note_indices(x, weight)
+    note_indices(estimator, x, weight)
     for name in ("columns_seen_", "baselines_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
     if max(np.abs(x).max(), np.abs(y).max()) > LARGEST:

@@ -12,8 +12,8 @@ from cvgp.report.markup import shortened
 from cvgp.report.tightness import Tightness
 
 if TYPE_CHECKING:
-    from cvgp.report.comparison import Scores
     from cvgp.report.evaluated import Evaluated
+    from cvgp.report.score_table import Scores
 
 NEAR_FLOOR = 2.0
 """A noise variance that is at most so many times the smallest one is at its floor."""
