@@ -28,6 +28,7 @@ PUBLIC = [
     "cvgp.metrics.predictions",
     "cvgp.parallel.process_group",
     "cvgp.plots",
+    "cvgp.report",
     "cvgp.training.monitor",
 ]
 """Modules with public names, which their `__all__` lists."""

@@ -470,6 +470,15 @@ def test_a_file_of_version_5_predicts_as_it_did() -> None:
     assert (loaded.inputs_, loaded.n_neighbors_, list(loaded.feature_names_in_)) == ("mixed", 0, ["depth", "soil"])
 
 
+def test_a_file_of_version_6_predicts_as_it_did() -> None:
+    loaded = cvgp.load(Path(__file__).parent / "version_6.cvgp")
+    mean, sd = loaded.predict([[-1.5], [0.0], [1.2]], return_std=True)
+    np.testing.assert_allclose(mean, [-0.1024800521, 0.06830967915, 0.6627034093], rtol=1e-6)
+    np.testing.assert_allclose(sd, [0.2298191273, 0.1651277278, 0.1844523323], rtol=1e-6)
+    assert (loaded.columns_seen_["num_rows"], loaded.columns_seen_["x"][0]) == (40, [-1.989046])
+    assert loaded.baselines_["mean"] == 0.1949401661403703
+
+
 def test_there_is_a_file_of_every_version_of_the_format_and_a_line_on_its_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "file_format.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE) == [str(n) for n in range(1, VERSION + 1)]

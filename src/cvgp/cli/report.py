@@ -37,7 +37,7 @@ def report(
 
     from cvgp.data.tables.by_schema import load_rows
     from cvgp.estimators.scoring import SCORE_NAMES, score_as_text
-    from cvgp.report.comparison import NAMES
+    from cvgp.report.score_table import NAMES
 
     csv = csv_options(sep, decimal, thousands, encoding)
     learned_from = None if train is None else load_rows(train, schema, csv, note_reading)

@@ -29,11 +29,6 @@ class ColumnsSeen(NamedTuple):
         """From rows [N, D] and [N, Q]."""
         return cls(len(x), np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all numbers are within the range of floats."""
-        return all(np.isfinite(values).all() for values in (self.x, self.x_mean, self.y))
-
     def to_json(self) -> dict[str, Any]:
         """Plain values; :meth:`from_json` reads them."""
         # Seven digits tell as much as there is to tell of a sample, in half of the space.

@@ -94,18 +94,6 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
         return self.sobol_indices().total.copy()
 
-    def note_indices(self, x: Array, weight: Array | None) -> None:
-        """Keep the indices over rows of a fit [n, D], unless the model holds these itself."""
-        if self.gp_.local is not None:
-            return
-        another = self.gp_.with_model(self.gp_.model)  # so that what predictions prepare is not kept with the estimator
-        try:
-            self.gp_.indices_of_fit = self._indices_over(another, x, weight)
-        except InvalidInputError:
-            # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for
-            # the indices will be told.
-            self.gp_.indices_of_fit = None
-
     def _indices_over(self, gp: ScaledGP, x: Array, weight: Array | None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBOURS
@@ -120,6 +108,20 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
             lambda at: Predictive.at(gp, at).moments.mean,
             lambda at: Predictive.at(gp, at).function_covariance(gp.covariance(at)),
         )
+
+
+def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None) -> None:
+    """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself."""
+    gp = estimator.gp_
+    if gp.local is not None:
+        return
+    another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
+    try:
+        gp.indices_of_fit = estimator._indices_over(another, x, weight)
+    except InvalidInputError:
+        # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for the
+        # indices will be told.
+        gp.indices_of_fit = None
 
 
 def _held_rows(gp: ScaledGP) -> tuple[Array, Array | None]:

@@ -11,11 +11,14 @@ import numpy as np
 
 from cvgp.data.source import DataSource
 from cvgp.estimators.columns_seen import ColumnsSeen
-from cvgp.estimators.importance import ROWS_TO_DRAW_FROM
+from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.estimators.simple_models import Baselines
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
+
+LARGEST = 1e120
+"""Of larger values the sums of squares come near the end of the range of floats, and nothing is remembered."""
 
 
 def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
@@ -25,14 +28,15 @@ def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
     x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
     y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
     weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
-    estimator.note_indices(x, weight)
+    note_indices(estimator, x, weight)
     for name in ("columns_seen_", "baselines_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
-    # Sums and squares of values such as 1e200 are beyond the range of floats. There is nothing to remember then.
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        seen = ColumnsSeen.learn(x, y)
-        simple = Baselines.learn(x, y[:, 0], weight) if y.shape[1] == 1 else None
-    if seen.is_finite:
-        estimator.columns_seen_ = seen.to_json()
-    if simple is not None and simple.is_finite:
-        estimator.baselines_ = simple.to_json()
+    if max(np.abs(x).max(), np.abs(y).max()) > LARGEST:
+        return
+    estimator.columns_seen_ = ColumnsSeen.learn(x, y).to_json()
+    if y.shape[1] == 1:
+        # The slope of a large y in a tiny x may be beyond the range of floats.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            simple = Baselines.learn(x, y[:, 0], weight)
+        if simple.is_finite:
+            estimator.baselines_ = simple.to_json()

@@ -12,8 +12,8 @@ from cvgp.report.markup import shortened
 from cvgp.report.tightness import Tightness
 
 if TYPE_CHECKING:
-    from cvgp.report.comparison import Scores
     from cvgp.report.evaluated import Evaluated
+    from cvgp.report.score_table import Scores
 
 NEAR_FLOOR = 2.0
 """A noise variance that is at most so many times the smallest one is at its floor."""
@@ -23,8 +23,8 @@ BEYOND = 0.05
 """A value is outside the range of the fit if it is beyond it by this share of the range."""
 DIFFERENT = 0.1
 """Distributions differ if the largest difference of their shares is more than this, beside what chance allows."""
-LARGE_GAP = 0.1
-"""Nats per row."""
+LARGE_GAP, FEWEST_ROWS = 0.1, 50
+"""Nats per row, and rows that tell something of it."""
 SAME = 0.2
 """If more than this share of the rows are rows of the fit, scores are too good."""
 MOST_NAMED = 5
@@ -33,7 +33,7 @@ MOST_NAMED = 5
 def cautions(rows: Evaluated, scores: Scores, gap: Tightness | None) -> list[str]:
     """All of them, in plain words; names in them are shortened."""
     found = [*_of_the_model(rows), *_of_the_rows(rows), *_of_the_scores(scores, len(rows.y))]
-    if gap is not None and gap.gap > LARGE_GAP:
+    if gap is not None and gap.num_rows >= FEWEST_ROWS and gap.gap > LARGE_GAP:
         found.append(
             f"The bound is {gap.gap:.2f} nats per row below the exact marginal likelihood on {gap.num_rows} rows: more "
             "pseudo-points, or neighbours, would describe the rows better."
@@ -44,7 +44,7 @@ def cautions(rows: Evaluated, scores: Scores, gap: Tightness | None) -> list[str
 def _of_the_model(rows: Evaluated) -> list[str]:
     model, found = rows.model, list[str]()
     floor = float(model.model_.likelihood.noise_covar.raw_noise_constraint.lower_bound)
-    if float(model.model_.noise) <= NEAR_FLOOR * floor:
+    if model.model_.noise.item() <= NEAR_FLOOR * floor:
         found.append(
             "The noise is at its floor: the model takes the observations as exact. Rows that are copies of each other, "
             "or a target that is a function of the columns, do this; check that no column gives the target away."
@@ -75,7 +75,7 @@ def _of_the_rows(rows: Evaluated) -> list[str]:
         if not column.categories and (count := _num_outside(rows.x[:, column.features], seen.x[:, column.features]))
     }
     if outside:
-        listed = _listed({name: f"{count} rows" for name, count in outside.items()})
+        listed = _listed({name: f"{count} rows" if count > 1 else "1 row" for name, count in outside.items()})
         found.append(f"Inputs outside the range of the fit: {listed}. Predictions there fall back to the prior.")
     drifted = {}
     for column in rows.columns:

@@ -12,7 +12,7 @@ from cvgp.estimators.user_columns import UserColumn
 from cvgp.plots.columns import column_places
 from cvgp.plots.pseudo_points import weight_histogram
 from cvgp.report.evaluated import is_level, shown_place
-from cvgp.report.markup import figure, number, paragraph, section, shortened, table, text
+from cvgp.report.markup import figure, grid, number, paragraph, section, shortened, table, text
 from cvgp.report.svg import Axis, Chart
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ def coreset_section(rows: Evaluated) -> str:
     )
     left = len(rows.columns) - len(columns)
     fewer = f" {left} columns that matter less are left out." if left > 0 else ""
+    beyond = " They say what rows say beyond their neighbours." if rows.model.n_neighbors_ else ""
     told = paragraph(
         f"{len(coreset)} pseudo-points stand for {rows.model.n_rows_:.0f} rows. A point of weight 5 counts as five "
-        f"rows.{few}{fewer}"
+        f"rows.{beyond}{few}{fewer}"
     )
     return section(
         "coreset",
         "The coreset",
         told,
-        _explorer(rows, columns, places, outputs, weights),
+        grid([_explorer(rows, columns, places, outputs, weights), _weights(coreset.beta)]),
         _points_table(rows, columns, places, outputs, weights),
-        _weights(coreset.beta),
     )
 
 
@@ -79,10 +79,10 @@ def _explorer(rows: Evaluated, columns: list[UserColumn], places: list[Array], o
         for axis, label, at in chosen
     )
     return (
-        f"<div class='controls' hidden>{controls}</div>"
-        f"<figure class='single'>{chart.svg()}<output id='explorer-said' for='explorer-x explorer-y'></output>"
+        f"<div><div class='controls' hidden>{controls}</div>"
+        f"<figure>{chart.svg()}<output id='explorer-said'>No point is chosen.</output>"
         "<figcaption>Pseudo-points over two columns, with areas in proportion to their weights. Point at one, or move "
-        "through them with the arrow keys, to read its values.</figcaption></figure>"
+        "through them with the arrow keys, to read its values.</figcaption></figure></div>"
     )
 
 
@@ -136,6 +136,4 @@ def _weights(beta: Array) -> str:
     chart.columns(edges, counts.astype(np.float64), "blue")
     numbers = [[f"{number(edges[i])} to {number(edges[i + 1])}", str(count)] for i, count in enumerate(counts)]
     caption = "Weights of the pseudo-points, on a logarithmic axis. Points of next to no weight are not used."
-    return figure(chart.svg(), caption, table("Weights of pseudo-points", ["weight", "points"], numbers)).replace(
-        "<figure>", "<figure class='single'>", 1
-    )
+    return figure(chart.svg(), caption, table("Weights of pseudo-points", ["weight", "points"], numbers))

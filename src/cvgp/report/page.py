@@ -16,11 +16,11 @@ from cvgp.estimators.scoring import score_as_text
 from cvgp.files.atomic import atomic_write
 from cvgp.report.cautions import cautions
 from cvgp.report.column_charts import dependence_section, errors_section, relevance_section
-from cvgp.report.comparison import Scores, compare, comparison_section
 from cvgp.report.coreset_charts import coreset_section
 from cvgp.report.evaluated import Evaluated
 from cvgp.report.markup import number, section, shortened, text
 from cvgp.report.quality_charts import quality_section
+from cvgp.report.score_table import Scores, compare, comparison_section
 from cvgp.report.single_rows import rests_section
 from cvgp.report.svg import text_of_any_length
 from cvgp.report.tightness import tightness, training_section

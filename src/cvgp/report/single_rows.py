@@ -59,8 +59,7 @@ def _panel(rows: Evaluated, found: Parts, i: int, label: str, row: int) -> str:
     order = np.argsort(-np.abs(found.parts[i]))
     most, rest = order[:MOST_PARTS], order[MOST_PARTS:]
     is_local = rows.model.gp_.local is not None
-    kind = "row" if is_local else "point"
-    names = [f"{kind} {found.places[i, m] + 1}" for m in most]
+    names = _labels(rows, found, i, most)
     parts = found.parts[i, most]
     if is_local:
         names, parts = ["the coreset", *names], np.append(found.start[i] - found.prior[i], parts)
@@ -92,6 +91,14 @@ def _panel(rows: Evaluated, found: Parts, i: int, label: str, row: int) -> str:
     )
 
 
+def _labels(rows: Evaluated, found: Parts, i: int, most: NDArray[np.intp]) -> list[str]:
+    """Names of what a prediction rests on: points have the numbers of the explorer, which go by weight."""
+    if rows.model.gp_.local is not None:
+        return [f"neighbour {j + 1}" for j in range(len(most))]
+    rank = np.argsort(np.argsort(-rows.model.coreset_.beta, kind="stable"), kind="stable")
+    return [f"point {rank[found.places[i, m]] + 1}" for m in most]
+
+
 def _numbers(rows: Evaluated, found: Parts, i: int, most: NDArray[np.intp], row: int) -> str:
     """The points that carry the weight, with what they are."""
     gp, columns = rows.model.gp_, rows.columns[:MOST_COLUMNS]
@@ -108,14 +115,13 @@ def _numbers(rows: Evaluated, found: Parts, i: int, most: NDArray[np.intp], row:
     cells = [[shown_place(column)(float(at)) for at in places(x, column)] for column in columns]
     numbers = [
         [
-            str(found.places[i, m] + 1),
+            label,
             *(own[j] for own in cells),
             number(y[j]),
             f"{found.weights[i, m]:.3f}",
             number(found.parts[i, m]),
         ]
-        for j, m in enumerate(most)
+        for j, (m, label) in enumerate(zip(most, _labels(rows, found, i, most), strict=True))
     ]
-    kind = "training row" if gp.local is not None else "point"
-    head = [kind, *(shortened(column.name) for column in columns), shortened(rows.target), "weight", "part"]
+    head = ["", *(shortened(column.name) for column in columns), shortened(rows.target), "weight", "part"]
     return table(f"What the prediction of row {row + 1} rests on", head, numbers)

@@ -13,9 +13,13 @@ from cvgp.data.rows import Array
 from cvgp.report.markup import number, text
 
 WIDTH, HEIGHT = 400.0, 270.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 48.0
-NAME_LENGTH = 14
-"""Characters of a name beside an axis."""
+RIGHT, TOP, BOTTOM = 12.0, 12.0, 48.0
+LETTER = 7.2
+"""The width of a letter beside an axis."""
+NAME_LENGTH, UPRIGHT_LENGTH = 14, 20
+"""Characters of a name under the first axis, and beside the second one."""
+LABEL_LENGTH = 40
+"""Characters of what an axis is called."""
 
 
 class Axis(NamedTuple):
@@ -43,26 +47,28 @@ class Axis(NamedTuple):
         return cls(label, -0.5, len(names) - 0.5, tuple(names))
 
     def share(self, values: Array) -> Array:
-        """Values as shares of the way from low to high; those beyond are moved to just outside."""
+        """Values as shares of the way from low to high; those far beyond are moved nearer."""
         if self.is_log:
             low, high = math.log(self.low), math.log(self.high)
             found = (np.log(np.maximum(values, 1e-300)) - low) / (high - low)
         else:
             found = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
-        return np.clip(found, -0.02, 1.02)
+        return np.clip(found, -1.0, 2.0)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Places and what is written there."""
         if self.names:
             step = math.ceil(len(self.names) / 12)
-            return [(float(i), _short(name)) for i, name in enumerate(self.names) if i % step == 0]
+            return [(float(i), name) for i, name in enumerate(self.names) if i % step == 0]
         if self.is_log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             factors = (1.0, 2.0, 5.0) if len(powers) <= 3 else (1.0,)
             places = [factor * 10.0**power for power in powers for factor in factors]
             inside = [place for place in places if self.low <= place <= self.high]
             return [(place, self.shown(place)) for place in inside[:: math.ceil(len(inside) / 7) or 1]]
-        return [(place, self.shown(place)) for place in _round_numbers(self.low, self.high)]
+        places = _round_numbers(self.low, self.high)
+        is_wide = max(len(self.shown(place)) for place in places) > 7
+        return [(place, self.shown(place)) for place in (places[::2] if is_wide and len(places) > 3 else places)]
 
 
 class Chart:
@@ -81,7 +87,8 @@ class Chart:
     def __init__(self, key: str, title: str, description: str, x: Axis, y: Axis) -> None:
         self.key, self.title, self.description = key, title, description
         self.x, self.y = x, y
-        self.left = LEFT if not y.names else 12.0 + 7.2 * min(max(map(len, y.names)), NAME_LENGTH)
+        widest = max(min(len(label), UPRIGHT_LENGTH) for _, label in y.ticks())
+        self.left = (28.0 if y.label else 12.0) + LETTER * widest
         self._marks: list[str] = []
 
     def px(self, values: Array) -> Array:
@@ -149,25 +156,31 @@ class Chart:
             turned = f" transform='rotate(-30 {at:.1f} {ground + 14})'" if crowded else ""
             anchor = "end" if crowded else "middle"
             parts.append(f"<path class='tick' d='M{at:.1f} {ground}v4'/>")
-            parts.append(f"<text x='{at:.1f}' y='{ground + 16}' text-anchor='{anchor}'{turned}>{text(label)}</text>")
+            shown = text(_short(label, NAME_LENGTH))
+            # A wide label near the right end would be cut off.
+            at = at if crowded else min(at, WIDTH - 3.5 * len(shown))
+            parts.append(f"<text x='{at:.1f}' y='{ground + 16}' text-anchor='{anchor}'{turned}>{shown}</text>")
         parts.append("</g><g class='ticks-y'>")
         for place, label in self.y.ticks():
             at = float(self.py(np.array(place)))
             parts.append(f"<path class='grid-line' d='M{self.left:.1f} {at:.1f}H{right}'/>")
-            parts.append(f"<text x='{self.left - 6:.1f}' y='{at + 4:.1f}' text-anchor='end'>{text(label)}</text>")
+            parts.append(f"<text x='{self.left - 6:.1f}' y='{at + 4:.1f}' text-anchor='end'>")
+            parts.append(f"{text(_short(label, UPRIGHT_LENGTH))}</text>")
         middle = 0.5 * (self.left + right)
         parts.append(f"</g><text class='label label-x' x='{middle:.1f}' y='{HEIGHT - 8}' text-anchor='middle'>")
-        parts.append(f"{text(self.x.label)}</text>")
+        parts.append(f"{text(_short(self.x.label, LABEL_LENGTH))}</text>")
         centre = 0.5 * (TOP + ground)
         parts.append(
             f"<text class='label label-y' x='14' y='{centre}' text-anchor='middle' transform='rotate(-90 14 {centre})'>"
-            f"{text(self.y.label)}</text>"
+            f"{text(_short(self.y.label, LABEL_LENGTH - 10))}</text>"
         )
         return (
             f"<svg viewBox='0 0 {WIDTH:.0f} {HEIGHT:.0f}' role='img' aria-labelledby='{self.key}-t {self.key}-d' "
             f"id='{self.key}'><title id='{self.key}-t'>{text(self.title)}</title>"
             f"<desc id='{self.key}-d'>{text_of_any_length(self.description)}</desc>{''.join(parts)}"
-            f"<g class='marks'>{''.join(self._marks)}</g></svg>"
+            f"<clipPath id='{self.key}-c'><rect x='0' y='{TOP - 6}' width='{WIDTH}' height='{ground - TOP + 9}'/>"
+            "</clipPath>"
+            f"<g class='marks' clip-path='url(#{self.key}-c)'>{''.join(self._marks)}</g></svg>"
         )
 
 
@@ -186,8 +199,8 @@ def _rectangle(x: float, y: float, width: float, height: float, kind: str) -> st
     )
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -198,4 +211,4 @@ def _round_numbers(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough)
     first = math.ceil(low / step)
-    return [k * step for k in range(first, math.floor(high / step) + 1)]
+    return [k * step for k in range(first, math.floor(high / step) + 1)] or [low]

@@ -56,16 +56,16 @@ one("save-csv").addEventListener("click", () => {
 
 // The explorer: circles move when a column is chosen.
 const chart = one("explorer"), points = [...chart.querySelectorAll(".point")], said = one("explorer-said");
-const LEFT = 62, RIGHT = 388, TOP = 12, GROUND = 222;
+const RIGHT = 388, TOP = 12, GROUND = 222;
 const column = j => j + 1;  // the first column of the table numbers the points
-const short = t => t.length > 14 ? t.slice(0, 13) + "…" : t;
+const short = (t, most) => t.length > most ? t.slice(0, most - 1) + "…" : t;
 
 function axis(j) {
   const kind = kinds[j], texts = cells.map(c => c[j]);
   if (kind === "text") {
     const levels = [...new Set(texts)].sort();
     return {at: texts.map(t => levels.indexOf(t)), low: -.5, high: levels.length - .5,
-            ticks: levels.map((l, i) => [i, short(l)]).filter((_, i) => i % Math.ceil(levels.length / 8) === 0)};
+            ticks: levels.map((l, i) => [i, short(l, 14)]).filter((_, i) => i % Math.ceil(levels.length / 8) === 0)};
   }
   const at = texts.map(t => value(t, kind));
   let low = Math.min(...at), high = Math.max(...at);
@@ -77,7 +77,7 @@ function axis(j) {
     const v = k * step;
     ticks.push([v, kind === "date" ? new Date(v * 864e5).toISOString().slice(0, 10) : String(Number(v.toPrecision(4)))]);
   }
-  return {at, low, high, ticks};
+  return {at, low, high, ticks: kind === "date" ? ticks.filter((_, i) => i % 2 === 0) : ticks};
 }
 
 function mark(name, attributes, text) {
@@ -90,18 +90,19 @@ function mark(name, attributes, text) {
 function draw() {
   const jx = column(Number(one("explorer-x").value)), jy = column(Number(one("explorer-y").value));
   const x = axis(jx), y = axis(jy);
+  const LEFT = 28 + 7.2 * Math.max(...y.ticks.map(([, t]) => t.length));
   const px = v => LEFT + (RIGHT - LEFT) * (v - x.low) / (x.high - x.low);
   const py = v => GROUND - (GROUND - TOP) * (v - y.low) / (y.high - y.low);
   points.forEach((p, i) => { p.setAttribute("cx", px(x.at[i])); p.setAttribute("cy", py(y.at[i])); });
   chart.querySelector(".axis").setAttribute("d", `M${LEFT} ${TOP}V${GROUND}H${RIGHT}`);
   chart.querySelector(".ticks-x").replaceChildren(...x.ticks.flatMap(([v, t]) => [
     mark("path", {class: "tick", d: `M${px(v)} ${GROUND}v4`}),
-    mark("text", {x: px(v), y: GROUND + 16, "text-anchor": "middle"}, t)]));
+    mark("text", {x: Math.min(px(v), 400 - 3.5 * t.length), y: GROUND + 16, "text-anchor": "middle"}, t)]));
   chart.querySelector(".ticks-y").replaceChildren(...y.ticks.flatMap(([v, t]) => [
     mark("path", {class: "grid-line", d: `M${LEFT} ${py(v)}H${RIGHT}`}),
     mark("text", {x: LEFT - 6, y: py(v) + 4, "text-anchor": "end"}, t)]));
-  chart.querySelector(".label-x").textContent = names[jx];
-  chart.querySelector(".label-y").textContent = names[jy];
+  chart.querySelector(".label-x").textContent = short(names[jx], 40);
+  chart.querySelector(".label-y").textContent = short(names[jy], 30);
 }
 for (const id of ["explorer-x", "explorer-y"]) one(id).addEventListener("change", draw);
 
@@ -122,7 +123,7 @@ points.forEach((p, i) => {
   p.setAttribute("role", "img");
   p.setAttribute("aria-label", describe(i));
   p.addEventListener("pointerenter", () => choose(i, false));
-  p.addEventListener("focus", () => { if (i !== current || !said.textContent) choose(i, false); });
+  p.addEventListener("focus", () => { if (!p.classList.contains("chosen")) choose(i, false); });
   p.addEventListener("keydown", event => {
     const move = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
     if (!move) return;
