@@ -1,12 +1,12 @@
 """Priors on lengthscales and noise, where rows are few for so many columns.
 
 The likelihood of few rows prefers lengthscales that explain their noise: some columns look useful by chance, the noise
-falls to its floor, and intervals are far too narrow. Weak priors take that freedom (§6.4). Rows that were held out cannot
-decide it: after the few steps of a search, nothing is to be seen of the trouble yet.
+falls to its floor, and intervals are far too narrow. Weak priors take that freedom (§6.4). Rows that were held out
+cannot decide it: after the few steps of a search, nothing is to be seen of the trouble yet.
 
 With up to 100 rows for each lengthscale, lengthscales and noises that are far below typical ones have to be worth a few
-nats of all rows together. A column that is not needed costs nothing. With up to two rows for each, lengthscales are held
-together from both sides. With more rows the priors would have little say, and are left out.
+nats of all rows together. A column that is not needed costs nothing. With up to two rows for each, lengthscales are
+held together from both sides. With more rows the priors would have little say, and are left out.
 """
 
 import math
@@ -20,13 +20,13 @@ from cvgp.gp.hyperparameters import hold_above, hold_around, registered_priors
 from cvgp.gp.kernels import stationary_form
 
 VERY_FEW, FEW = 2, 100
-"""Rows for each lengthscale. On generated problems with three to eight rows for each, holding them together was as often
-worse as better."""
+"""Rows for each lengthscale. On generated problems with three to eight rows for each, holding them together was as
+often worse as better."""
 SPREAD = math.sqrt(3.0)
 """Standard deviation of the logarithm of a lengthscale that is held together: a factor of five or six."""
 SHORT = 3.0
-"""Standard deviations of a column. A lengthscale of one of them then costs 2.3 nats, which is what the criterion of Schwarz
-(1978) asks of a parameter with 100 rows; all columns together cost at most about nine at the start of a search."""
+"""Standard deviations of a column. A lengthscale of one of them then costs 2.3 nats, which is what the criterion of
+Schwarz (1978) asks of a parameter with 100 rows. All columns together cost at most about nine where a search begins."""
 
 
 def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
