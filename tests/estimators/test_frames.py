@@ -273,6 +273,15 @@ def test_extra_columns_are_ignored_with_one_warning(model: CVGPRegressor) -> Non
     np.testing.assert_array_equal(found, model.predict(X))
 
 
+def test_a_column_that_the_fit_left_out_needs_no_warning_to_predict(tmp_path: Path) -> None:
+    named = X.assign(name=[f"house {i}" for i in range(len(X))])
+    with pytest.warns(CVGPWarning, match="Left out, since they tell nothing: 'name'"):
+        model = CVGPRegressor(**OPTIONS).fit(named, Y, drop="sold")
+    model.save(tmp_path / "model.cvgp")
+    for found in (model, cvgp.load(tmp_path / "model.cvgp")):
+        found.predict(named)  # a warning would be an error here
+
+
 def test_a_missing_and_a_renamed_column_are_named_with_near_names(model: CVGPRegressor) -> None:
     changed = X.rename(columns={"size": "Size"}).drop(columns="sold")
     with pytest.raises(

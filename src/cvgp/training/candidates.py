@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
 from cvgp.errors import FactorisationError
+from cvgp.gp.hyperparameters import hold_noise
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
@@ -37,6 +39,8 @@ class Start(NamedTuple):
     """The smallest noise variance that may be learned."""
     noise_is_known: bool = False
     """Whether the noise is given rather than learned."""
+    typical_noise: float | None = None
+    """The noise variance that it is held around, where rows are few for so many columns."""
     by_rows: "Start | None" = None
     """What the exact likelihood of some rows learned, where it is another start."""
 
@@ -44,6 +48,8 @@ class Start(NamedTuple):
         """The noise as a part of a model."""
         likelihood = gaussian_likelihood(self.noise, self.noise_floor)
         likelihood.raw_noise.requires_grad_(not self.noise_is_known)
+        if self.typical_noise is not None:
+            hold_noise(likelihood, torch.tensor(self.typical_noise, dtype=torch.float64).sqrt())
         return likelihood
 
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning, FactorisationError
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import release_lengthscales
+from cvgp.gp.hyperparameters import release
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
 from cvgp.objectives.full_batch import (
@@ -156,7 +156,7 @@ def fit_model(
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
         else:
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
-    release_lengthscales(model.kernel)
+    release(model.kernel, model.likelihood)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)

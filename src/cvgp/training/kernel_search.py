@@ -21,7 +21,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.hyperparameters import HELD_ABOVE, is_held, multiply_inside
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.model import CVGP
@@ -102,6 +102,8 @@ def search_start(
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
+    elif is_held(kernel, HELD_ABOVE) and not source.has_known_noise:
+        first = first._replace(typical_noise=noise)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
@@ -158,7 +160,8 @@ def learn_exactly(
     objective = ExactObjective(trial, distinct_rows(rows))
     found = maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=START_TOL, phase=phase)
     take_observations(trial, rows)
-    return _start_of(trial, start, judging)._replace(evidence=-found.value * len(rows.x))
+    evidence = -found.value * len(rows.x) - trial.log_prior().item()
+    return _start_of(trial, start, judging)._replace(evidence=evidence)
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
