@@ -13,19 +13,22 @@ from cvgp.data.source import DataSource
 from cvgp.estimators.columns_seen import ColumnsSeen
 from cvgp.estimators.importance import ROWS_TO_DRAW_FROM
 from cvgp.estimators.simple_models import Baselines
+from cvgp.training.monitor import Watch
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 
-def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
-    """Learn from a sample of rows that are in the units of a model which was just fitted to them."""
+def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int, watch: Watch) -> None:
+    """Learn from a sample of rows that are in the units of a model which was just fitted to them.
+
+    Importances are made of fewer rows where a time limit has left little time.
+    """
     gp = estimator.gp_
     rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
     x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
     y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
     weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
-    estimator.note_indices(x, weight)
     for name in ("columns_seen_", "baselines_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
     # Sums and squares of values such as 1e200 are beyond the range of floats. There is nothing to remember then.
@@ -36,3 +39,4 @@ def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
         estimator.columns_seen_ = seen.to_json()
     if simple is not None and simple.is_finite:
         estimator.baselines_ = simple.to_json()
+    estimator.note_indices(x, weight, watch)  # which takes what time is left
