@@ -15,6 +15,8 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Plan
 
 TIMED_ROWS = 512
+LEAST_OF_READING = 0.2
+"""Of the time for 512 rows and their factorisation, what is the rows' at least."""
 SOLVING = 16.0
 """Of a closed fit, what follows the pass over the rows: so many times as long as the factorisation before it. That is
 the weights, and a comparison with simpler models."""
@@ -33,7 +35,8 @@ def plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
         statistics_and_gain(model, [])
         factorised = watch.own_seconds() - begin
         statistics_and_gain(model, [rows])
-    read = max(watch.own_seconds() - begin - 2.0 * factorised, 0.0)
+    both = watch.own_seconds() - begin - factorised
+    read = max(both - factorised, LEAST_OF_READING * both)  # the first factorisation may take longer than the second
     share = len(rows.x) / (source.num_rows / source.group.world)
     read, solved = (
         t.item() for t in source.group.first([torch.tensor(read / share), torch.tensor(SOLVING * factorised)])
@@ -41,7 +44,7 @@ def plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
     assert watch.max_time is not None
     most = LARGEST_CLOSE * max(watch.max_time - watch.seconds, 0.0) - solved
     watch.keep_back(min(read, max(most, 0.0)) + solved)
-    affordable = max(int(source.num_rows * most / read), CHUNK_ROWS) if read > 0.0 else source.num_rows
+    affordable = max(int(source.num_rows * most / max(read, 1e-9)), CHUNK_ROWS)
     return None if read <= most or affordable >= source.num_rows else affordable
 
 
