@@ -4,7 +4,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from cvgp.training.monitor import EventLines, FitEvent
+from cvgp.training.event_lines import EventLines
+from cvgp.training.monitor import FitEvent
 from cvgp.training.progress_bar import NotebookBar, TerminalBar, progress_of_fit
 
 

@@ -28,7 +28,7 @@ def show_progress(max_time: float | None, *, quiet: bool) -> Iterator[list[Show]
 @contextmanager
 def progress_lines(max_time: float | None) -> Iterator[Show]:
     """Lines for a log: one at the end of each phase, and regular ones in between."""
-    from cvgp.training.monitor import EventLines
+    from cvgp.training.event_lines import EventLines
     from cvgp.training.pace import Pace
 
     pace = Pace(max_time)

@@ -13,6 +13,7 @@ from cvgp.data.source import DataSource
 from cvgp.estimators.columns_seen import ColumnsSeen
 from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.estimators.simple_models import Baselines
+from cvgp.training.monitor import Watch
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
@@ -21,22 +22,24 @@ LARGEST = 1e120
 """Of larger values the sums of squares come near the end of the range of floats, and nothing is remembered."""
 
 
-def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
-    """Learn from a sample of rows that are in the units of a model which was just fitted to them."""
+def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int, watch: Watch) -> None:
+    """Learn from a sample of rows that are in the units of a model which was just fitted to them.
+
+    Importances are made of fewer rows where a time limit has left little time.
+    """
     gp = estimator.gp_
     rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
     x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
     y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
     weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
-    note_indices(estimator, x, weight)
     for name in ("columns_seen_", "baselines_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
-    if max(np.abs(x).max(), np.abs(y).max()) > LARGEST:
-        return
-    estimator.columns_seen_ = ColumnsSeen.learn(x, y).to_json()
-    if y.shape[1] == 1:
-        # The slope of a large y in a tiny x may be beyond the range of floats.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            simple = Baselines.learn(x, y[:, 0], weight)
-        if simple.is_finite:
-            estimator.baselines_ = simple.to_json()
+    if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
+        estimator.columns_seen_ = ColumnsSeen.learn(x, y).to_json()
+        if y.shape[1] == 1:
+            # The slope of a large y in a tiny x may be beyond the range of floats.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                simple = Baselines.learn(x, y[:, 0], weight)
+            if simple.is_finite:
+                estimator.baselines_ = simple.to_json()
+    note_indices(estimator, x, weight, watch)  # which takes what time is left

@@ -24,7 +24,7 @@ from cvgp.estimators.described_rows import describe
 from cvgp.estimators.exporting import ExportMixin
 from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
-from cvgp.estimators.importance import ImportanceMixin
+from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -417,7 +417,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
         units = partial(model_units, standardize=self.standardize, **prior)
         inputs = suited_name(self.inputs, standardize=self.standardize, solver=self.solver, **prior)
-        warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch)
+        # A run that goes on later, and every process of a group, must make the same choices.
+        in_time = folder is None and group.world == 1
+        warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch, in_time=in_time)
         options: dict[str, Any] = {"units": units, "choose_warp": warp, "device": self.device, "group": group}
         if table is None or table.fits_in_memory:
             if table is None:
@@ -427,8 +429,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             else:
                 data = table.load()
             look = self.noise == "auto" and self.solver != "paper"
-            # A run that goes on later, and every process of a group, must find the same outliers.
-            in_time = folder is None and group.world == 1
             described = partial(
                 describe,
                 target=self.target,
@@ -487,23 +487,25 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         always = self.noise == "input-dependent"
         learns_noise = always or (self.noise == "auto" and self.solver != "paper")
         with limited_threads(n_jobs):
-            with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
-                report, kept = fit_with_neighbours(
-                    neighbors,
-                    begin,
-                    source,
-                    settings,
-                    watch,
-                    checkpoint_dir=folder,
-                    validation=held_out,
-                    summary_rng=rng if is_auto else None,
-                )
-            fit = NoiseFit(report, kept)
-            if learns_noise:
-                is_wild = sources.outliers is not None
-                fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
+            with watch.shortened(seconds_for_importance(dims, watch)):
+                with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
+                    report, kept = fit_with_neighbours(
+                        neighbors,
+                        begin,
+                        source,
+                        settings,
+                        watch,
+                        checkpoint_dir=folder,
+                        validation=held_out,
+                        summary_rng=rng if is_auto else None,
+                    )
+                watch.keep_back(0.0)  # the fit is closed
+                fit = NoiseFit(report, kept)
+                if learns_noise:
+                    is_wild = sources.outliers is not None
+                    fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
             self._set_results(fit, sources, watch.history)
-            note_rows(self, source, settings.seed)
+            note_rows(self, source, settings.seed, watch)
         for progress in shown:
             progress.finish()
         return self
@@ -635,7 +637,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
-        note_rows(self, source, seed)
+        note_rows(self, source, seed, Watch())
         return grown.added
 
     def condition(

@@ -68,7 +68,7 @@ def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.where(value <= lower, lower + margin, torch.where(value >= upper, upper - margin, value))
 
 
-class InverseHalfCauchy(Prior):
+class InverseHalfCauchy(Prior):  # type: ignore[misc]
     """Of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2), but for a constant.
 
     All values far above the typical one are alike. Below it, each factor of e costs two nats.
@@ -114,7 +114,7 @@ def release(*modules: nn.Module) -> None:
     """Take off the priors of a fit, where there are some: what was fitted is to be used as any other."""
     for part in (part for module in modules for part in module.modules()):
         for name in {HELD_AROUND, HELD_ABOVE} & set(_priors(part)):
-            del part._priors[name], part._modules[name]
+            del _priors(part)[name], part._modules[name]
 
 
 def _with_lengthscales(kernel: Kernel) -> list[Kernel]:

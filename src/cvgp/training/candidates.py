@@ -17,9 +17,6 @@ from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
 
-SHARE_OF_TIME = 0.2
-"""Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
-
 
 class Start(NamedTuple):
     """Kernel, mean and noise to begin with."""
@@ -57,14 +54,9 @@ def best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | No
     """The start with the best density; after the first, none is tried for which there is no time."""
     found: list[Start] = []
     for attempt in attempts:
-        if found and not has_time(watch):
+        if found and not watch.has_time:
             break
         # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
-        with kept_warnings(), watch.until(SHARE_OF_TIME), suppress(FactorisationError, FloatingPointError):
+        with kept_warnings(), suppress(FactorisationError, FloatingPointError):
             found.append(attempt())
     return max(found, key=lambda start: start.density, default=None)
-
-
-def has_time(watch: Watch) -> bool:
-    """Whether another start may be tried."""
-    return not watch.stopped and watch.time_used() < SHARE_OF_TIME

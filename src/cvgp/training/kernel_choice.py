@@ -22,7 +22,7 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.optim.stopping import Progress
-from cvgp.training.candidates import Start, best_of, has_time
+from cvgp.training.candidates import Start, best_of
 from cvgp.training.densities import MARGIN, is_clearly_better
 from cvgp.training.monitor import Watch
 
@@ -68,7 +68,7 @@ def choose_kernel(
     for stage, is_better in rules:
         for i in stage:
             start, name = _going_on(default, alternatives[i]), name_of_kernel(alternatives[i])
-            found = best_of([partial(learn, start, f"start {name}")], watch) if has_time(watch) else None
+            found = best_of([partial(learn, start, f"start {name}")], watch) if watch.has_time else None
             if found is not None:
                 learned[i] = found
         leader = max((i for i in stage if i in learned), key=lambda i: learned[i].density, default=-1)

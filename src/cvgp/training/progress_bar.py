@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from html import escape
 from typing import Any, TextIO
 
-from cvgp.training.monitor import EventLines, FitEvent, print_line
+from cvgp.training.event_lines import EventLines, print_line
+from cvgp.training.monitor import FitEvent
 from cvgp.training.pace import Pace
 
 WIDTH = 24
