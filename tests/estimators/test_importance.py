@@ -230,6 +230,6 @@ def test_a_time_limit_leaves_fewer_predictions_for_importance(monkeypatch: pytes
 
     fitted = regressor().fit(X, Y)
     monkeypatch.setattr(ScaledGP, "mean", slow)
-    fitted.note_indices(X, None, Watch(1.0, clock=lambda: now))
+    importance.note_indices(fitted, X, None, Watch(1.0, clock=lambda: now))
     assert now < 1.1
     assert fitted.feature_importances_ == pytest.approx(KNOWN, abs=0.15)

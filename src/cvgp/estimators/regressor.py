@@ -99,7 +99,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
         so does its file. ``auto`` learns kernel and noise with 20 neighbours, and consults these if the density of
-        unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 200,000 rows in
+        unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 300,000 rows in
         memory, which each process of a group holds, and not where `solver`, `bound`, `max_iter` or `early_stopping`
         says how to train the coreset.
     ard : bool
@@ -680,7 +680,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             Before `fit`.
         InvalidInputError
             If the rows cannot be used, or have other columns or outputs than those of the fit. If predictions would
-            consult more than 200,000 rows.
+            consult more than 300,000 rows.
         InvalidTypeError
             If X or y holds no numbers.
 

@@ -33,8 +33,8 @@ from cvgp.training.refine import PHASE, Refined, refine_kernel
 
 Neighbors = int | Literal["auto"]
 
-MOST_ROWS = 200_000
-"""Beyond this many rows the search for neighbours would take longer than the fit, and a model file would be large."""
+MOST_ROWS = 300_000
+"""Beyond this many rows the search for neighbours, which grows with the square of the rows, would take many minutes."""
 LEAST_ROWS = 200
 """With fewer rows nothing can be said of the use of neighbours, and the exact GP is as cheap."""
 DEFAULT_COUNT = 20

@@ -15,6 +15,7 @@ from cvgp.data.reading import CsvOptions, Reading, check_csv
 from cvgp.data.tables.databases import copy_database, is_database
 from cvgp.data.tables.excel import copy_sheets, split_sheet
 from cvgp.data.tables.json_lines import JSON_ENDINGS, copy_json
+from cvgp.data.tables.spelled import with_numerals
 from cvgp.data.tables.text_files import SEPARATORS, TEXT_REMEDY, open_text
 from cvgp.errors import (
     CVGPError,
@@ -76,7 +77,7 @@ def open_dataset(location: Location, csv: CsvOptions | None = None, known: Readi
         _refuse_options(options, "a database")
         if len(paths) > 1:
             raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        return copy_database(paths[0])
+        return with_numerals(copy_database(paths[0]), known)
     sheet = None
     if len(paths) == 1:
         paths[0], sheet = split_sheet(paths[0])
@@ -94,18 +95,23 @@ def open_dataset(location: Location, csv: CsvOptions | None = None, known: Readi
             dataset = open_text(filesystem, files, ending, partitioning, options, known)
         else:
             _refuse_options(options, ending)
-            dataset = _open_typed(filesystem, files, ending, partitioning, sheet)
+            dataset = _open_typed(filesystem, files, ending, partitioning, sheet, known)
         return dataset
 
 
 def _open_typed(
-    filesystem: pafs.FileSystem, files: list[str], ending: str, partitioning: str | None, sheet: str | None
+    filesystem: pafs.FileSystem,
+    files: list[str],
+    ending: str,
+    partitioning: str | None,
+    sheet: str | None,
+    known: Reading | None,
 ) -> ds.Dataset:
     """Files of a format that says what columns hold."""
     if ending == ".xlsx":
-        return copy_sheets(filesystem, files, sheet)
+        return with_numerals(copy_sheets(filesystem, files, sheet), known)
     if ending in JSON_ENDINGS:
-        return copy_json(filesystem, files)
+        return with_numerals(copy_json(filesystem, files), known)
     return _without_index(ds.dataset(files, format=_FORMATS[ending], filesystem=filesystem, partitioning=partitioning))
 
 
