@@ -78,7 +78,11 @@ def _time_to_quality(plans: Plans, store: Store) -> Iterator[Sequence[str]]:
             seconds.append(float("inf") if reached is None else reached)
     if seconds:
         what = f"time to the log-likelihood that GPyTorch's SVGP has after {plan.budget:g} s"
-        yield what, f"{min(seconds):.0f} to {max(seconds):.0f} s on {len(seconds)} data sets", "`python -m benchmarks race`"
+        yield (
+            what,
+            f"{min(seconds):.0f} to {max(seconds):.0f} s on {len(seconds)} data sets",
+            "`python -m benchmarks race`",
+        )
 
 
 def _rows(plans: Plans, store: Store) -> Iterator[Sequence[str]]:
@@ -98,4 +102,8 @@ def _rate(plans: Plans, store: Store) -> Iterator[Sequence[str]]:
         record = store.finished(prediction.rows_task(plan, rows, "float64", with_sd).key)
         if record is not None:
             rate = round(record.metrics["rows_per_second"], -4)
-            yield f"predicted {title} per second, {plan.size} points", f"{rate:,.0f}", "`python -m benchmarks prediction`"
+            yield (
+                f"predicted {title} per second, {plan.size} points",
+                f"{rate:,.0f}",
+                "`python -m benchmarks prediction`",
+            )

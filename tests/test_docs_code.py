@@ -51,7 +51,9 @@ def names_of_merging(folder: Path) -> dict[str, Any]:
 def names_of_tables(folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     area, sold = rng.normal(100, 20, 80), pd.date_range("2024-01-01", periods=80)
-    table = pd.DataFrame({"id": np.arange(80), "area": area, "sold": sold, "price": 50 * np.sin(area / 10) + 5 * rng.normal(size=80)})
+    table = pd.DataFrame(
+        {"id": np.arange(80), "area": area, "sold": sold, "price": 50 * np.sin(area / 10) + 5 * rng.normal(size=80)}
+    )
     table.to_csv(folder / "sales.csv", index=False)
     table[:5].to_csv(folder / "new.csv", index=False)
     return {"new": table.drop(columns=["id", "price"])[:5]}
