@@ -24,9 +24,9 @@ def main(folder: Path) -> None:
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    left.plot(*X.T, ".", color="silver", ms=3)
+    left.plot(*X.T, ".", color="silver", ms=3, zorder=0)
     plot_coreset(model, ["x0", "x1"], left)
-    plot_weights(model, right)
+    plot_weights(model, right).set_title("weights")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "coreset_in_the_plane.png", dpi=100)
     print(f"picture: {folder / 'coreset_in_the_plane.png'}")

@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
     for ax, solver in zip(figure.subplots(1, 2), ("adam", "lbfgs"), strict=True):
         model = CVGPRegressor(n_coreset=30, solver=solver, max_iter=100, noise="constant", random_state=0)
         model.set_params(callbacks=[seen.append]).fit(X, y)
-        plot_training(model, ax)
+        plot_training(model, ax).set_ylabel("bound, nats per row")
         print(f"{solver}: {model.elbo_ / len(y):.2f} nats per row after {model.n_iter_} iterations")
     print(f"callbacks were told of {len(seen)} iterations")
 
