@@ -26,7 +26,10 @@ ELSEWHERE = {
     "time_series.md": "test_docs_time_series.py",
 }
 """Pages whose code a test of its own runs."""
-SMALLER = {"tutorials/million_rows.md": [("1_000_000", "2_000"), ("200", "20")]}
+SMALLER = {
+    "paper.md": [("steps=2000", "steps=20"), ("SVGP(100,", "SVGP(10,")],
+    "tutorials/million_rows.md": [("1_000_000", "400"), ("200", "20")],
+}
 """Numbers that a page has for people and that would take a test too long."""
 ON_A_CLUSTER = "ray.fit_and_merge"
 

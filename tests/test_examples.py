@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of arrays of torch in Matplotlib
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_draws_its_picture(example: Path, tmp_path: Path) -> None:
     # In this process: a new one would spend most of its time on imports.
