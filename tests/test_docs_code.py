@@ -5,6 +5,7 @@ import io
 import re
 import shlex
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,36 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
             printed = shown.getvalue()
         elif kind == "sh":
             run_commands(text)
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Commands of cvgp in blocks that are not run, as they hold names of the reader's own files."""
+    pages = [DOCS.parent / "README.md", *(DOCS / page for page in PAGES)]
+    return [
+        (page.relative_to(DOCS.parent).as_posix(), line)
+        for page in pages
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if kind == ""
+        for line in text.splitlines()
+        if line.startswith("cvgp ") and not line.startswith("cvgp COMMAND")
+    ]
+
+
+@pytest.fixture(scope="module")
+def help_of() -> Callable[[tuple[str, ...]], str]:
+    """What a command prints about itself, asked for once."""
+    return cache(lambda words: CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"}).output)
+
+
+@pytest.mark.parametrize(("page", "line"), command_lines())
+def test_a_command_in_a_page_has_only_flags_that_exist(
+    page: str, line: str, help_of: Callable[[tuple[str, ...]], str]
+) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    called = tuple(words[: 2 if words[0] == "paper" else 1])
+    shown = help_of(() if called[0].startswith("-") else called)
+    assert "No such command" not in shown
+    assert [word for word in words if word.startswith("--") and word not in shown] == []
 
 
 @pytest.mark.slow

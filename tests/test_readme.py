@@ -3,12 +3,17 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.__main__ import app as benchmarks
 from benchmarks.__main__ import readme
+from cvgp.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +34,22 @@ def outputs() -> tuple[str, str]:
 def test_the_output_is_what_the_page_says(outputs: tuple[str, str]) -> None:
     printed, promised = outputs
     assert printed == promised
+
+
+def test_the_commands_lead_from_a_table_to_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"area": rng.normal(100, 20, 60), "city": rng.choice(["Bonn", "Cork"], 60)})
+    table["price"] = 50 * np.sin(table["area"] / 20) + 10 * (table["city"] == "Bonn") + rng.normal(size=60)
+    for name in ("train", "test", "new"):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    section = README.split("## Your own table")[1].split("\n## ")[0]
+    lines = [line.strip("`") for line in re.findall(r"^cvgp .*$|`cvgp [^`]+`", section, flags=re.MULTILINE)]
+    assert len(lines) == 5
+    for line in lines:
+        result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")[:200]
 
 
 def anchors(page: Path) -> set[str]:

@@ -44,7 +44,7 @@ def cautions(rows: Evaluated, scores: Scores, gap: Tightness | None) -> list[str
 def _of_the_model(rows: Evaluated) -> list[str]:
     model, found = rows.model, list[str]()
     floor = float(model.model_.likelihood.noise_covar.raw_noise_constraint.lower_bound)
-    if float(model.model_.noise) <= NEAR_FLOOR * floor:
+    if model.model_.noise.item() <= NEAR_FLOOR * floor:
         found.append(
             "The noise is at its floor: the model takes the observations as exact. Rows that are copies of each other, "
             "or a target that is a function of the columns, do this; check that no column gives the target away."
