@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor
+from cvgp.plots import plot_coreset, plot_weights
 
 
 def main(folder: Path) -> None:
@@ -21,15 +22,11 @@ def main(folder: Path) -> None:
     coreset = model.coreset_
     print(f"{len(coreset)} points that count as {coreset.beta.min():.1f} to {coreset.beta.max():.0f} rows each")
 
-    figure = Figure(figsize=(6.5, 4), layout="constrained")
-    ax = figure.add_subplot()
-    ax.plot(*X.T, ".", color="silver", ms=3, label="800 rows")
-    areas = 8.0 + 400.0 * coreset.beta / coreset.beta.max()
-    style = {"edgecolor": "black", "lw": 0.6, "zorder": 3, "label": "30 points, area by weight"}
-    points = ax.scatter(*coreset.X.T, s=areas, c=coreset.y, **style)
-    figure.colorbar(points, label="pseudo-output")
-    ax.set(xlabel="x0", ylabel="x1")
-    ax.legend(loc="lower right")
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    left.plot(*X.T, ".", color="silver", ms=3, zorder=0)
+    plot_coreset(model, ["x0", "x1"], left)
+    plot_weights(model, right).set_title("weights")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "coreset_in_the_plane.png", dpi=100)
     print(f"picture: {folder / 'coreset_in_the_plane.png'}")
