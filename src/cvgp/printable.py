@@ -1,8 +1,8 @@
-"""Text from data and paths as a terminal may show it: nothing in it acts, moves the cursor or reverses its order.
+r"""Text from data and paths as a terminal may show it: nothing in it acts, moves the cursor or reverses its order.
 
 A column's name can hold the escape sequences that a terminal obeys, or marks that show a text in another order than it
-has. Such characters are shown by their Python escapes instead: the name ``"\\x1b[2J"`` clears no screen, it is shown
-as ``\\x1b[2J``.
+has. Such characters are shown by their Python escapes instead: the name ``"\x1b[2J"`` clears no screen, it is shown
+as ``\x1b[2J``.
 """
 
 import re

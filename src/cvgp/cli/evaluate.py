@@ -64,7 +64,7 @@ def evaluate(
         in_time = {} if times is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
         print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
         return
-    say(f"{printable(schema.target)} in {len(y)} rows of {printable(data)}")
+    say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
     print_table(["", *scores], _rows(scores))
     if periods:
         say(f"by {printable(by_time or '')}:")

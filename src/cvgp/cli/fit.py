@@ -235,7 +235,9 @@ def _check_target(target: str, columns: list[str], data: str) -> None:
 
     meant = near_names(target, columns)
     hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
-    raise typer.BadParameter(f"{data} has no column {target!r}; {hint} {', '.join(map(printable, columns))}.", param_hint="'--target'")
+    raise typer.BadParameter(
+        f"{data} has no column {target!r}; {hint} {', '.join(map(printable, columns))}.", param_hint="'--target'"
+    )
 
 
 def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:

@@ -21,6 +21,8 @@ MAX_CATEGORIES = 50
 """Indicators of a column in a file; a fit makes fewer."""
 MAX_LEVELS = 10_000
 """Levels with an effect of their own: the most frequent ones. Others count as unknown."""
+MAX_COUNT = 2**53
+"""Rows that a file may speak of."""
 TYPICAL = 16
 """Values that stand for the distribution of a column."""
 LISTS = ("typical", "dims", "effects", "doubts", "prior_sd", "parts")
@@ -77,7 +79,8 @@ class Column:
             raise InvalidInputError(
                 f"A column has a name and a kind of {get_args(Kind)}, got {reprlib.repr((self.name, self.kind))}."
             )
-        if type(self.marks_missing) is not bool or type(self.n_missing) is not int or self.n_missing < 0:
+        is_counted = type(self.n_missing) is int and 0 <= self.n_missing <= MAX_COUNT
+        if type(self.marks_missing) is not bool or not is_counted:
             raise InvalidInputError(f"Column {self.name!r} must say how many cells are missing, and if that is marked.")
         self._check_categories()
         if self.fill is not None and not self._is_value(self.fill):

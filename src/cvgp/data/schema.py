@@ -9,7 +9,7 @@ import reprlib  # what comes from a file may be too long or too deep for repr
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from cvgp.data.columns import Column
+from cvgp.data.columns import MAX_COUNT, Column
 from cvgp.data.reading import Reading
 from cvgp.errors import FileFormatError, InvalidInputError
 
@@ -63,7 +63,7 @@ class Schema:
         wrong = [c for c in self.columns if (c.fill is not None) != fills and not self._learns_from_gaps(c)]
         if wrong:
             raise InvalidInputError(f"With impute={self.impute!r}, {'all' if fills else 'no'} columns have a fill.")
-        if type(self.n_dropped) is not int or self.n_dropped < 0:
+        if type(self.n_dropped) is not int or not 0 <= self.n_dropped <= MAX_COUNT:
             raise InvalidInputError(
                 f"The number of dropped rows must be an integer, got {reprlib.repr(self.n_dropped)}."
             )
