@@ -60,6 +60,10 @@ VALUES: tuple[Any, ...] = (
 )
 
 
+COMMANDS = ("info", "predict", "coreset", "evaluate", "plot")
+"""What is done with a file that loads; the last two take the most time."""
+
+
 class Whole(NamedTuple):
     """A model that has every part that a file can have, and the table to predict."""
 
@@ -159,10 +163,17 @@ def arrays_cases(whole: Whole) -> Iterator[Case]:
         yield Case(f"{name}: gone", tensor_file({n: a for n, a in whole.arrays.items() if n != name}, text))
 
 
-def attempt(whole: Whole, content: bytes, *, draw: bool = True) -> str:
+def attempt(whole: Whole, content: bytes, commands: tuple[str, ...] = COMMANDS) -> str:
     """What comes of a file: "used", or the name of the error of cvgp; anything else is raised."""
-    path = whole.folder / "forged.cvgp"
+    path, out = whole.folder / "forged.cvgp", whole.folder / "out.csv"
     path.write_bytes(content)
+    arguments = {
+        "info": (path, "--json"),
+        "predict": (path, whole.table, "--out", out),
+        "coreset": (path, "--out", out),
+        "evaluate": (path, whole.table),
+        "plot": (path, "--out", whole.folder / "out.png"),
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -170,14 +181,8 @@ def attempt(whole: Whole, content: bytes, *, draw: bool = True) -> str:
         except CVGPError as error:
             str(error)
             return type(error).__name__
-        out = whole.folder / "out.csv"
-        _run("info", path)
-        _run("info", path, "--json")
-        _run("predict", path, whole.table, "--out", out)
-        _run("evaluate", path, whole.table)
-        _run("coreset", path, "--out", out)
-        if draw:
-            _run("plot", path, "--out", whole.folder / "out.png")
+        for command in commands:
+            _run(command, *arguments[command])
     return "used"
 
 
