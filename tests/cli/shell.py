@@ -48,8 +48,17 @@ for line in sys.stdin:
         arrange(2, "stderr", err, encoding)
         try:
             main()
-        except Exception:
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
             os._exit(99)
+        # What Python does at its end. The threads of Arrow do not survive a fork, and would be waited for there.
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            os._exit(120)
+        os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(code, file=answers, flush=True)
 """
