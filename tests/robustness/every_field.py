@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from cvgp.cli.baselines import learn_baselines
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import cvgp
 from cvgp.cli import app
-from cvgp.cli.baselines import learn_baselines
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import CVGPError
 from cvgp.files.tensors import read_tensors

@@ -135,9 +135,14 @@ class Column:
         if not all(isinstance(data[name], list) for name in lists):
             raise FileFormatError(f"The {', '.join(sorted(lists))} of a column of the schema must be lists.")
         try:
-            return cls(**data | {name: _as_tuples(data[name]) for name in lists})
+            column = cls(**data | {name: _as_tuples(data[name]) for name in lists})
         except (InvalidInputError, TypeError) as error:
             raise FileFormatError(f"The schema holds a column that cannot be: {error}") from error
+        if column.marks_missing and not (column.effects if column.kind == "levels" else column.typical):
+            raise FileFormatError(
+                f"Column {column.name!r} of the schema marks missing cells, and does not say what stands for them."
+            )
+        return column
 
     def _check_categories(self) -> None:
         if not all(isinstance(category, str) for category in self.categories):

@@ -48,7 +48,8 @@ class Schema:
     reading: Reading = field(default_factory=Reading, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.targets or not all(isinstance(name, str) for name in self.targets):
+        is_named = isinstance(self.target, str | tuple) and all(isinstance(name, str) for name in self.targets)
+        if not (is_named and self.targets):
             raise InvalidInputError(f"The target must be the name of a column, got {reprlib.repr(self.target)}.")
         check_rule(self.impute)
         names = [*self.targets, *(column.name for column in self.columns)]
