@@ -6,14 +6,17 @@ every command must end with a code and no traceback.
 """
 
 import json
+import tempfile
+import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from cvgp.cli.baselines import learn_baselines
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
@@ -24,7 +27,7 @@ from cvgp.errors import CVGPError
 from cvgp.files.tensors import read_tensors
 from tests.robustness.mutations import ArrayDict, tensor_file
 
-__all__ = ["Case", "Whole", "arrays_cases", "attempt", "json_cases", "whole_model"]
+__all__ = ["Case", "Whole", "arrays_cases", "attempt", "json_cases", "run", "whole_model"]
 
 GONE = object()
 """In place of a value: the field is left out."""
@@ -100,7 +103,6 @@ def whole_model(folder: Path) -> Whole:
     model = cvgp.CVGPRegressor(
         4, solver="adam", max_iter=3, neighbors=0, noise="constant", inputs="identity", random_state=0
     ).fit(table, "y")
-    learn_baselines(model, table)
     model.merged_ = {"models": 2}
     model.save(folder / "whole.cvgp")
     arrays, metadata = read_tensors(folder / "whole.cvgp")
@@ -184,6 +186,28 @@ def attempt(whole: Whole, content: bytes, commands: tuple[str, ...] = COMMANDS) 
         for command in commands:
             _run(command, *arguments[command])
     return "used"
+
+
+def run(minutes: float, first: int = 0) -> list[str]:
+    """Use forged files in turn for as long as told, and say of each that was neither used nor refused why."""
+    end = time.monotonic() + 60.0 * minutes
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        whole = whole_model(Path(folder))
+        cases = islice(chain(arrays_cases(whole), json_cases(whole)), first, None)
+        count = Counter[str]()
+        for number, case in enumerate(cases, start=first):
+            if time.monotonic() > end:
+                print(f"Not all: go on with --first {number}.")
+                break
+            try:
+                outcome = attempt(whole, case.content)
+            except Exception as error:
+                outcome = "FAILED"
+                failures.append(f"case {number} ({case.name!a}): {type(error).__name__}: {ascii(str(error))[:200]}")
+            count[outcome] += 1
+    print(", ".join(f"{number} {outcome}" for outcome, number in count.most_common()))
+    return failures
 
 
 def _predict(model: cvgp.CVGPRegressor, table: Path) -> None:

@@ -28,6 +28,7 @@ from cvgp.data.input_warp import NO_WARP
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import set_columns
+from cvgp.estimators.noted_rows import check_noted
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -235,6 +236,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         if not isinstance(attached, dict):
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
+    check_noted(estimator)
     set_columns(estimator, num_columns, names, is_old=version < 5)
     estimator.gp_.indices_of_fit = unpack_indices(left, estimator.n_features_in_)
     members.close()

@@ -149,7 +149,7 @@ def check_texts(value: object, where: str) -> None:
     while left:
         place, item = left.pop()
         if isinstance(item, str) and not _is_unicode(item):
-            raise FileFormatError(f"{reprlib.repr(place)} holds text that is no Unicode: {reprlib.repr(item)}.")
+            raise FileFormatError(f"{place[:MAX_TEXT]} holds text that is no Unicode: {reprlib.repr(item)}.")
         if isinstance(item, dict):
             left += [(f"a name in {place}", name) for name in item]
             left += [(f"{place}.{name}", inner) for name, inner in item.items()]
