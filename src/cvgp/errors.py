@@ -1,7 +1,10 @@
 """The exceptions and warnings of cvgp: one tree, so that a caller can catch everything with one name.
 
-Each error is also the built-in exception that readers of Python and scikit-learn's checks expect.
+Each error is also the built-in exception that readers of Python and scikit-learn's checks expect. Messages name columns
+and files, which may be a stranger's: what a terminal would obey is shown by its escapes (:mod:`cvgp.printable`).
 """
+
+from cvgp.printable import printable_lines
 
 __all__ = [
     "CVGPError",
@@ -34,6 +37,10 @@ class CVGPError(Exception):
     ...     print(error)
     There is no file missing.cvgp. Check the path.
     """
+
+    def __str__(self) -> str:
+        """The message, as a terminal may show it."""
+        return printable_lines(super().__str__())
 
 
 class InvalidInputError(CVGPError, ValueError):
@@ -191,6 +198,10 @@ class CVGPWarning(UserWarning):
     ...     warnings.simplefilter("ignore", cvgp.CVGPWarning)  # or "error"
     ...     model = cvgp.CVGPRegressor(random_state=0).fit([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.0])
     """
+
+    def __str__(self) -> str:
+        """The message, as a terminal may show it."""
+        return printable_lines(super().__str__())
 
 
 class JitterWarning(CVGPWarning):

@@ -7,6 +7,7 @@ import typer
 
 from cvgp.errors import CVGPError
 from cvgp.paper.markdown import fill
+from tests.robustness import every_field
 from tests.robustness import fuzz as fuzz_run
 from tests.robustness import soak as soak_run
 
@@ -24,6 +25,16 @@ def fuzz(
     report = fuzz_run.run(minutes, first)
     print(f"\n{report.table()}")
     _end(report.failures, passed=not report.failures)
+
+
+@app.command()
+def fields(
+    minutes: Minutes,
+    first: Annotated[int, typer.Option(min=0, help="The number of the first case, to repeat one or to go on.")] = 0,
+) -> None:
+    """Give every field of a model file every kind of wrong value in turn, and use what loads."""
+    failures = every_field.run(minutes, first)
+    _end(failures, passed=not failures)
 
 
 @app.command()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table, say
 from cvgp.cli.model_files import model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from cvgp.data.rows import Array
@@ -63,13 +64,13 @@ def evaluate(
         in_time = {} if times is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
         print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
         return
-    print(f"{schema.target} in {len(y)} rows of {data}")
+    say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
     print_table(["", *scores], _rows(scores))
     if periods:
-        print(f"by {by_time}:")
+        say(f"by {printable(by_time or '')}:")
         print_table(["", *periods], _rows(periods))
     if stored is None:
-        print("The file holds no linear and constant model to compare with; fit it again to have them.")
+        say("The file holds no linear and constant model to compare with; fit it again to have them.")
 
 
 def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) -> dict[str, dict[str, float]]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table, say
 from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +61,7 @@ def plot(
         numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
         print_json({"out": str(out), "pictures": names, **numbers})
         return
-    print(f"Wrote {out}: {', '.join(names)}")
+    say(f"Wrote {out}: {', '.join(map(printable, names))}")
     if quality is not None:
         columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
         print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table, say
 from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
 
@@ -54,5 +54,5 @@ def report(
         ],
     )
     for words in page.warnings:
-        print(f"Warning: {words}")
-    print(f"Wrote {out}")
+        say(f"Warning: {words}")
+    say(f"Wrote {out}")

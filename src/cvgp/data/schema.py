@@ -9,7 +9,7 @@ import reprlib  # what comes from a file may be too long or too deep for repr
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from cvgp.data.columns import Column
+from cvgp.data.columns import MAX_COUNT, Column
 from cvgp.data.reading import Reading
 from cvgp.errors import FileFormatError, InvalidInputError
 
@@ -51,7 +51,8 @@ class Schema:
     unused: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if not self.targets or not all(isinstance(name, str) for name in self.targets):
+        is_named = isinstance(self.target, str | tuple) and all(isinstance(name, str) for name in self.targets)
+        if not (is_named and self.targets):
             raise InvalidInputError(f"The target must be the name of a column, got {reprlib.repr(self.target)}.")
         check_rule(self.impute)
         names = [*self.targets, *(column.name for column in self.columns)]
@@ -66,7 +67,7 @@ class Schema:
         wrong = [c for c in self.columns if (c.fill is not None) != fills and not self._learns_from_gaps(c)]
         if wrong:
             raise InvalidInputError(f"With impute={self.impute!r}, {'all' if fills else 'no'} columns have a fill.")
-        if type(self.n_dropped) is not int or self.n_dropped < 0:
+        if type(self.n_dropped) is not int or not 0 <= self.n_dropped <= MAX_COUNT:
             raise InvalidInputError(
                 f"The number of dropped rows must be an integer, got {reprlib.repr(self.n_dropped)}."
             )

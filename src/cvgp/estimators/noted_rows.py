@@ -43,3 +43,12 @@ def note_rows(estimator: CVGPRegressor, source: DataSource, seed: int, watch: Wa
             if simple.is_finite:
                 estimator.baselines_ = simple.to_json()
     note_indices(estimator, x, weight, watch)  # which takes what time is left
+
+
+def check_noted(estimator: CVGPRegressor) -> None:
+    """Refuse what an untrusted file says of the rows, unless it is as it would be noted."""
+    num_features, num_outputs = len(estimator.gp_.scaling.x_mean), len(estimator.gp_.scaling.y_mean)
+    if hasattr(estimator, "baselines_"):
+        Baselines.from_json(estimator.baselines_, num_features)
+    if hasattr(estimator, "columns_seen_"):
+        ColumnsSeen.from_json(estimator.columns_seen_, num_features, num_outputs)

@@ -25,10 +25,10 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.input_warp import NO_WARP
-from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import set_columns
+from cvgp.estimators.noted_rows import check_noted
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -38,6 +38,7 @@ from cvgp.estimators.packed_fit import (
     unpack_rows,
 )
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.saved_scaling import check_units, unpack_scaling
 from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
 from cvgp.estimators.saved_warp import pack_warp, unpack_warp
 from cvgp.estimators.units import ScaledGP
@@ -45,7 +46,7 @@ from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
 from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
-from cvgp.files.untrusted import Arrays, Members
+from cvgp.files.untrusted import MAX_INTEGER, SQUARABLE, Arrays, Members, check_texts
 from cvgp.gp.bounds import Statistics
 
 ArrayDict = dict[str, NDArray[Any]]
@@ -187,6 +188,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
 
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
+    check_texts(metadata, "metadata")
     members = Members(metadata, "metadata")
     for known in ("format", "libraries"):
         members.take(known)
@@ -203,18 +205,9 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("The number of outputs is not that of the model.")
-    shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
-    has_limit = version > 1
     # Files before version 5 know of no warps.
     warp = unpack_warp(fit, left, D) if version > 4 else NO_WARP
-    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item() if has_limit else math.inf
-    scaling = Scaling(
-        **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()},
-        x_limit=x_limit,
-        warp=warp,
-    )
-    if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
-        raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
+    scaling = unpack_scaling(left, D, Q, warp, has_limit=version > 1)
     has_noise = any(name.startswith(NOISE) for name in arrays)
     noise = unpack_noise(left, D, model.noise.item()) if has_noise else None
     matrices = {"Phi": (M, M), "b": (M, Q)}
@@ -228,9 +221,10 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
     outliers = unpack_outliers(left, Q)
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
+    check_units(estimator.gp_)
     estimator.n_rows_ = fit.number("n_rows")
-    if not estimator.n_rows_ > 0:
-        raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
+    if not SQUARABLE[0] <= estimator.n_rows_ <= SQUARABLE[1]:
+        raise FileFormatError(f"fit.n_rows must be a positive number of rows; got {estimator.n_rows_}.")
     estimator.elbo_ = fit.number("elbo")
     estimator.n_iter_ = fit.integer("n_iter", 0)
     estimator.converged_ = fit.flag("converged")
@@ -242,8 +236,9 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         if not isinstance(attached, dict):
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
-    estimator.gp_.indices_of_fit = unpack_indices(left)
+    check_noted(estimator)
     set_columns(estimator, num_columns, names, is_old=version < 5)
+    estimator.gp_.indices_of_fit = unpack_indices(left, estimator.n_features_in_)
     members.close()
     left.close()
     return estimator
@@ -287,7 +282,7 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
 def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
+    return value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= MAX_INTEGER)
 
 
 def _json_object(name: str, value: object) -> object:

@@ -78,8 +78,9 @@ class Baselines(NamedTuple):
             members.number(name) for name in ("mean", "mean_sd", "intercept", "line_sd")
         )
         members.close()
-        if not (mean_sd > 0.0 and line_sd > 0.0):
-            raise FileFormatError("The baselines' standard deviations must be positive.")
+        tiny = float(np.finfo(np.float64).tiny)
+        if not (mean_sd >= tiny and line_sd >= tiny):
+            raise FileFormatError("baselines.mean_sd and baselines.line_sd must be positive.")
         return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array
-from cvgp.plots.style import BLUE, ORANGE, axes_or_current
+from cvgp.errors import InvalidInputError
+from cvgp.plots.style import BLUE, ORANGE, as_label, axes_or_current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,11 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     iteration, bound, validation = training_course(model)
     ax.plot(iteration, bound, color=BLUE)
     ax.set_ylim(settled_range(bound))
-    ax.set(xlabel="iteration", ylabel="bound (nats per row, standardised y)", title=f"Training by {model.solver_}")
+    ax.set(
+        xlabel="iteration",
+        ylabel="bound (nats per row, standardised y)",
+        title=f"Training by {as_label(model.solver_)}",
+    )
     checked = np.isfinite(validation)
     if checked.any():
         ax.yaxis.label.set_color(BLUE)
@@ -75,7 +80,10 @@ def training_course(model: CVGPRegressor) -> Course:
     is_training &= (phases != "neighbours") | np.isfinite(model.history_["learning_rate"])
     if model.solver_ != "neighbours":
         is_training &= phases != "neighbours"
-    last = is_training & (phases == phases[is_training][-1])
+    is_shown = is_training & np.isfinite(model.history_["bound"])
+    if not is_shown.any():
+        raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
+    last = is_shown & (phases == phases[is_shown][-1])
     return Course(*(model.history_[name][last] for name in Course._fields))
 
 

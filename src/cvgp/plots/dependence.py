@@ -12,7 +12,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import UserColumn
 from cvgp.plots.columns import find_column, most_important, target_name
-from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
+from cvgp.plots.style import ORANGE, Z95, as_label, axes_or_current, draw_band, draw_coreset, one_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     """
     ax = axes_or_current(ax)
     chosen = varying_column(model, column)
-    ax.set(xlabel=chosen.name, ylabel=target_name(model), title="Partial dependence")
+    ax.set(xlabel=as_label(chosen.name), ylabel=as_label(target_name(model)), title="Partial dependence")
     if chosen.categories:
         _draw_categories(ax, model, chosen)
     else:
@@ -115,7 +115,8 @@ def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:
 
 def _draw_categories(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     mean, sd = average_over_points(model, column, axis_values(model, column))
-    ax.errorbar(column.categories, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
+    names = [as_label(category) for category in column.categories]
+    ax.errorbar(names, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
     ax.margins(x=0.2)
     if len(column.categories) > 3:
         ax.tick_params(axis="x", rotation=45)

@@ -13,7 +13,7 @@ from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import user_columns
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, varying_column
-from cvgp.plots.style import BLUE, GREY, Z95, axes_or_current, draw_band, draw_coreset, some_rows
+from cvgp.plots.style import BLUE, GREY, Z95, as_label, axes_or_current, draw_band, draw_coreset, some_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def plot_posterior(
         )
     ax = axes_or_current(ax)
     chosen = varying_column(model, column)
-    ax.set(xlabel=chosen.name, ylabel=target_name(model))
+    ax.set(xlabel=as_label(chosen.name), ylabel=as_label(target_name(model)))
     values = axis_values(model, chosen)
     if X is not None:
         x, observed = np.asarray(X, dtype=np.float64).reshape(-1), np.asarray(y, dtype=np.float64).reshape(-1)
@@ -93,8 +93,9 @@ def plot_posterior(
     new = found.quantiles(np.array([0.025, 0.975]))[:, 0].T  # [2, G]
     if chosen.categories:
         far = np.abs(new - mean)
-        ax.errorbar(chosen.categories, mean, far, fmt="none", ecolor=BLUE, alpha=0.4, label="95 % of new data")
-        ax.errorbar(chosen.categories, mean, Z95 * f_sd, fmt="o", color=BLUE, capsize=4, label="mean and its 95 %")
+        names = [as_label(category) for category in chosen.categories]
+        ax.errorbar(names, mean, far, fmt="none", ecolor=BLUE, alpha=0.4, label="95 % of new data")
+        ax.errorbar(names, mean, Z95 * f_sd, fmt="o", color=BLUE, capsize=4, label="mean and its 95 %")
         ax.margins(x=0.2)
     else:
         grid = values[:, 0]
@@ -155,7 +156,7 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     found, columns, varies = model.sobol_indices(), user_columns(model), model.gp_.scaling.varies
     shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
     share, spread = found.total[shown], found.total_uncertainty[shown]
-    bars = ax.barh([columns[j].name for j in shown], share, xerr=spread, color=BLUE, ecolor=GREY)
+    bars = ax.barh([as_label(columns[j].name) for j in shown], share, xerr=spread, color=BLUE, ecolor=GREY)
     ax.bar_label(bars, [f"{value:.2f}" for value in share], padding=3)
     ax.margins(x=0.2)
     ax.set(xlabel="share of the variance of predictions", title="What predictions need")

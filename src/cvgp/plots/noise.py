@@ -11,7 +11,7 @@ from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import UserColumn
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
-from cvgp.plots.style import ORANGE, axes_or_current
+from cvgp.plots.style import ORANGE, as_label, axes_or_current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,12 +61,13 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     values = axis_values(model, chosen)
     typical, low, high = noise_along(model, chosen, values)
     if chosen.categories:
-        ax.errorbar(chosen.categories, typical, (typical - low, high - typical), fmt="o", color=ORANGE, capsize=4)
+        names = [as_label(category) for category in chosen.categories]
+        ax.errorbar(names, typical, (typical - low, high - typical), fmt="o", color=ORANGE, capsize=4)
         ax.margins(x=0.2)
     else:
         ax.fill_between(values[:, 0], low, high, color=ORANGE, alpha=0.3, lw=0, label="90 % of the points")
         ax.plot(values[:, 0], typical, color=ORANGE, lw=2, label="root mean square")
-    ax.set(xlabel=chosen.name, ylabel=f"noise sd of {target_name(model)}", title="Noise")
+    ax.set(xlabel=as_label(chosen.name), ylabel=f"noise sd of {as_label(target_name(model))}", title="Noise")
     ax.set_ylim(bottom=0.0)
     return ax
 

@@ -12,7 +12,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.extras import optional_packages
 from cvgp.plots.columns import column_places, find_column, most_important, target_name
-from cvgp.plots.style import BLUE, GREY, axes_or_current
+from cvgp.plots.style import BLUE, GREY, as_label, axes_or_current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,13 +80,14 @@ def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = Non
         lw=0.4,
         alpha=0.8,
     )
-    ax.set(xlabel=chosen[0].name, ylabel=chosen[1].name if len(chosen) > 1 else target_name(model))
+    second = chosen[1].name if len(chosen) > 1 else target_name(model)
+    ax.set(xlabel=as_label(chosen[0].name), ylabel=as_label(second))
     for axis, column in zip((ax.xaxis, ax.yaxis), chosen, strict=False):
         if column.categories:
-            axis.set_ticks(range(len(column.categories)), labels=list(column.categories))
+            axis.set_ticks(range(len(column.categories)), labels=[as_label(category) for category in column.categories])
     ax.set_title(f"{len(coreset)} pseudo-points, sized by weight")
     if not isinstance(colours, str):
-        ax.figure.colorbar(dots, ax=ax, label=target_name(model))
+        ax.figure.colorbar(dots, ax=ax, label=as_label(target_name(model)))
     return ax
 
 

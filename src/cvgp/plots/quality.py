@@ -12,7 +12,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import check_observed
 from cvgp.plots.columns import target_name
-from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
+from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, as_label, axes_or_current, one_output, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +138,7 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
         ax.scatter(mean[rows], observed[rows], s=14, color=colour, marker=marker, alpha=0.6, lw=0, label=label)
     ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
     ax.plot(ends, ends, color=GREY, lw=1)
-    name = target_name(model)
+    name = as_label(target_name(model))
     ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     ax.set_title(f"Predictions: RMSE {metrics.rmse(observed, mean):.3g}")
     ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")

@@ -1,6 +1,7 @@
 """Watching a fit: the clock, the history, callbacks and the requests to stop that come from them."""
 
 import math
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,10 @@ HISTORY_ROWS = 1000
 
 ENOUGH_TIME = 10.0
 """Seconds of a time limit from which on a choice sees all the rows that it would see without one."""
+
+LARGEST_COUNT = 2**53
+MOST_CHARACTERS = 50_000_000
+"""Limits of a history from a file."""
 
 
 class FitEvent(NamedTuple):
@@ -276,8 +281,14 @@ def check_history(rows: list[Any]) -> list[dict[str, Any]]:
         if not isinstance(row, dict) or set(row) != set(FitEvent._fields):
             raise FileFormatError(f"A row of the history must have {', '.join(FitEvent._fields)}, and nothing else.")
         for name, value in row.items():
-            if not isinstance(value, kinds.get(name, float)):
+            if not isinstance(value, kinds.get(name, float)) or isinstance(value, bool):
                 raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
+            if isinstance(value, int) and not 0 <= value <= LARGEST_COUNT:
+                raise FileFormatError(f"{name} of a row of the history cannot be {reprlib.repr(value)}.")
+    # As an array, text takes as much memory in each row as in the longest.
+    for name in ("phase", "event"):
+        if len(rows) * max((len(row[name]) for row in rows), default=0) > MOST_CHARACTERS:
+            raise FileFormatError(f"{name} of the history is too long.")
     return rows
 
 

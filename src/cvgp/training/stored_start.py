@@ -18,6 +18,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import make_folder
+from cvgp.files.regular import is_own_file
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.hyperparameters import HELD_ABOVE, HELD_AROUND, hold_above, hold_around, hold_noise, is_held
@@ -56,7 +57,7 @@ def begin_or_recall(
         return begin()
     with mirrored(folder, group) as own:
         path = Path(own) / START_FILE
-        if path.exists():
+        if is_own_file(path):
             return _recall(path, identity(), blank, rng)
     model = begin()
     if group.rank == 0:

@@ -13,6 +13,7 @@ from cvgp.data.tables.copies import Copy, Row, copied_dataset, copy_rows
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
 from cvgp.host import memory_left
+from cvgp.printable import printable
 
 _ERRORS = {"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A", "#GETTING_DATA"}
 """What stands in a cell whose formula has no value."""
@@ -78,7 +79,7 @@ def _rows(sheet: Any) -> Iterator[Row]:
 
 def _choose(file: str, names: list[str], sheet: str | None) -> str:
     if not names or (sheet is not None and sheet not in names):
-        raise InvalidInputError(f"{file} has no sheet {sheet!r}; it has {', '.join(names) or 'none'}.")
+        raise InvalidInputError(f"{file} has no sheet {sheet!r}; it has {', '.join(map(printable, names)) or 'none'}.")
     return names[0] if sheet is None else sheet
 
 
