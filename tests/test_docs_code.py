@@ -124,6 +124,7 @@ WITH_CODE = [page for page in PAGES if page not in ELSEWHERE and {"python", "sh"
 
 @pytest.mark.parametrize("page", WITH_CODE)
 @pytest.mark.filterwarnings("ignore:.*priors")
+@pytest.mark.filterwarnings("ignore:Left out, since they tell nothing")
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
