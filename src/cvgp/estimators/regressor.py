@@ -45,6 +45,7 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
+from cvgp.modes import usual_modes
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import reports_tight_bound
@@ -308,6 +309,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     elbo_: float
     _log_slopes: float
 
+    @usual_modes()
     @reused_memory()
     def fit(
         self,
@@ -498,6 +500,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         lines.finish()
         return self
 
+    @usual_modes()
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
@@ -545,6 +548,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             self._set_bound(bound, self.n_rows_, self._log_slopes)
         return pruned.dropped
 
+    @usual_modes()
     def grow(
         self,
         n: int,
@@ -628,6 +632,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         self._note_indices(source, seed)
         return grown.added
 
+    @usual_modes()
     def condition(
         self,
         X: ArrayLike,

@@ -47,6 +47,7 @@ from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.bounds import Statistics
+from cvgp.modes import usual_modes
 
 ArrayDict = dict[str, NDArray[Any]]
 
@@ -87,6 +88,7 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     write_tensors(path, arrays, metadata)
 
 
+@usual_modes()
 def load(path: str | os.PathLike[str]) -> CVGPRegressor:
     """Open the estimator that `save` wrote, of its own class.
 

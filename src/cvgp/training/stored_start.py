@@ -103,7 +103,9 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
         if is_held:
-            hold_lengthscales(model.kernel, torch.zeros(x.shape[1]), 1.0)  # what is stored takes their place
+            hold_lengthscales(
+                model.kernel, torch.zeros(x.shape[1], dtype=torch.float64), 1.0
+            )  # what is stored takes their place
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():

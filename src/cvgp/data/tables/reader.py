@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from cvgp.data.reading import Numerals
 from cvgp.data.tables.arrow_cells import kind_of_type
+from cvgp.data.tables.forged_sizes import check_row_groups
 from cvgp.data.tables.notes import Notes, name_of, notes_of
 from cvgp.data.tables.numerals import spelled_numbers
 from cvgp.data.tables.text_files import misfit_error
@@ -61,6 +62,8 @@ def list_parts(dataset: ds.Dataset) -> list[Part]:
         with _blaming(file):
             stamp = _stamp(fragment)
             if isinstance(fragment, ds.ParquetFileFragment):
+                if stamp is not None:
+                    check_row_groups(file, fragment, stamp[0] or 0)
                 first = 0
                 for group in fragment.row_groups:
                     rows, size = group.num_rows, group.total_byte_size
