@@ -72,6 +72,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 MODEL = "model."
 
 
+@usual_modes()
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 

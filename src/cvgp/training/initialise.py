@@ -98,6 +98,8 @@ def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp],
             left[pivot] = 0.0
             chosen.append(pivot)
             remaining.append(left.mean().item())
+    if not chosen:  # no point has any variance, so that each is as good
+        return np.zeros(1, dtype=np.intp), np.zeros(1)
     return np.array(chosen, dtype=np.intp), np.array(remaining)
 
 
