@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -82,7 +83,7 @@ def workers(dry: Dry = False) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=record.FOLDER.parents[1])
     print(done.stdout)
     words = done.stdout.strip().splitlines()[-1].replace(",", "").split()
-    counts = {word: int(number) for number, word in zip(words, words[1:], strict=False) if number.isdigit()}
+    counts = {word: int(number) for number, word in pairwise(words) if number.isdigit()}
     passed, failed = counts.get("passed", 0), counts.get("failed", 0)
     if not dry:
         record.add("workers", {"cases": passed + failed, "failed": failed})

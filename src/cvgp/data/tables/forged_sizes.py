@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
@@ -45,6 +46,20 @@ def check_row_groups(file: str, fragment: ds.ParquetFileFragment, size: int) -> 
             column = group.column(position)
             name = f"Column {column.path_in_schema!r} of {file}"
             check_unpacked(name, column.total_compressed_size, column.total_uncompressed_size)
+
+
+def is_text(found: pa.DataType) -> bool:
+    """Whether a column of Parquet holds text, which is read as numbers into a list of its different texts."""
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+
+
+def plain_text(file: str, name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Text as its file stores it, unless the repetitions of long texts would fill the memory."""
+    if not is_text(wanted) or not pa.types.is_dictionary(column.type):
+        return column
+    lengths = pc.binary_length(column.dictionary).take(column.indices)
+    check_unpacked(f"A piece of column {name!r} of {file}", column.nbytes, pc.sum(lengths).as_py() or 0)
+    return column.cast(wanted)
 
 
 def _check_parquet(file: str, stream: pa.NativeFile) -> None:
