@@ -34,9 +34,14 @@ class _Shared(ContextDecorator):
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make = make
+        self._forget_others()
+        # A thread that is not forked cannot leave, nor open the lock.
+        os.register_at_fork(after_in_child=self._forget_others)
+        self._context: AbstractContextManager[None]
+
+    def _forget_others(self) -> None:
         self._lock = threading.Lock()
         self._num_inside = 0
-        self._context: AbstractContextManager[None]
 
     def __enter__(self) -> None:
         with self._lock:

@@ -4,9 +4,10 @@ Each limit has a variable of the environment, which sets another number. `docs/f
 """
 
 import os
+import warnings
 from typing import NamedTuple
 
-from cvgp.errors import InvalidInputError
+from cvgp.errors import CVGPWarning, InvalidInputError
 
 
 class Limit(NamedTuple):
@@ -37,6 +38,8 @@ PACKING = Limit("CVGP_MAX_PACKING", 100, "bytes in memory per byte of a file, be
 UNPACKED = Limit("CVGP_MAX_UNPACKED", 16_000_000, "bytes that a file of any size may unpack to")
 METADATA = Limit("CVGP_MAX_METADATA", 8_000_000, "bytes of the header of a model file, a Parquet file or an Arrow file")
 CELL = Limit("CVGP_MAX_CELL", 1 << 20, "bytes of a line of JSON, and of a text in a database")
+MANY_COLUMNS = 5000
+"""Beyond this many columns a table takes long enough that its reader should be told."""
 LIMITS = (COLUMNS, PACKING, UNPACKED, METADATA, CELL)
 
 
@@ -62,6 +65,13 @@ def check_stored(file: object, size: int, blocks: int | None) -> None:
 
 def check_columns(file: object, count: int) -> None:
     """Refuse more columns than can be looked at in reasonable time."""
+    if MANY_COLUMNS < count <= COLUMNS.value:
+        warnings.warn(
+            f"{file} has {count} columns, and looking at each takes a while; Ctrl-C ends it. Choose those that matter "
+            "(--features, --drop) to be faster.",
+            CVGPWarning,
+            stacklevel=2,
+        )
     if count > COLUMNS.value:
         raise InvalidInputError(
             f"{file} has {count} columns, and a table may have {COLUMNS.value}; leave out those that tell nothing. "

@@ -85,7 +85,7 @@ def open_model(corpus: Corpus, random: Random) -> None:
     path = corpus.folder / "spoilt.cvgp"
     path.write_bytes(_spoilt_tensors(random, corpus.model, corpus.folder))
     model = cvgp.load(path)
-    x = pd.DataFrame(np.zeros((3, model.n_features_in_)), columns=getattr(model, "feature_names_in_", None))
+    x = corpus.frame[:3].drop(columns="y")
     model.predict(x, return_std=True)
     as_text(summarise(model), model)
     schema = schema_of(model)
@@ -95,7 +95,7 @@ def open_model(corpus: Corpus, random: Random) -> None:
     model.prune(0.1)
     model.sample_y(x)
     if hasattr(model, "baselines_"):
-        Baselines.from_json(model.baselines_, model.n_features_in_)
+        Baselines.from_json(model.baselines_, len(model.gp_.scaling.x_mean))
 
 
 def open_state(corpus: Corpus, random: Random) -> None:
