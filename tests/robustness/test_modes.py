@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,22 +66,31 @@ def test_modes_change_nothing(mode: AbstractContextManager[None], tmp_path: Path
     assert loaded.grow(8, X, Y) is not None  # what was loaded there can be learned from outside
 
 
-def test_fits_in_threads_leave_the_filters_of_warnings() -> None:
+def test_fits_in_threads_leave_the_filters_of_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     before, shown = list(warnings.filters), warnings.showwarning
-    fits = [threading.Thread(target=lambda: CVGPRegressor(**SETTINGS).fit(X, Y)) for _ in range(4)]
-    entered = []
-    original = warnings.catch_warnings.__enter__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            warnings.catch_warnings,
-            "__enter__",
-            lambda self: (entered.append(threading.current_thread()), original(self))[1],
-        )
-        for fit in fits:
-            fit.start()
-        for fit in fits:
-            fit.join()
-    assert [thread for thread in entered if thread in fits] == []
+    inside: set[int] = set()
+    together: list[set[int]] = []
+    enter, leave = warnings.catch_warnings.__enter__, warnings.catch_warnings.__exit__
+
+    def note_enter(self: Any) -> Any:
+        if inside - {threading.get_ident()}:
+            together.append(set(inside))
+        inside.add(threading.get_ident())
+        time.sleep(0.001)  # the others get their chance
+        return enter(self)
+
+    def note_leave(self: Any, *error: Any) -> None:
+        leave(self, *error)
+        inside.discard(threading.get_ident())
+
+    monkeypatch.setattr(warnings.catch_warnings, "__enter__", note_enter)
+    monkeypatch.setattr(warnings.catch_warnings, "__exit__", note_leave)
+    fits = [threading.Thread(target=lambda: CVGPRegressor(**SETTINGS).fit(X, Y).predict(X)) for _ in range(3)]
+    for fit in fits:
+        fit.start()
+    for fit in fits:
+        fit.join()
+    assert together == []
     assert (list(warnings.filters), warnings.showwarning) == (before, shown)
 
 

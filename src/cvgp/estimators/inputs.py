@@ -25,6 +25,7 @@ from cvgp.estimators.described_rows import Described
 from cvgp.estimators.frames import frame_inputs, reads_columns, schema_of
 from cvgp.estimators.model_units import Sources, Units
 from cvgp.finite import refuse_masked
+from cvgp.host import sklearn_alone
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
@@ -187,7 +188,8 @@ def held_out_rows(num_rows: int, settings: Settings) -> int:
 def _errors_of_cvgp() -> Iterator[None]:
     """Turn what scikit-learn's checks raise into errors of cvgp, with the same message."""
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers that are refused then
+        # Numbers that overflow here are refused then.
+        with sklearn_alone(), np.errstate(over="ignore", invalid="ignore"):
             yield
     except CVGPError:
         raise
