@@ -88,7 +88,7 @@ class Scaling(NamedTuple):
 
     def _scale_noise(self, noise: Array) -> Array:
         with np.errstate(over="ignore"):
-            known = noise / self.y_scale[0] / self.y_scale[0]  # the square of the scale may be zero
+            known: Array = noise / self.y_scale[0] / self.y_scale[0]  # the square of the scale may be zero
         if not np.isfinite(known).all():
             raise InvalidInputError(
                 f"noise_variance must be in the units of y, squared: it is up to {noise.max():.3g}, and the standard "
