@@ -10,8 +10,9 @@ PY := $(BIN)/python
 INSTALL = $(PY) -m pip install -qq --disable-pip-version-check -c $(CONSTRAINTS)
 CONSTRAINTS := constraints.txt
 MINIMUM := .venv-minimum
+SMOKE := .venv-smoke
 
-.PHONY: help setup demo test test-slow test-minimum coverage lint bench docs build clean
+.PHONY: help setup demo test test-slow test-minimum coverage lint bench docs build smoke clean
 
 help:
 	@echo "make demo          fit, predict, evaluate and draw a small table, in demo/"
@@ -23,6 +24,7 @@ help:
 	@echo "make bench         compare with other libraries; ARGS=--quick takes a few minutes"
 	@echo "make docs          build the documentation in site/"
 	@echo "make build         build the wheel and the source distribution in dist/"
+	@echo "make smoke         build the wheel, install it into a new environment, and use it there"
 	@echo "make clean         remove what the commands above wrote (not .venv, nor .bench)"
 
 # One stamp per set of packages: a demo does not wait for linters.
@@ -69,6 +71,15 @@ docs: $(VENV)/.stamp-docs
 build: $(VENV)/.stamp-dev
 	$(PY) -m build --outdir dist .
 
+# A new environment each time: what is not declared as a dependency is not there.
+smoke: $(VENV)/.stamp-dev
+	rm -rf $(SMOKE) build/smoke
+	$(PY) -m build --wheel --outdir build/smoke .
+	$(PYTHON) -m venv $(SMOKE)
+	$(SMOKE)/bin/python -m pip install -qq --no-compile --disable-pip-version-check -c $(CONSTRAINTS) \
+		"$$(echo build/smoke/cvgp-*.whl)[cli]"
+	cd build/smoke && $(CURDIR)/$(SMOKE)/bin/python -I $(CURDIR)/.ci/smoke.py
+
 clean:
-	rm -rf demo site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
+	rm -rf demo site dist $(SMOKE) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks import headline
 from benchmarks.accuracy import accuracy_figure, accuracy_race, accuracy_tables, accuracy_targets, entries
 from benchmarks.accuracy.race_splits import FLIGHTS, KINDS, check_dataset
 from benchmarks.hosts import strategies, strategies_table
@@ -145,9 +146,9 @@ def accuracy(
     kinds: Annotated[str, typer.Option(help="random, grouped, or both separated by a comma.")] = ",".join(KINDS),
     peers: Annotated[str, typer.Option(help="Methods separated by commas, ours among them.")] = ALL_ENTRIES,
     budget: Annotated[
-        float, typer.Option(min=1.0, help="Seconds of a peer's fit on up to 50,000 rows; more rows, more seconds.")
+        float, typer.Option(min=1.0, help="Processor seconds of a peer, up to 50,000 rows; more rows, more seconds.")
     ] = 30.0,
-    threads: Threads = 2,
+    threads: Threads = 1,
     store: StorePath = RESULTS / "accuracy.jsonl",
     table: TableOnly = False,
     renew: Renew = False,
@@ -234,6 +235,19 @@ def report(
     for command in speed.COMMANDS:
         text = speed_tables.report(plans, results, command)
         _show(text + _picture(command, page), f"speed-{command}", page)
+
+
+@app.command()
+def readme(
+    threads: Annotated[int, typer.Option(min=1, help="Of the stored race of accuracy.")] = 1,
+    speed_threads: Annotated[int, typer.Option(min=1, help="Of the stored measurements of speed.")] = 2,
+    write: Annotated[Path, typer.Option(help="The page to fill.")] = ROOT / "README.md",
+) -> None:
+    """Run nothing; put the table of accuracy and the headline figures of what is stored into README.md."""
+    race, measured = Store(RESULTS / "accuracy.jsonl"), Store(RESULTS / "speed.jsonl")
+    plan = accuracy_race.Plan(_names(ALL_DATASETS), 5, KINDS, entries.ENTRIES, 30.0, threads)
+    _show(headline.accuracy_table(plan, race), "readme-accuracy", write)
+    _show(headline.figures_table(plan, race, _plans(False, speed_threads), measured), "readme-figures", write)
 
 
 @app.command()

@@ -85,7 +85,7 @@ def draw_places(axis: Axes, function: SyntheticTestFunction, X: torch.Tensor) ->
     axis.legend()
 
 
-def main(folder: Path, seeds: int, iterations: int) -> None:
+def main(folder: Path, seeds: int = 1, iterations: int = 4) -> None:
     """Optimise and draw."""
     warnings.simplefilter("ignore", OptimizationWarning)  # of searches that stopped at their limit
     figure = Figure(figsize=(12, 3.8), layout="constrained")

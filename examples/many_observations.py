@@ -66,7 +66,7 @@ def iterate(model: Model, X: torch.Tensor, Y: torch.Tensor, iterations: int) -> 
     return seconds, values
 
 
-def main(folder: Path, num_rows: int, iterations: int) -> None:
+def main(folder: Path, num_rows: int = 300, iterations: int = 3) -> None:
     """Optimise with both and draw."""
     warnings.simplefilter("ignore", BotorchWarning)  # of searches that stopped at their limit, and of known scales
     torch.manual_seed(0)

@@ -1,6 +1,11 @@
 """A messy CSV file to predictions with intervals: dates, cities, missing values, an ID and thousands separators.
 
-Run it with ``python examples/messy_table.py [FOLDER]``; table and picture land in FOLDER (``demo`` by default).
+Run it with ``python examples/messy_table.py [FOLDER]``; tables and picture land in FOLDER (``demo`` by default). Three
+commands give the same numbers there::
+
+    cvgp fit houses.csv --target price --dates expand --out houses.cvgp
+    cvgp predict houses.cvgp new_houses.csv --level .9 --out predictions.csv
+    cvgp evaluate houses.cvgp new_houses.csv
 """
 
 import sys
@@ -12,11 +17,11 @@ from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor
 
-NUM_ROWS, NUM_CITIES = 600, 40
+NUM_ROWS, NUM_NEW, NUM_CITIES = 600, 100, 40
 
 
-def write_table(path: Path) -> None:
-    """Sales of houses as somebody's program exported them."""
+def write_tables(folder: Path) -> None:
+    """Sales of houses as somebody's program exported them, and new ones."""
     rng = np.random.default_rng(0)
     city = rng.integers(NUM_CITIES, size=NUM_ROWS)
     sold = pd.Timestamp("2022-01-01") + pd.to_timedelta(rng.integers(0, 700, NUM_ROWS), "D")
@@ -36,19 +41,25 @@ def write_table(path: Path) -> None:
     )
     table.loc[rng.random(NUM_ROWS) < 0.1, "area"] = None
     table.loc[rng.random(NUM_ROWS) < 0.05, "city"] = None
-    table.to_csv(path, index=False)
+    table[:-NUM_NEW].to_csv(folder / "houses.csv", index=False)
+    table[-NUM_NEW:].to_csv(folder / "new_houses.csv", index=False)
+
+
+def predict(folder: Path) -> pd.DataFrame:
+    """Learn from one table and predict the other, in five lines: the new table with predictions and 90 % intervals."""
+    houses, new = (pd.read_csv(folder / name).drop(columns="id") for name in ("houses.csv", "new_houses.csv"))
+    model = CVGPRegressor(dates="features", random_state=0).fit(houses, "price")
+    mean, sd = model.predict(new, return_std=True)
+    low, high = model.predict_interval(new, level=0.9).T
+    return new.assign(mean=mean, sd=sd, low=low, high=high)
 
 
 def main(folder: Path) -> None:
-    """Write the table, learn from its first 500 rows and predict the others."""
+    """Write the tables, predict, and compare with what the new houses were sold for."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_table(folder / "houses.csv")
-
-    houses = pd.read_csv(folder / "houses.csv", thousands=",").drop(columns="id")
-    train, new = houses[:500], houses[500:]
-    model = CVGPRegressor(dates="features", random_state=0).fit(train, "price")
-    mean, sd = model.predict(new, return_std=True)
-    low, high = model.predict_quantiles(new, [0.05, 0.95]).T
+    write_tables(folder)
+    new = predict(folder)
+    mean, sd, low, high = (new[name].to_numpy() for name in ("mean", "sd", "low", "high"))
 
     inside = ((low <= new["price"]) & (new["price"] <= high)).mean()
     print(f"error {np.sqrt(np.mean((mean - new['price']) ** 2)):.1f}, {inside:.0%} inside the 90 % intervals")

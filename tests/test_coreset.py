@@ -537,3 +537,17 @@ def test_columns_are_no_part_of_the_value() -> None:
 def test_a_masked_array_with_hidden_values_is_no_coreset() -> None:
     with pytest.raises(InvalidInputError, match="y is a masked array"):
         Coreset([[1.0], [2.0]], np.ma.masked_array([1.0, 2.0], mask=[True, False]), [1.0, 1.0])
+
+
+def test_a_notebook_shows_the_heaviest_points_and_names_stay_text() -> None:
+    columns = [NamedColumn("<b>size"), NamedColumn("colour", ("<i>red", "blue"))]
+    coreset = Coreset([[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]], [0.5, 0.25], [1.0, 3.0], columns=columns)
+    shown = coreset._repr_html_()
+    assert "<th scope='col'>&lt;b&gt;size</th><th scope='col'>colour</th>" in shown
+    assert "<tr><td>2</td><td>&lt;i&gt;red</td><td>0.25</td><td>3</td></tr><tr><td>1</td><td>blue</td>" in shown
+
+
+def test_a_notebook_shows_few_of_many_columns() -> None:
+    shown = Coreset(np.zeros((9, 30)), np.zeros(9), np.ones(9))._repr_html_()
+    assert "and 22 more" in shown
+    assert shown.count("<tr>") == 6

@@ -49,7 +49,7 @@ def test_arrays_need_no_extra(tmp_path: Path) -> None:
     [
         ("model.coreset_.to_frame()", "tables"),
         ("cvgp.CVGPRegressor().fit('table.csv', 'y')", "tables"),
-        ("import cvgp.plots; cvgp.plots.plot_history(model)", "plot"),
+        ("import cvgp.plots; cvgp.plots.plot_training(model)", "plot"),
         ("model.to_botorch()", "botorch"),
         ("import cvgp.adapters.botorch", "botorch"),
     ],

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from cvgp import CVGPRegressor, plots
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.plots.pseudo_points import weight_histogram
 
 Data = tuple[pd.DataFrame, np.ndarray]
 
@@ -44,16 +45,22 @@ def ax() -> Axes:
     return Figure().add_subplot()
 
 
-def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data, ax: Axes) -> None:
-    drawn = [
-        plots.plot_feature_importance(model, ax),
-        plots.plot_partial_dependence(model, "strong", ax),
-        plots.plot_history(model, ax),
-        plots.plot_calibration(model, *data, ax),
-        plots.plot_predicted(model, *data, ax),
-        plots.plot_quality_by_size(QUALITY, ax),
+def test_the_axes_that_go_in_come_out(model: CVGPRegressor, data: Data) -> None:
+    drawings = [
+        lambda ax: plots.plot_relevance(model, ax),
+        lambda ax: plots.plot_partial_dependence(model, ax=ax),
+        lambda ax: plots.plot_training(model, ax),
+        lambda ax: plots.plot_posterior(model, ax=ax),
+        lambda ax: plots.plot_coreset(model, ax=ax),
+        lambda ax: plots.plot_weights(model, ax),
+        lambda ax: plots.plot_noise(model, ax=ax),
+        lambda ax: plots.plot_calibration(model, *data, ax),
+        lambda ax: plots.plot_predicted(model, *data, ax),
+        lambda ax: plots.plot_quality_by_size(QUALITY, ax),
     ]
-    assert all(axes is ax for axes in drawn)
+    for draw in drawings:
+        ax = Figure().add_subplot()
+        assert draw(ax) is ax
 
 
 def test_without_axes_the_current_ones_are_used(model: CVGPRegressor) -> None:
@@ -61,19 +68,19 @@ def test_without_axes_the_current_ones_are_used(model: CVGPRegressor) -> None:
     import matplotlib.pyplot as plt
 
     current = plt.figure().add_subplot()
-    assert plots.plot_feature_importance(model) is current
+    assert plots.plot_relevance(model) is current
     plt.close()
 
 
 def test_importance_has_a_bar_a_feature_with_the_largest_on_top(model: CVGPRegressor, ax: Axes) -> None:
-    plots.plot_feature_importance(model, ax)
+    plots.plot_relevance(model, ax)
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names[::-1] == [model.feature_names_in_[d] for d in np.argsort(model.feature_importances_)[::-1]]
     assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importances_)
 
 
 def test_importance_shows_how_uncertain_it_is(model: CVGPRegressor, ax: Axes) -> None:
-    plots.plot_feature_importance(model, ax)
+    plots.plot_relevance(model, ax)
     (bars,) = ax.containers[-1:]
     found = model.sobol_indices()
     ends = [segment[:, 0] for segment in bars.errorbar.lines[2][0].get_segments()]
@@ -82,7 +89,7 @@ def test_importance_shows_how_uncertain_it_is(model: CVGPRegressor, ax: Axes) ->
 
 
 def test_importance_shows_at_most_as_many_bars_as_asked(model: CVGPRegressor, ax: Axes) -> None:
-    assert len(plots.plot_feature_importance(model, ax, top=2).patches) == 2
+    assert len(plots.plot_relevance(model, ax, top=2).patches) == 2
 
 
 def test_columns_of_any_kernel_come_by_their_importance(data: Data) -> None:
@@ -139,7 +146,7 @@ def test_far_pseudo_points_do_not_stretch_the_picture(model: CVGPRegressor, ax: 
 
 
 def test_history_is_that_of_the_solver_alone(model: CVGPRegressor, ax: Axes) -> None:
-    line = plots.plot_history(model, ax).lines[0]
+    line = plots.plot_training(model, ax).lines[0]
     assert list(line.get_xdata()) == list(range(1, model.n_iter_ + 1))
 
 
@@ -150,7 +157,7 @@ def test_history_is_that_of_training_where_neighbours_were_judged(rate: float) -
     y = np.sin(rate * X[:, 0]) * np.cos(rate * X[:, 1]) + 0.1 * rng.standard_normal(600)
     fitted = CVGPRegressor(10, noise="constant", random_state=0).fit(X, y)
     assert (fitted.solver_ == "neighbours") == (rate > 1.0)
-    line = plots.plot_history(fitted, Figure().add_subplot()).lines[0]
+    line = plots.plot_training(fitted, Figure().add_subplot()).lines[0]
     assert len(line.get_xdata()) > 5
     assert (np.diff(line.get_xdata()) > 0).all()
 
@@ -158,7 +165,7 @@ def test_history_is_that_of_training_where_neighbours_were_judged(rate: float) -
 def test_history_shows_the_validation_error_on_its_own_axis(data: Data) -> None:
     figure = Figure()
     fitted = CVGPRegressor(10, random_state=0, max_iter=60, early_stopping=True).fit(*data)
-    plots.plot_history(fitted, figure.add_subplot())
+    plots.plot_training(fitted, figure.add_subplot())
     assert figure.axes[1].get_ylabel() == "validation RMSE (in sd of y)"
 
 
@@ -187,13 +194,65 @@ def test_many_rows_are_thinned_out(model: CVGPRegressor, data: Data, ax: Axes) -
 def test_the_posterior_of_one_input_is_drawn_beyond_the_data(data: Data, ax: Axes) -> None:
     x, y = data[0][["strong"]].to_numpy(), data[1]
     fitted = CVGPRegressor(10, random_state=0, max_iter=20).fit(x, y)
-    low, high = plots.plot_posterior_1d(fitted, x, y, ax).get_xlim()
+    low, high = plots.plot_posterior(fitted, x, y, ax).get_xlim()
     assert (low < x.min(), high > x.max()) == (True, True)
 
 
-def test_the_posterior_of_several_inputs_cannot_be_drawn_as_a_line(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+def test_the_posterior_of_several_inputs_is_a_slice_along_the_most_important_one(
+    model: CVGPRegressor, ax: Axes
+) -> None:
+    line = plots.plot_posterior(model, ax=ax).lines[0]
+    scaled = model.gp_.scaling.scale_x(model.coreset_.X)
+    centre = np.average(scaled, axis=0, weights=model.coreset_.beta)
+    middle = model.coreset_.X[np.linalg.norm(scaled - centre, axis=1).argmin()]
+    rows = pd.DataFrame(np.tile(middle, (60, 1)), columns=model.feature_names_in_).assign(strong=line.get_xdata())
+    np.testing.assert_allclose(line.get_ydata(), model.predict(rows))
+    assert ax.get_xlabel() == "strong"
+
+
+def test_the_posterior_along_a_text_column_has_an_interval_per_category(table_model: CVGPRegressor, ax: Axes) -> None:
+    plots.plot_posterior(table_model, ax=ax, column="colour")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["blue", "green", "red"]
+
+
+def test_data_do_not_lie_on_the_slice_of_several_inputs(model: CVGPRegressor, data: Data, ax: Axes) -> None:
     with pytest.raises(InvalidInputError, match="the model has 3"):
-        plots.plot_posterior_1d(model, *data, ax)
+        plots.plot_posterior(model, *data, ax)
+
+
+def test_inputs_without_outputs_cannot_be_shown(model: CVGPRegressor, data: Data, ax: Axes) -> None:
+    with pytest.raises(InvalidInputError, match="give both or none"):
+        plots.plot_posterior(model, data[0], ax=ax)
+
+
+def test_the_coreset_is_drawn_over_two_columns_with_areas_in_proportion_to_weights(
+    model: CVGPRegressor, ax: Axes
+) -> None:
+    dots = plots.plot_coreset(model, ["weak", "strong"], ax).collections[0]
+    order = np.argsort(-model.coreset_.beta)
+    np.testing.assert_allclose(dots.get_offsets(), model.coreset_.X[order][:, [1, 0]])
+    areas, weights = dots.get_sizes(), model.coreset_.beta[order]
+    heavy = areas > 4.0
+    np.testing.assert_allclose(areas[heavy] / areas[0], weights[heavy] / weights[0])
+
+
+def test_pseudo_points_stand_at_their_nearest_category(table_model: CVGPRegressor, ax: Axes) -> None:
+    plots.plot_coreset(table_model, ["colour", "size"], ax)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["blue", "green", "red"]
+    assert set(ax.collections[0].get_offsets()[:, 0]) <= {0.0, 1.0, 2.0}
+
+
+@pytest.mark.parametrize("columns", [["strong"], ["strong", "weak", "useless"]])
+def test_a_coreset_over_other_than_two_columns_is_refused(model: CVGPRegressor, ax: Axes, columns: list[str]) -> None:
+    with pytest.raises(InvalidInputError, match="over two columns"):
+        plots.plot_coreset(model, columns, ax)
+
+
+@pytest.mark.parametrize("beta", [[1.0, 1.0], [0.0, 3.0], [1e-30, 1.0, 50.0], [2.0]])
+def test_the_histogram_of_weights_counts_each_point_once(beta: list[float]) -> None:
+    counts, edges = weight_histogram(np.array(beta))
+    assert counts.sum() == len(beta)
+    assert (np.diff(edges) > 0).all()
 
 
 def test_several_outputs_cannot_be_drawn(data: Data, ax: Axes) -> None:

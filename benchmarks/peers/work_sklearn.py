@@ -1,6 +1,5 @@
 """scikit-learn's exact GP, on all rows or on as many as it can take."""
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,9 +50,9 @@ def within_budget(job: Job) -> Mapping[str, float | str]:
 def _affordable_rows(job: Job, trial: Any) -> int:
     """By the time of one evaluation on a few rows, which grows with the cube of their number; never fewer."""
     model = GaussianProcessRegressor(_kernel(job), optimizer=None).fit(job.x[trial], job.y[trial])
-    begin = time.perf_counter()
+    begin = job.now()
     model.log_marginal_likelihood(model.kernel_.theta, eval_gradient=True)
-    each = time.perf_counter() - begin
+    each = job.now() - begin
     by_time = len(trial) * ((job.budget - job.seconds) / (EVALUATIONS * each)) ** (1 / 3)
     by_memory = (MOST_GRADIENT_BYTES / (8 * len(model.kernel_.theta))) ** 0.5
     return min(len(job.x), max(TRIAL_ROWS, min(int(by_time), int(by_memory))))

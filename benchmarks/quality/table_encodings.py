@@ -130,7 +130,7 @@ def _lightgbm(plan: Plan, split: TableSplit) -> Outcome:
     y, y_test = (split.y - middle) / scale, (split.y_test - middle) / scale
     rows = Split(x, y, x[:0], y[:0], x_test, y_test, scaling)
     places = list(range(numbers.shape[1], x.shape[1]))
-    settings = {"method": "density", "budget": plan.budget, "categorical": places}
+    settings = {"method": "density", "budget": plan.budget, "clock": "processor", "categorical": places}
     found = fit_in_worker("lightgbm_density", settings, rows, threads=plan.threads)
     metrics = dict(found.metrics)
     for name in ("rmse", "crps"):
@@ -202,18 +202,31 @@ def _by_target(split: TableSplit, text: list[str]) -> tuple[Array, Array]:
 
 
 def report(plan: Plan, store: Store) -> str:
-    """A row for each problem and method: medians over seeds."""
-    rows, records = [], []
+    """A row for each problem, size and method that is stored: medians over seeds."""
+    records = [record for record in store if record.task["benchmark"] == "tables" and not record.failed]
+    rows, shown = [], []
     for problem in plan.problems:
-        for method in plan.methods:
-            keys = [_key(plan, problem, method, seed) for seed in range(plan.seeds)]
-            found = [record for record in map(store.finished, keys) if record is not None]
-            if found:
-                records += found
-                rows.append([problem, method, *_cells(found)])
-    header = ["table", "method", "RMSE", "log-likelihood", "CRPS", "90 % coverage", "processor seconds"]
-    size = f"{plan.rows} rows are learned from and {plan.scored} are scored; medians over {plan.seeds} draws."
-    return "\n".join([markdown_table(header, rows, num_text=2), "", size, "", origin(records)]) if rows else origin([])
+        mine = [record for record in records if record.task["problem"] == problem]
+        sizes = sorted({(int(str(record.task["rows"])), int(str(record.task["scored"]))) for record in mine})
+        for size in sizes:
+            for method in plan.methods:
+                key = {"rows": size[0], "scored": size[1], "method": method}
+                found = [record for record in mine if record.task | key == record.task]
+                if found:
+                    shown += found
+                    rows.append([problem, f"{size[0]:,}", method, *_cells(found), str(len(found))])
+    header = [
+        "table",
+        "rows",
+        "method",
+        "RMSE",
+        "log-likelihood",
+        "CRPS",
+        "90 % coverage",
+        "processor seconds",
+        "draws",
+    ]
+    return "\n".join([markdown_table(header, rows, num_text=3), "", origin(shown)]) if rows else origin([])
 
 
 def _cells(records: Sequence[Record]) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from cvgp.coreset_table import NamedColumn, decoded_table, table_of, triplet_in
+from cvgp.coreset_table import NamedColumn, decoded_table, html_table, table_of, triplet_in
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.finite import FloatArray, finite_array
 
@@ -103,6 +104,9 @@ class Coreset:
     def __repr__(self) -> str:
         sizes = f"M={len(self)}, D={self.num_dims}, Q={self.num_outputs}"
         return f"Coreset({sizes}, effective_size={self.effective_size:.3g})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}, the heaviest points:</p>{html_table(self.X, self.y, self.beta, self.columns)}"
 
     @property
     def num_dims(self) -> int:

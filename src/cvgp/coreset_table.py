@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from cvgp.finite import REAL_KINDS, FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
+SHOWN_POINTS, SHOWN_COLUMNS = 5, 8
+"""What a notebook shows of a coreset."""
 _NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
 
 
@@ -75,6 +78,30 @@ def decoded_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Seque
         number += 1
         names = [f"{name}_{number}" for name in plain]
     return pd.DataFrame(values | dict(zip(names, [*y.reshape(len(y), -1).T, beta], strict=True)))
+
+
+def html_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Sequence[NamedColumn] | None) -> str:
+    """The heaviest points as a table of HTML: the first columns of X, then outputs and weights."""
+    inputs = columns or [NamedColumn(f"x{d}") for d in range(X.shape[1])]
+    heaviest = np.argsort(-beta, kind="stable")[:SHOWN_POINTS]
+    shown: list[tuple[str, list[str]]] = []
+    start = 0
+    for column in inputs[:SHOWN_COLUMNS]:
+        own = X[heaviest, start : start + column.width]
+        start += column.width
+        levels = column.categories
+        shown.append((column.name, [levels[row.argmax()] if levels else f"{row[0]:.4g}" for row in own]))
+    if len(inputs) > SHOWN_COLUMNS:
+        shown.append((f"and {len(inputs) - SHOWN_COLUMNS} more", ["…"] * len(heaviest)))
+    outputs = y.reshape(len(y), -1)[heaviest, :SHOWN_COLUMNS].T
+    shown += [
+        (name, [f"{value:.4g}" for value in own]) for name, own in zip(_names_of_outputs(y), outputs, strict=False)
+    ]
+    shown.append(("beta", [f"{value:.4g}" for value in beta[heaviest]]))
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name, _ in shown)
+    rows = zip(*(values for _, values in shown), strict=True)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _names_of_outputs(y: FloatArray) -> list[str]:

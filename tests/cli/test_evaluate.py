@@ -7,7 +7,7 @@ import pytest
 
 import cvgp
 from cvgp import metrics
-from cvgp.cli.baselines import Baselines
+from cvgp.estimators.simple_models import Baselines
 from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import read_table
 

@@ -1,8 +1,10 @@
 """Tables as they are, through the commands: flags, lines that say what was found, and errors with flags to paste."""
 
 import json
+import runpy
 import shlex
 import sqlite3
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Run, flat, make_table
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "messy_table.py"
 FIT = ("--coreset", 5, "--max-iter", 2, "--neighbors", 0)
 
 
@@ -162,3 +165,20 @@ def test_whole_numbers_of_a_packed_table_stay_whole(run: Run, model: Path, tmp_p
 def test_help_lists_the_flags_of_text_tables(run: Run, command: str) -> None:
     text = run(command, "--help").stdout
     assert all(flag in text for flag in ("--sep", "--decimal", "--thousands", "--encoding"))
+
+
+def test_the_example_gives_the_same_numbers_in_five_lines_of_python_and_in_three_commands(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(EXAMPLE))
+    example["write_tables"](tmp_path)
+    commands = [line.split()[1:] for line in example["__doc__"].splitlines() if line.startswith("    cvgp ")]
+    assert [command[0] for command in commands] == ["fit", "predict", "evaluate"]
+    for command in commands:
+        with warnings.catch_warnings(action="ignore"):  # the line about the ID
+            result = run(*command)
+        assert result.exit_code == 0, result.stderr
+    by_command, in_python = pd.read_csv(tmp_path / "predictions.csv"), example["predict"](tmp_path)
+    for column, name in {"price_mean": "mean", "price_sd": "sd", "price_lower": "low", "price_upper": "high"}.items():
+        np.testing.assert_allclose(by_command[column], in_python[name], rtol=1e-6, err_msg=name)

@@ -121,7 +121,7 @@ def test_plot_without_data_shows_the_model(run: Run, model: Path, tmp_path: Path
     result = run("plot", model, "--out", tmp_path / "p.png", "--json")
     columns = cvgp.plots.columns_by_importance(cvgp.load(model))
     assert sorted(columns) == ["colour", "size", "weight"]
-    expected = ["importance", *(f"dependence on {name}" for name in columns), "training"]
+    expected = ["relevance", *(f"dependence on {name}" for name in columns), "coreset", "weights", "training"]
     assert json.loads(result.stdout)["pictures"] == expected
 
 

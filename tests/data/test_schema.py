@@ -172,6 +172,8 @@ GOOD = SCHEMA.to_json()
         {"target": []},
         {"target": ["y", 1]},
         {"extra": 1},
+        {"unused": "id"},
+        {"unused": [1]},
     ],
     ids=str,
 )
@@ -180,12 +182,17 @@ def test_schema_that_cannot_be_is_refused(change: dict) -> None:
         Schema.from_json({**GOOD, **change})
 
 
-def test_schema_of_an_older_file_says_nothing_of_its_reading() -> None:
-    older = {key: value for key, value in GOOD.items() if key != "reading"}
-    assert Schema.from_json(older).reading == Reading()
+NEWER = ("reading", "unused")
+"""What older files do not have."""
 
 
-@pytest.mark.parametrize("key", [key for key in GOOD if key != "reading"])
+def test_schema_of_an_older_file_says_nothing_of_its_reading_and_of_unused_columns() -> None:
+    older = Schema.from_json({key: value for key, value in GOOD.items() if key not in NEWER})
+    assert older.reading == Reading()
+    assert older.unused == ()
+
+
+@pytest.mark.parametrize("key", [key for key in GOOD if key not in NEWER])
 def test_schema_without_a_field_is_refused(key: str) -> None:
     with pytest.raises(FileFormatError, match="must have exactly"):
         Schema.from_json({name: value for name, value in GOOD.items() if name != key})

@@ -240,13 +240,13 @@ def test_intervals_of_rows_with_gaps_are_wider_and_hold_what_they_promise(gaps_i
         assert 0.83 < coverage(model, unknown, y_new) < 0.97
 
 
-def test_a_level_that_was_never_seen_is_warned_of_by_column_and_count(model: CVGPRegressor) -> None:
-    with pytest.warns(CVGPWarning, match="category that the training table did not have: 'city' 2"):
+def test_a_level_that_was_never_seen_is_warned_of_by_column_count_and_first_rows(model: CVGPRegressor) -> None:
+    with pytest.warns(CVGPWarning, match=r"did not have: 'city' 2 \(.*data row 1, 2\).*fit again with such rows"):
         model.predict(X.assign(city=["nowhere", "elsewhere", *X["city"][2:]]))
 
 
 def test_dates_outside_the_training_range_are_warned_of(model: CVGPRegressor) -> None:
-    with pytest.warns(CVGPWarning, match="Dates outside the range of the training table: 'when' 150"):
+    with pytest.warns(CVGPWarning, match=r"outside the range of the training table: 'when' 150 \(.*data row 1, 2, 3\)"):
         model.predict(X.assign(when=pd.Timestamp("2030-01-01")))
 
 
@@ -273,6 +273,15 @@ def test_extra_columns_are_ignored_with_one_warning(model: CVGPRegressor) -> Non
     np.testing.assert_array_equal(found, model.predict(X))
 
 
+def test_a_column_that_the_fit_left_out_needs_no_warning_to_predict(tmp_path: Path) -> None:
+    named = X.assign(name=[f"house {i}" for i in range(len(X))])
+    with pytest.warns(CVGPWarning, match="Left out, since they tell nothing: 'name'"):
+        model = CVGPRegressor(**OPTIONS).fit(named, Y, drop="sold")
+    model.save(tmp_path / "model.cvgp")
+    for found in (model, cvgp.load(tmp_path / "model.cvgp")):
+        found.predict(named)  # a warning would be an error here
+
+
 def test_a_missing_and_a_renamed_column_are_named_with_near_names(model: CVGPRegressor) -> None:
     changed = X.rename(columns={"size": "Size"}).drop(columns="sold")
     with pytest.raises(
@@ -282,8 +291,17 @@ def test_a_missing_and_a_renamed_column_are_named_with_near_names(model: CVGPReg
 
 
 def test_a_column_that_changes_its_type_is_named(model: CVGPRegressor) -> None:
-    with pytest.raises(InvalidTypeError, match="Column 'size' must hold numbers, but it is stored as"):
+    with pytest.raises(
+        InvalidTypeError, match=r"Column 'size' must hold numbers, .*: row 1 holds 'large', row 2 holds"
+    ):
         model.predict(X.assign(size="large"))
+    with pytest.raises(InvalidTypeError, match=r"Column 'when' must hold dates, .*: row 1 holds 3\.0"):
+        model.predict(X.assign(when=3.0))
+
+
+def test_numbers_that_became_text_are_read_if_they_still_spell_numbers(model: CVGPRegressor) -> None:
+    as_text = X.assign(size=[None if np.isnan(size) else f"{size!r}" for size in X["size"].to_numpy().tolist()])
+    np.testing.assert_array_equal(model.predict(as_text), model.predict(X))
 
 
 def test_an_array_is_refused_where_columns_are_more_than_numbers(model: CVGPRegressor) -> None:
@@ -298,8 +316,8 @@ def test_an_array_is_refused_where_columns_are_more_than_numbers(model: CVGPRegr
     ("change", "error", "words"),
     [
         ({"size": [1.0, "two"] * 75}, InvalidTypeError, "Column 'size' mixes types.*row 2 holds 'two'"),
-        ({"size": np.nan}, InvalidInputError, "Column 'size' holds no values"),
-        ({"size": None}, InvalidInputError, "Column 'size' holds no values"),
+        ({"size": np.nan}, InvalidInputError, "Column 'size' holds no values(.|\n)*--drop size"),
+        ({"size": None}, InvalidInputError, "Column 'size' holds no values(.|\n)*--drop size"),
         ({"size": [np.inf, *np.ones(149)]}, InvalidInputError, "data row 1: column 'size' is infinite"),
         ({"size": [[1]] * 150}, InvalidTypeError, "Column 'size' holds values of type list"),
     ],
@@ -332,6 +350,14 @@ def test_missing_targets_are_an_error_unless_their_rows_are_skipped() -> None:
         CVGPRegressor(**OPTIONS).fit(X, gappy)
     model = CVGPRegressor(**OPTIONS).fit(X, gappy, on_bad_rows="skip")
     assert (model.n_bad_rows_, model.n_rows_) == (15, 135)
+
+
+def test_missing_targets_beside_numbers_are_named_with_the_way_to_skip_them() -> None:
+    y = np.array([1.0, np.nan, 2.0, np.nan])
+    with pytest.raises(
+        InvalidInputError, match=r"2 of 4 rows have no target, the first are row 2, 4\..*on_bad_rows='skip'"
+    ):
+        CVGPRegressor(**OPTIONS).fit(np.ones((4, 1)), y)
 
 
 def test_text_as_the_target_is_refused() -> None:

@@ -18,6 +18,8 @@ from cvgp import CVGPRegressor
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators import importance
 from cvgp.estimators.sobol import SobolIndices
+from cvgp.estimators.units import ScaledGP
+from cvgp.training.monitor import Watch
 from tests.estimators.sobol_problems import PROBLEMS, Problem
 
 RNG = np.random.default_rng(0)
@@ -216,3 +218,18 @@ def test_rfe_keeps_the_columns_that_matter() -> None:
 def test_select_from_model_keeps_the_columns_that_matter() -> None:
     chosen = SelectFromModel(regressor(max_iter=10), threshold=0.05).fit(X, Y)
     assert chosen.get_support().tolist() == [True, True, False]
+
+
+def test_a_time_limit_leaves_fewer_predictions_for_importance(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, mean = 0.0, ScaledGP.mean
+
+    def slow(gp: ScaledGP, x: np.ndarray) -> np.ndarray:
+        nonlocal now
+        now += 1e-3 * len(x)
+        return mean(gp, x)
+
+    fitted = regressor().fit(X, Y)
+    monkeypatch.setattr(ScaledGP, "mean", slow)
+    importance.note_indices(fitted, X, None, Watch(1.0, clock=lambda: now))
+    assert now < 1.1
+    assert fitted.feature_importances_ == pytest.approx(KNOWN, abs=0.15)

@@ -141,7 +141,7 @@ def test_a_merged_lengthscale_is_that_of_the_shards_in_which_its_column_varies()
 
 def test_plots_leave_a_constant_column_out(model: CVGPRegressor) -> None:
     assert "x1" not in plots.columns_by_importance(model)
-    assert len(plots.plot_feature_importance(model, Figure().subplots()).patches) == 2
+    assert len(plots.plot_relevance(model, Figure().subplots()).patches) == 2
     with pytest.raises(InvalidInputError, match="'x1' had one value in all rows"):
         plots.plot_partial_dependence(model, "x1", Figure().subplots())
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
@@ -45,6 +46,8 @@ OLD_FILE = Path(__file__).parent / "version_1.cvgp"
 """Written by the last cvgp with version 1 of the format."""
 SECOND_FILE = Path(__file__).parent / "version_2.cvgp"
 """Written by the last cvgp with version 2 of the format."""
+THIRD_FILE = Path(__file__).parent / "version_3.cvgp"
+"""Written by the last cvgp with version 3 of the format."""
 FOURTH_FILE = Path(__file__).parent / "version_4.cvgp"
 """Written by the last cvgp with version 4 of the format."""
 OLD_POINTS, OLD_PREDICTIONS = [[0.0, 0.0], [2.0, -0.5], [1e6, 0.0]], [0.0763925393, 0.8947932946, 0.0029668637]
@@ -443,11 +446,44 @@ def test_a_file_of_version_2_predicts_as_it_did() -> None:
     assert (loaded.target_, loaded.n_neighbors_, loaded.noise_) == ("identity", 2, "input-dependent")
 
 
+def test_a_file_of_version_3_predicts_as_it_did() -> None:
+    loaded = cvgp.load(THIRD_FILE)
+    mean, sd = loaded.predict([[-1.5], [0.0], [1.2]], return_std=True)
+    np.testing.assert_allclose(mean, [0.9055228324, 1.0323446338, 1.9614534917], rtol=1e-6)
+    np.testing.assert_allclose(sd, [0.1206562094, 0.1272259837, 0.2489006734], rtol=1e-6)
+    assert (loaded.target_, loaded.n_neighbors_, loaded.noise_) == ("log", 0, "constant")
+
+
 def test_a_file_of_version_4_predicts_as_it_did() -> None:
     loaded = cvgp.load(FOURTH_FILE)
     expected = [0.4850367381, 0.9992255134, 2.6400568422]
     np.testing.assert_allclose(loaded.predict([[-1.5], [0.0], [1.2]]), expected, rtol=1e-6)
     assert (loaded.target_, loaded.inputs_) == ("yeo-johnson", "identity")
+
+
+def test_a_file_of_version_5_predicts_as_it_did() -> None:
+    loaded = cvgp.load(Path(__file__).parent / "version_5.cvgp")
+    rows = pd.DataFrame({"depth": [0.5, 1.0, 3.0], "soil": ["clay", "sand", "sand"]})
+    mean, sd = loaded.predict(rows, return_std=True)
+    np.testing.assert_allclose(mean, [-0.6985809241, 1.0007665991, 2.0985909818], rtol=1e-6)
+    np.testing.assert_allclose(sd, [0.1143576029, 0.1141929236, 0.116547932], rtol=1e-6)
+    assert (loaded.inputs_, loaded.n_neighbors_, list(loaded.feature_names_in_)) == ("mixed", 0, ["depth", "soil"])
+
+
+def test_a_file_of_version_6_predicts_as_it_did() -> None:
+    loaded = cvgp.load(Path(__file__).parent / "version_6.cvgp")
+    mean, sd = loaded.predict([[-1.5], [0.0], [1.2]], return_std=True)
+    np.testing.assert_allclose(mean, [-0.1024800521, 0.06830967915, 0.6627034093], rtol=1e-6)
+    np.testing.assert_allclose(sd, [0.2298191273, 0.1651277278, 0.1844523323], rtol=1e-6)
+    assert (loaded.columns_seen_["num_rows"], loaded.columns_seen_["x"][0]) == (40, [-1.989046])
+    assert loaded.baselines_["mean"] == 0.1949401661403703
+
+
+def test_there_is_a_file_of_every_version_of_the_format_and_a_line_on_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "file_format.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE) == [str(n) for n in range(1, VERSION + 1)]
+    missing = [n for n in range(1, VERSION + 1) if not (Path(__file__).parent / f"version_{n}.cvgp").is_file()]
+    assert missing == [], "write a tiny file with the new version, and test what it predicts"
 
 
 def test_a_file_of_version_1_is_saved_in_the_version_of_today(path: Path) -> None:

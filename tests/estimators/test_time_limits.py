@@ -11,11 +11,13 @@ import pytest
 
 from cvgp import CVGPRegressor
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.estimators.units import ScaledGP
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective
+from cvgp.objectives.given_neighbours import NeighbourObjective
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.training import closing_time, monitor, plan
+from cvgp.training import fit, monitor, noise_learning, plan
 from cvgp.training.checkpoint import START_FILE
 from cvgp.training.monitor import FitEvent
 
@@ -91,9 +93,7 @@ def test_the_best_point_of_lbfgs_is_kept_when_time_is_out(tmp_path: Path) -> Non
 
 
 def test_time_to_learn_the_noise_is_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = count()
-    closing = SimpleNamespace(perf_counter=lambda: 1e-6 * next(ticks))
-    monkeypatch.setattr(closing_time, "time", closing)  # closing takes no time
+    monkeypatch.setattr(fit, "plan_close", lambda *_: None)  # closing takes no time
 
     def end_of_fit(noise: str) -> float:
         events: list[FitEvent] = []
@@ -136,3 +136,37 @@ def test_a_damaged_start_is_named(damage: str, tmp_path: Path) -> None:
     write_tensors(path, tensors, metadata)
     with pytest.raises(FileFormatError, match=rf"{START_FILE} is damaged.*Remove it"):
         estimator("adam", tmp_path, max_iter=3).fit(X, Y)
+
+
+def costing(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Callable[[], float]:
+    """A clock that moves only by work: evaluations of objectives, trials of a noise and predictions of many rows."""
+    now = 0.0
+
+    def slow(original: Callable[..., Any], price: Callable[..., float]) -> Callable[..., Any]:
+        def called(*values: Any, **options: Any) -> Any:
+            nonlocal now
+            now += price(*values)
+            return original(*values, **options)
+
+        return called
+
+    for objective in (MinibatchObjective, TitsiasObjective, ExactObjective, NeighbourObjective):
+        monkeypatch.setattr(objective, "value_and_backward", slow(objective.value_and_backward, lambda *_: seconds))
+    monkeypatch.setattr(noise_learning, "_held_out", slow(noise_learning._held_out, lambda *_: seconds))
+    monkeypatch.setattr(ScaledGP, "mean", slow(ScaledGP.mean, lambda _, x: 1e-3 * seconds * len(x)))
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(perf_counter=lambda: now))
+    return lambda: now
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [("adam, then lbfgs", "identity"), ("lbfgs", "identity"), ("size by the data", "auto")]
+)
+def test_every_stage_is_inside_the_limit_on_a_slow_machine(
+    kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-3.0, 3.0, size=(400, 2))
+    y = np.exp(np.sin(x[:, 0]) + 0.1 * rng.normal(size=400))
+    now = costing(monkeypatch, 0.1)
+    CVGPRegressor(random_state=1, max_time=10.0, target=target, **KINDS[kind]).fit(x, y)
+    assert 5.0 < now() < 11.0

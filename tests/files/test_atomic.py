@@ -122,7 +122,7 @@ def test_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_name_that_is_too_long_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(FileAccessError, match="Could not write"), atomic_write(tmp_path / ("a" * 1000)):
+    with pytest.raises(FileAccessError, match="File name too long"), atomic_write(tmp_path / ("a" * 1000)):
         pytest.fail("the block must not run")
 
 
@@ -156,11 +156,28 @@ def test_permissions_of_an_existing_file_are_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_symbolic_link_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
-    with atomic_write(tmp_path / "link") as temporary:
+@pytest.mark.parametrize("target", ["a.txt", "nothing.txt"])
+def test_nothing_is_written_through_a_symbolic_link(tmp_path: Path, target: str) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / target)
+    with pytest.raises(FileAccessError, match="symbolic link"), atomic_write(tmp_path / "link"):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert not (tmp_path / "nothing.txt").exists()
+
+
+def test_folder_may_be_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with atomic_write(tmp_path / "link" / "a.txt") as temporary:
         temporary.write_text("new")
-    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "a.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", [".", "..", "/"])
+def test_path_that_names_no_file_is_reported(name: str) -> None:
+    with pytest.raises(FileAccessError, match="a folder"), atomic_write(name):
+        pytest.fail("the block must not run")
 
 
 def test_disk_that_fills_up_leaves_the_folder_as_it_was(tmp_path: Path) -> None:

@@ -4,20 +4,22 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import Kernel, RBFKernel
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from cvgp.gp.hyperparameters import (
-    hold_lengthscales,
-    lengthscales_are_held,
+    hold_above,
+    hold_around,
+    hold_noise,
+    is_held,
     log_density,
     multiply_inside,
     registered_priors,
-    release_lengthscales,
+    release,
 )
-from cvgp.gp.kernels import log_positive, make_kernel
+from cvgp.gp.kernels import gaussian_likelihood, log_positive, make_kernel
 
 CONSTRAINTS = {
     "Interval": lambda: Interval(0.3, 0.9),
@@ -57,29 +59,53 @@ def test_a_value_beyond_a_bound_comes_to_rest_near_it() -> None:
     assert kernel.lengthscale[0].tolist() == pytest.approx([0.9, 0.3], abs=0.01)
 
 
-CENTRE = torch.tensor([0.5, 1.0, -0.3], dtype=torch.float64)
+TYPICAL = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
 
 
-def test_held_lengthscales_have_the_density_of_normal_logarithms() -> None:
+def held_kernel() -> Kernel:
+    kernel = make_kernel("matern32", 3, ard=True)
+    kernel.base_kernel.lengthscale = torch.tensor([[0.5, 2.0, 1.0]])
+    hold_above(kernel, TYPICAL)
+    return kernel
+
+
+def test_lengthscales_that_are_held_around_others_have_normal_logarithms() -> None:
     kernel = make_kernel("matern32", 3, ard=True)
     kernel.base_kernel.lengthscale = torch.tensor([[0.5, 2.0, 3.0]])
-    hold_lengthscales(kernel, CENTRE, 1.7)
-    expected = stats.norm(CENTRE.numpy(), 1.7).logpdf(np.log([0.5, 2.0, 3.0])).sum()
-    assert log_density(registered_priors(kernel), CENTRE).item() == pytest.approx(expected)
+    hold_around(kernel, TYPICAL, 1.7)
+    expected = stats.norm(TYPICAL.log().numpy(), 1.7).logpdf(np.log([0.5, 2.0, 3.0])).sum()
+    assert log_density(registered_priors(kernel), TYPICAL).item() == pytest.approx(expected)
 
 
-def test_released_lengthscales_have_no_prior() -> None:
-    kernel = make_kernel("matern32", 3, ard=True)
-    hold_lengthscales(kernel, CENTRE, 1.7)
-    assert lengthscales_are_held(kernel)
-    release_lengthscales(kernel)
-    assert not registered_priors(kernel)
-    assert not [name for name, _ in kernel.named_buffers() if "held" in name]
+def test_inverses_of_held_lengthscales_are_half_cauchy() -> None:
+    expected = [
+        stats.halfcauchy(scale=1.0 / t).logpdf([1.0 / v, 0.0])
+        for t, v in zip(TYPICAL.tolist(), [0.5, 2.0, 1.0], strict=True)
+    ]
+    found = log_density(registered_priors(held_kernel()), TYPICAL).item()
+    assert found == pytest.approx(sum(at - at_infinity for at, at_infinity in expected))
+
+
+def test_the_inverse_of_a_held_noise_is_half_cauchy() -> None:
+    likelihood = gaussian_likelihood(0.04)
+    hold_noise(likelihood, torch.tensor(0.6))
+    found = log_density(registered_priors(likelihood), TYPICAL).item()
+    assert found == pytest.approx(-np.log(10.0))  # 1 + (0.6 / 0.2)^2
+
+
+def test_what_is_released_has_no_prior() -> None:
+    kernel, likelihood = held_kernel(), gaussian_likelihood(0.04)
+    hold_around(kernel, TYPICAL, 1.7)
+    hold_noise(likelihood, torch.tensor(0.6))
+    assert is_held(kernel)
+    assert is_held(likelihood)
+    release(kernel, likelihood)
+    assert not registered_priors(kernel, likelihood)
+    assert not [name for part in (kernel, likelihood) for name, _ in part.named_buffers() if "held" in name]
 
 
 def test_a_kernel_that_is_held_can_be_pickled() -> None:
-    kernel = make_kernel("matern32", 3, ard=True)
-    hold_lengthscales(kernel, CENTRE, 1.7)
+    kernel = held_kernel()
     again = pickle.loads(pickle.dumps(kernel))
-    before, after = (log_density(registered_priors(k), CENTRE).item() for k in (kernel, again))
+    before, after = (log_density(registered_priors(k), TYPICAL).item() for k in (kernel, again))
     assert after == before

@@ -291,3 +291,14 @@ def test_coreset_of_power_statistics_attains_the_estimate_that_is_returned(case:
     assert gain == 0.0
     assert full_bound(model, case.chunks(), N, power=0.6) == pytest.approx(value, rel=1e-5)
     assert value <= value_and_gradients(case, power=0.6)[0] + 1e-9
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+def test_statistics_at_another_noise_are_those_of_a_pass_with_it(weight: np.ndarray | None) -> None:
+    case = Case(Y2, weight)
+    model, total = case.model(), float(N) if weight is None else weight.sum()
+    before, noise = full_data.statistics(model, case.chunks()), model.noise.item()
+    model.likelihood.noise = torch.tensor(0.7, dtype=torch.float64)
+    after = full_data.statistics(model, case.chunks())
+    for known, found in zip(after, before.at_noise(noise, 0.7, total), strict=True):
+        torch.testing.assert_close(found, known)

@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 import cvgp
 from cvgp.cli import app
-from cvgp.cli.baselines import Baselines, learn_baselines
 from cvgp.cli.info import as_text, summarise
 from cvgp.data.tables.by_schema import load_rows
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.data.tables.writer import write_table
 from cvgp.errors import CVGPError
+from cvgp.estimators.columns_seen import ColumnsSeen
 from cvgp.estimators.frames import schema_of
+from cvgp.estimators.simple_models import Baselines
 from cvgp.files.tensors import read_tensors
 from cvgp.optim.adam import AdamState
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint
@@ -67,7 +68,6 @@ class Corpus:
     def _model(self) -> bytes:
         table = TrainingTable(self.folder / "table.parquet", "y")
         model = cvgp.CVGPRegressor(5, solver="adam", max_iter=5, random_state=0).fit(table, "y")
-        learn_baselines(model, table)
         model.save(self.folder / "model.cvgp")
         return (self.folder / "model.cvgp").read_bytes()
 
@@ -96,6 +96,8 @@ def open_model(corpus: Corpus, random: Random) -> None:
     model.sample_y(x)
     if hasattr(model, "baselines_"):
         Baselines.from_json(model.baselines_, len(model.gp_.scaling.x_mean))
+    if hasattr(model, "columns_seen_"):
+        ColumnsSeen.from_json(model.columns_seen_, len(model.gp_.scaling.x_mean), len(model.gp_.scaling.y_mean))
 
 
 def open_state(corpus: Corpus, random: Random) -> None:

@@ -17,7 +17,7 @@ SERVER = """
 import importlib, json, os, signal, sys, time
 import cvgp.cli
 for name in ("torch", "gpytorch", "pandas", "pyarrow.parquet", "sklearn.cluster", "scipy.optimize", "cvgp.cli",
-             "cvgp.cli.baselines", "cvgp.cli.info", "cvgp.cli.predictor", "cvgp.cli.fit",
+             "cvgp.estimators.scoring", "cvgp.cli.info", "cvgp.cli.predictor", "cvgp.cli.fit",
              "cvgp.estimators.regressor", "cvgp.estimators.saving", "cvgp.data.tables.training_table",
              "cvgp.data.tables.writer", "cvgp.plots.columns"):
     importlib.import_module(name)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cvgp.cli.baselines import Baselines
 from cvgp.errors import FileFormatError
+from cvgp.estimators.simple_models import Baselines
 from tests.robustness import fuzz, fuzz_fits, record
 from tests.robustness.__main__ import app
 from tests.robustness.fuzz_fits import fails

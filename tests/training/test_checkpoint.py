@@ -1,3 +1,4 @@
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from cvgp.errors import FactorisationError, FileAccessError, FileFormatError, In
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState
 from cvgp.training import checkpoint as checkpoint_module
+from cvgp.training import journal as journal_module
 from cvgp.training.checkpoint import JOURNAL_FILE, STATE_FILE, Checkpoint, fingerprint, open_checkpoint
 from cvgp.training.journal import Beginning
 from cvgp.training.maximise import stretch_length
@@ -251,13 +253,66 @@ def test_journal_of_garbage_is_called_damaged(tmp_path: Path) -> None:
         make_checkpoint(tmp_path).journal(START)
 
 
-def test_journal_on_a_full_disk_says_so(tmp_path: Path) -> None:
+def test_journal_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
-    (tmp_path / JOURNAL_FILE).symlink_to(full)
+    monkeypatch.setattr(journal_module, "open_own_file", lambda path, mode: full.open(mode))
     with pytest.raises(FileAccessError, match="free space"):
         make_checkpoint(tmp_path).journal(START)
+
+
+@pytest.mark.parametrize("name", [JOURNAL_FILE, STATE_FILE])
+def test_nothing_is_written_through_a_link_in_the_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "precious").write_text("13 bytes long")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(FileAccessError, match="symbolic link"):
+        make_checkpoint(tmp_path / "folder")
+    assert (tmp_path / "precious").read_text() == "13 bytes long"
+
+
+@pytest.mark.parametrize("name", [JOURNAL_FILE, STATE_FILE])
+def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FileAccessError, match="a pipe"):
+        make_checkpoint(tmp_path)
+
+
+def test_a_link_that_replaces_the_journal_is_not_written_through(tmp_path: Path) -> None:
+    stored = make_checkpoint(tmp_path).journal(START)
+    (tmp_path / "precious").write_bytes((tmp_path / JOURNAL_FILE).read_bytes())
+    (tmp_path / JOURNAL_FILE).unlink()
+    (tmp_path / JOURNAL_FILE).symlink_to(tmp_path / "precious")
+    before = (tmp_path / "precious").read_bytes()
+    with pytest.raises(FileAccessError, match="symbolic links"):
+        stored.evaluate(POINTS[0], lambda: (1.0, np.ones_like(START)))
+    assert (tmp_path / "precious").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("value", np.nan), ("value", np.inf), ("seconds", np.inf), ("seconds", -1.0), ("gradient", np.nan)],
+)
+def test_forged_record_is_refused_by_the_name_of_its_field(tmp_path: Path, field: str, value: float) -> None:
+    record(tmp_path, POINTS[:1])
+    path = tmp_path / JOURNAL_FILE
+    stored = make_checkpoint(tmp_path).journal(START)
+    content = path.read_bytes()
+    forged = np.frombuffer(content[-stored._record.itemsize :], stored._record).copy()
+    forged[field] = value
+    forged["sum"] = journal_module._checksum(forged.tobytes())
+    path.write_bytes(content[: -len(forged.tobytes())] + forged.tobytes())
+    with pytest.raises(FileFormatError, match=f"the {field} of a record"):
+        make_checkpoint(tmp_path).journal(START).evaluate(POINTS[0], unwanted)
+
+
+def test_evaluation_that_is_not_finite_leaves_no_record(tmp_path: Path) -> None:
+    stored = make_checkpoint(tmp_path).journal(START)
+    before = (tmp_path / JOURNAL_FILE).read_bytes()
+    value, _ = stored.evaluate(POINTS[0], lambda: (np.nan, np.ones_like(START)))
+    assert np.isnan(value)
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == before
 
 
 def test_folder_in_place_of_the_journal_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from cvgp import CVGP
+from cvgp.data.arrays import MemorySource
 from cvgp.errors import CVGPWarning
 from cvgp.objectives.full_batch import full_bound, statistics_and_gain
 from cvgp.optim.stopping import Result, Status
@@ -16,6 +18,7 @@ from cvgp.training.plan import (
     FEWEST_POLISH_EVALUATIONS,
     LBFGS_EVALUATIONS,
     LBFGS_ROWS,
+    LONGEST_GROWTH,
     MOST_ADAM_STEPS,
     PAPER_BATCH,
     PAPER_EPOCHS,
@@ -222,7 +225,8 @@ def test_lbfgs_follows_adam_while_its_passes_are_affordable() -> None:
 def test_passes_over_more_rows_are_fewer_or_none(rows: int) -> None:
     passes = polish_evaluations(rows, 200, DIMS)
     assert passes == 0 or FEWEST_POLISH_EVALUATIONS <= passes <= POLISH_EVALUATIONS
-    assert passes * evaluation_seconds(rows, 200, DIMS) <= POLISH_SECONDS * max(rows / USUAL_ROWS, 1.0) ** 0.5
+    growth = min(max(rows / USUAL_ROWS, 1.0) ** 0.5, LONGEST_GROWTH)
+    assert passes * evaluation_seconds(rows, 200, DIMS) <= POLISH_SECONDS * growth
     assert polish_evaluations(2 * rows, 200, DIMS) <= passes
 
 
@@ -376,3 +380,31 @@ def test_lbfgs_on_many_points_takes_fewer_evaluations_unless_a_limit_ends_it() -
     assert exact == plan_module.FEWEST_LBFGS_EVALUATIONS
     assert make_plan(Settings(max_time=60.0), 2000, 2000, DIMS).max_iter == LBFGS_EVALUATIONS
     assert make_plan(Settings(max_iter=77), 2000, 2000, DIMS).max_iter == 77
+
+
+def test_no_evaluation_is_begun_that_would_take_longer_than_there_is() -> None:
+    source, watch = make_source(), Watch(60.0)
+    watch.measure(1e-9, 1e9)  # by the first steps this machine is very slow
+    report = fit_model(make_model(source), source, Settings(solver="lbfgs"), watch)
+    assert report.result.num_iter == 0
+    assert not report.result.converged
+    assert rmse(report.model, make_source(seed=1)) < 0.3
+
+
+def test_training_is_judged_by_what_all_rows_can_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of a large variance: 20 rows alone would rather take it for noise, and 3000 rows know it."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, size=(3000, 1))
+    source = MemorySource(torch.tensor(x), torch.tensor(np.sin(40.0 * x[:, 0]) + 0.1 * rng.normal(size=3000)))
+    model = make_model(source, 80)
+    model.likelihood.noise = 1.0
+    monkeypatch.setattr(fit, "CHUNK_ROWS", 20)
+
+    @torch.no_grad()
+    def learn(*_: object) -> Result:
+        model.kernel.outputscale, model.kernel.base_kernel.lengthscale, model.likelihood.noise = 30.0, 0.05, 0.01
+        return Result(Status.CONVERGED, 0.0, 1)
+
+    monkeypatch.setattr(fit, "fit_adam", learn)
+    fit_model(model, source, Settings(solver="adam"), Watch())
+    assert model.kernel.outputscale.item() == pytest.approx(30.0)

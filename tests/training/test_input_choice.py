@@ -1,5 +1,7 @@
 """The choice of a warp of inputs: taken where unseen rows gain clearly, and otherwise not."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from gpytorch.kernels import RBFKernel
@@ -8,6 +10,7 @@ from gpytorch.means import ConstantMean
 from cvgp.data.input_warp import NO_WARP
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError
+from cvgp.objectives.exact import ExactObjective
 from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
 from cvgp.training.monitor import Watch
 from tests.parallel.groups import run_in_threads
@@ -94,3 +97,19 @@ def test_a_warp_without_standardising_is_refused() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="inputs must be one of auto, identity, rank, mixed"):
         check_inputs_name("ranks")
+
+
+@pytest.mark.parametrize(("in_time", "is_short"), [(True, True), (False, False)])
+def test_only_a_run_that_cannot_go_on_later_keeps_to_its_share_of_the_time(
+    in_time: bool, is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, calls, evaluate = count(), list[int](), ExactObjective.value_and_backward
+
+    def counted(objective: ExactObjective, scale: float = 1.0) -> float:
+        calls.append(len(objective.rows.x))
+        return evaluate(objective, scale)
+
+    monkeypatch.setattr(ExactObjective, "value_and_backward", counted)
+    watch = Watch(5.0, clock=lambda: 0.02 * next(ticks))
+    choose_inputs("auto", SKEWED, 0, watch, in_time=in_time)
+    assert (len(calls) < 25) == is_short

@@ -103,6 +103,17 @@ def test_a_rough_part_has_to_gain_more_nats_than_it_has_parameters(gain: float, 
     assert name_of_kernel(learned.kernel) == chosen
 
 
+@pytest.mark.parametrize(("density", "chosen"), [(-0.04, "matern32+matern12"), (-0.06, "matern32")])
+def test_a_rough_part_that_unseen_rows_speak_against_is_refused(density: float, chosen: str) -> None:
+    (rough,) = alternative_kernels(None, 1, ard=True, may_be_rough=True)
+    default = Start(DEFAULT, ZeroMean(), 0.1, 0.0, torch.zeros(4), evidence=-10.0)
+
+    def learn(start: Start, phase: str) -> Start:
+        return start._replace(evidence=90.0, density=density, densities=torch.full((4,), density))
+
+    assert name_of_kernel(choose_kernel(default, [rough], learn, ROWS, Watch())[0].kernel) == chosen
+
+
 def test_a_kernel_that_was_named_has_no_alternatives() -> None:
     assert alternative_kernels("matern32", 1, ard=True, may_be_rough=True) == []
     assert alternative_kernels(None, 1, ard=True) == []

@@ -44,10 +44,16 @@ def watched_search() -> tuple[Start, Watch]:
     return search(irrelevant_inputs(), watch=watch), watch
 
 
-def test_every_start_is_tried(watched_search: tuple[Start, Watch]) -> None:
-    phases = {row["phase"] for row in watched_search[1].history}
-    kinds = {f"{kind} x{factor:g}" for kind in ("start", "start coreset") for factor in START_FACTORS}
-    assert phases == kinds | {"start coreset"}
+@pytest.mark.parametrize(("margin", "is_enough"), [(1e9, True), (-1e9, False)])
+def test_other_coresets_are_tried_unless_the_first_is_as_good_as_the_exact_gp(
+    margin: float, is_enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "AS_GOOD", margin)
+    watch = Watch()
+    search(make_source(), prior(1), watch)
+    kinds = ("start",) if is_enough else ("start", "start coreset")
+    phases = {f"{kind} x{factor:g}" for kind in kinds for factor in START_FACTORS}
+    assert {row["phase"] for row in watch.history} == phases | {"start coreset"}
 
 
 def test_only_the_best_of_several_starts_learns_from_all_rows_that_may_be_learned_from() -> None:
@@ -167,7 +173,7 @@ def test_mean_is_learned_with_the_rest() -> None:
 def test_kernel_without_lengthscale_is_tried_once() -> None:
     watch = Watch()
     search(make_source(), make_kernel("linear", 1), watch)
-    assert {row["phase"] for row in watch.history} == {"start x1", "start coreset", "start coreset x1"}
+    assert {row["phase"] for row in watch.history} == {"start x1", "start coreset"}
 
 
 def test_no_more_than_a_subset_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from cvgp.errors import CVGPWarning
 from cvgp.optim.stopping import Progress, Status
-from cvgp.training.monitor import HISTORY_ROWS, EventLines, FitEvent, Watch, print_line
+from cvgp.training.event_lines import EventLines, print_line
+from cvgp.training.monitor import HISTORY_ROWS, FitEvent, Watch
 from tests.parallel.groups import ThreadGroup, run_in_threads
 from tests.training.problems import collect
 
@@ -284,3 +285,62 @@ def test_what_is_said_of_neighbours_is_no_warning() -> None:
     watch.begin("neighbours", 1)
     step(watch, 1, "20 neighbours")
     assert watch.history[-1]["event"] == "20 neighbours"
+
+
+def test_a_step_that_would_end_after_the_limit_is_not_begun(clock: Clock) -> None:
+    watch = Watch(max_time=10.0, clock=clock)
+    watch.begin("lbfgs", 10)
+    clock.now += 4.0
+    before = step(watch, 1)
+    clock.now += 4.0
+    assert (before, step(watch, 2)) == (None, Status.TIME_LIMIT)
+
+
+def test_a_stage_has_its_share_from_its_own_beginning(clock: Clock) -> None:
+    watch = Watch(max_time=10.0, clock=clock)
+    clock.now += 5.0
+    with watch.stage(0.2):
+        assert watch.left == pytest.approx(2.0)
+        clock.now += 1.9
+        assert watch.has_time
+        clock.now += 0.2
+        assert not watch.has_time
+    assert watch.has_time
+    assert watch.left == pytest.approx(2.9)
+
+
+def test_a_stage_does_not_outlast_the_one_around_it(clock: Clock) -> None:
+    watch = Watch(max_time=10.0, clock=clock)
+    with watch.stage(0.1), watch.stage(0.5):
+        assert watch.left == pytest.approx(1.0)
+
+
+def test_without_a_limit_there_is_always_time(clock: Clock) -> None:
+    watch = Watch(clock=clock)
+    clock.now += 1e9
+    with watch.stage(0.1):
+        assert watch.has_time
+        assert watch.left == math.inf
+
+
+def test_a_choice_sees_fewer_rows_where_the_limit_is_short() -> None:
+    seen = [Watch(limit).some_of(500) for limit in (None, 60.0, 10.0, 2.5, 1e-9)]
+    assert seen == [500, 500, 500, 250, 1]
+
+
+def test_searches_share_what_those_before_them_left(clock: Clock) -> None:
+    watch = Watch(max_time=10.0, clock=clock)
+    clock.now += 1.0
+    limits = []
+    for own in watch.shares(0.3, 3):
+        limits.append(own.max_time)
+        clock.now += 0.5
+    assert limits == pytest.approx([1.0, 1.25, 2.0])
+
+
+def test_the_pace_is_what_work_took_over_what_it_should_take() -> None:
+    watch = Watch()
+    assert watch.pace == 1.0
+    watch.measure(1.0, 3.0)
+    watch.measure(1.0, 1.0)
+    assert watch.pace == 2.0

@@ -1,15 +1,20 @@
 """Rows weighed by the noise that was learned of them."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from cvgp.data.arrays import MemorySource
+from cvgp.data.rows import Rows
 from cvgp.gp.input_noise import Features, InputNoise
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 from cvgp.optim.stopping import Result, Status
+from cvgp.training import noise_trials
 from cvgp.training.fit import FitReport
 from cvgp.training.likely_noise import Recipe
 from cvgp.training.monitor import Watch
@@ -51,9 +56,9 @@ def begin(source: MemorySource, neighbours: int = 0, **options: float) -> NoiseF
     return NoiseFit(report._replace(bound=bound, statistics=kept.statistics), kept)
 
 
-def learn(fit: NoiseFit, source: MemorySource, watch: Watch | None = None) -> NoiseFit:
+def learn(fit: NoiseFit, source: MemorySource, watch: Watch | None = None, *, always: bool = False) -> NoiseFit:
     watch = Watch() if watch is None else watch
-    return fit_noise(fit.report, fit.kept, source, Settings(seed=0), watch, np.random.default_rng(1))
+    return fit_noise(fit.report, fit.kept, source, Settings(seed=0), watch, np.random.default_rng(1), always=always)
 
 
 def error_where_quiet(fit: NoiseFit) -> float:
@@ -119,10 +124,15 @@ def test_constant_noise_weighs_no_rows() -> None:
     assert watch.history == []
 
 
+def test_the_noise_stays_constant_when_the_time_is_up() -> None:
+    source = problem()
+    assert learn(begin(source), source, Watch(max_time=1e-9)).noise is None
+
+
 def test_no_rows_are_weighed_when_the_time_is_up() -> None:
     source = problem()
     watch = Watch(max_time=1e-9)
-    fit = learn(begin(source), source, watch)
+    fit = learn(begin(source), source, watch, always=True)
     assert fit.noise is not None
     assert fit.noise.base == 0
     assert watch.history == []
@@ -132,3 +142,21 @@ def test_time_is_kept_back_only_of_a_limit() -> None:
     assert seconds_to_keep(1000, Watch()) == 0.0
     assert seconds_to_keep(1000, Watch(max_time=10.0)) == pytest.approx(2.0)
     assert seconds_to_keep(1000, Watch(max_time=100.0)) == pytest.approx(4.1)
+
+
+def test_many_rows_are_all_read_once_their_noise_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, gather = list[int](), noise_trials.statistics_and_gain
+
+    def counted(model: CVGP, chunks: Iterable[Rows[torch.Tensor]], *values: Any, **options: Any) -> Any:
+        chunks = list(chunks)
+        seen.append(sum(len(rows.x) for rows in chunks))
+        return gather(model, chunks, *values, **options)
+
+    monkeypatch.setattr(noise_trials, "ROWS_OF_A_ROUND", 350)
+    monkeypatch.setattr(noise_trials, "statistics_and_gain", counted)
+    source = problem()
+    before = begin(source)
+    after = learn(before, source)
+    assert seen[-1] == 400
+    assert set(seen[:-1]) == {320, 350}  # to judge by, and to learn from
+    assert error_where_quiet(after) < 0.5 * error_where_quiet(before)

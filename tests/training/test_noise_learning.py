@@ -159,3 +159,23 @@ def test_rows_of_no_weight_do_not_count() -> None:
     assert second is not None
     x = torch.linspace(-1.5, 1.5, 5, dtype=torch.float64)[:, None]
     torch.testing.assert_close(first.variance(x), second.variance(x), rtol=0.3, atol=0.0)
+
+
+@pytest.mark.parametrize(("limit", "tried"), [(None, 14), (1.0, 3)])
+def test_fewer_noises_are_tried_where_time_is_short(
+    limit: float | None, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, calls, held_out = 0.0, list[int](), noise_learning._held_out
+
+    def slow(*values: Any) -> torch.Tensor:
+        nonlocal now
+        now += 1.0
+        calls.append(1)
+        return held_out(*values)
+
+    monkeypatch.setattr(noise_learning, "_held_out", slow)
+    model, source = problem(300)
+    rng = np.random.default_rng(1)
+    left = residuals_of(model, statistics(model, source.chunks(1000)), source.sample(300, rng))
+    assert choose_noise(model, left, rng, Watch(limit, clock=lambda: now), always=True) is not None
+    assert len(calls) == tried

@@ -8,8 +8,8 @@ from gpytorch.priors import GammaPrior
 
 import cvgp
 from cvgp import CVGPRegressor
-from cvgp.gp.hyperparameters import lengthscales_are_held, registered_priors
-from cvgp.training.shrinkage import hold_if_few, may_overfit
+from cvgp.gp.hyperparameters import HELD_ABOVE, HELD_AROUND, is_held, registered_priors
+from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.start import starting_kernel
 
 D = 30
@@ -30,6 +30,14 @@ def test_intervals_hold_where_there_are_fewer_rows_than_columns() -> None:
     assert np.std(y[100:] - mean) < 0.4 * np.std(y[100:])
 
 
+def test_rows_with_many_columns_do_not_teach_a_noise_of_zero() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1100, 10)) @ rng.normal(size=(10, 10))
+    y = x[:, 0] + np.exp(0.3 * x[:, 1]) * (1.0 + 0.5 * rng.normal(size=1100))
+    model = CVGPRegressor(random_state=0, noise="constant").fit(x[:100], y[:100])
+    assert model.noise_variance_ > 1e-3 * np.var(y)
+
+
 def frozen() -> Kernel:
     kernel = starting_kernel("matern32", D, ard=True)
     kernel.base_kernel.raw_lengthscale.requires_grad_(False)
@@ -43,24 +51,29 @@ def with_a_prior() -> Kernel:
 @pytest.mark.parametrize(
     ("kernel", "num_rows", "expected"),
     [
-        (starting_kernel("matern32", D, ard=True), 2 * D, True),
-        (starting_kernel("matern32", D, ard=True), 2 * D + 1, False),
-        (starting_kernel("matern32", D, ard=False), D, False),
-        (starting_kernel("matern32+linear", D, ard=True), D, False),
-        (frozen(), D, False),
-        (with_a_prior(), D, False),
+        (starting_kernel("matern32", D, ard=True), 2 * D, [HELD_AROUND]),
+        (starting_kernel("matern32", D, ard=True), 2 * D + 1, [HELD_ABOVE]),
+        (starting_kernel("matern32", D, ard=True), 100 * D, [HELD_ABOVE]),
+        (starting_kernel("matern32", D, ard=True), 100 * D + 1, []),
+        (starting_kernel("matern32", D, ard=False), D, []),
+        (starting_kernel("matern32+matern12", D, ard=True), D, []),
+        (starting_kernel("matern32+matern12", D, ard=True), 3 * D, [HELD_ABOVE, HELD_ABOVE]),
+        (starting_kernel("linear", D, ard=True), 3 * D, []),
+        (frozen(), D, []),
+        (with_a_prior(), D, []),
     ],
 )
 def test_lengthscales_are_held_where_more_are_learned_than_rows_can_tell(
-    kernel: Kernel, num_rows: int, expected: bool
+    kernel: Kernel, num_rows: int, expected: list[str]
 ) -> None:
-    assert may_overfit(kernel, num_rows, D) is expected
+    held = hold_if_few(kernel, num_rows, torch.randn(D, D, dtype=torch.float64))
+    assert [name.rpartition(".")[2] for name, *_ in registered_priors(held) if "held" in name] == expected
 
 
 def test_the_kernel_that_was_given_stays_as_it_is() -> None:
     kernel, x = starting_kernel("matern32", D, ard=True), torch.randn(D, D, dtype=torch.float64)
-    assert lengthscales_are_held(hold_if_few(kernel, D, x))
-    assert not lengthscales_are_held(kernel)
+    assert is_held(hold_if_few(kernel, D, x))
+    assert not is_held(kernel)
 
 
 def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
@@ -73,13 +86,14 @@ def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
 def test_a_fitted_kernel_is_not_held_and_is_saved_without_a_warning(tmp_path: Path) -> None:
     x, y = line(40, D)
     model = CVGPRegressor(random_state=0).fit(x, y)
-    assert not lengthscales_are_held(model.model_.kernel)
+    assert not is_held(model.model_.kernel)
     model.save(tmp_path / "line.cvgp")
     np.testing.assert_allclose(cvgp.load(tmp_path / "line.cvgp").predict(x), model.predict(x), rtol=1e-10)
 
 
-def test_a_fit_whose_lengthscales_are_held_resumes_to_the_same_model(tmp_path: Path) -> None:
-    x, y = line(40, D)
+@pytest.mark.parametrize("num_dims", [D, 5])
+def test_a_fit_whose_lengthscales_are_held_resumes_to_the_same_model(num_dims: int, tmp_path: Path) -> None:
+    x, y = line(40, num_dims + 1)
     whole = CVGPRegressor(random_state=0).fit(x, y)
     stopping = [lambda event: event.phase == "lbfgs" and event.iteration == 3]
     CVGPRegressor(random_state=0, checkpoint_dir=tmp_path, callbacks=stopping).fit(x, y)

@@ -19,6 +19,7 @@ from cvgp.training.size import SMALLEST
 from cvgp.training.start import (
     DEFAULT_KERNEL,
     begin_model,
+    rows_to_place_by,
     starting_kernel,
     starting_mean,
     typical_lengthscale,
@@ -173,3 +174,12 @@ def test_fits_on_both_sides_of_2000_rows_take_similar_work_and_are_as_good(monke
     (below, error_below), (above, error_above) = (work_of_fit(n, monkeypatch) for n in (1990, 2010))
     assert 0.5 < above / below < 2.0
     assert max(error_below, error_above) < 0.1
+
+
+def test_kmeans_sees_fewer_rows_where_the_limit_is_short_or_the_machine_slow() -> None:
+    source = make_source(5000)
+    limits = [Watch(limit) for limit in (None, 60.0, 1e-3)]
+    slow = Watch(60.0)
+    slow.measure(1.0, 1e6)
+    seen = [rows_to_place_by(source, 100, watch) for watch in (*limits, slow)]
+    assert seen == [4000, 4000, 200, 200]

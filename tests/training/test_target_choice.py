@@ -1,11 +1,14 @@
 """The choice of a transform of y by the density of rows that were left out."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Rows
 from cvgp.data.target import TargetTransform
+from cvgp.objectives.exact import ExactObjective
 from cvgp.training import target_choice
 from cvgp.training.monitor import Watch
 from cvgp.training.target_choice import choose_target
@@ -63,10 +66,26 @@ def test_a_transform_that_wins_on_one_part_alone_is_not_used(monkeypatch: pytest
     honest = target_choice._densities
     calls: list[str] = []
 
-    def flawed(transform: TargetTransform, learning: Rows[Array], judging: Rows[Array]) -> object:
+    def flawed(transform: TargetTransform, learning: Rows[Array], judging: Rows[Array], watch: Watch) -> object:
         calls.append(transform.name)
-        found = honest(transform, learning, judging)
+        found = honest(transform, learning, judging, watch)
         return found - 10.0 if transform.name != "identity" and calls.count(transform.name) == 2 else found + 5.0
 
     monkeypatch.setattr(target_choice, "_densities", flawed)
     assert choose_target("auto", rows, 0, Watch()).name == "identity"
+
+
+@pytest.mark.parametrize(("in_time", "is_short"), [(True, True), (False, False)])
+def test_only_a_run_that_cannot_go_on_later_keeps_to_its_share_of_the_time(
+    in_time: bool, is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, calls, evaluate = count(), list[int](), ExactObjective.value_and_backward
+
+    def counted(objective: ExactObjective, scale: float = 1.0) -> float:
+        calls.append(len(objective.rows.x))
+        return evaluate(objective, scale)
+
+    monkeypatch.setattr(ExactObjective, "value_and_backward", counted)
+    watch = Watch(5.0, clock=lambda: 0.02 * next(ticks))
+    choose_target("auto", changed(make_rows(), TargetTransform("log")), 0, watch, in_time=in_time)
+    assert (len(calls) < 25) == is_short

@@ -14,6 +14,7 @@ from cvgp.cli.info import info
 from cvgp.cli.paper import paper
 from cvgp.cli.plot import plot
 from cvgp.cli.predict import predict
+from cvgp.cli.report import report
 from cvgp.cli.several_values import is_number, several_values
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command(cls=several_values("--quantiles", is_value=is_number))(predict)
-for command in (evaluate, coreset, info, plot, demo):
+for command in (evaluate, report, coreset, info, plot, demo):
     app.command()(command)
 app.add_typer(paper, name="paper")
 

@@ -61,7 +61,8 @@ def _program() -> list[str]:
 
 
 def _holds_a_run(folder: str | os.PathLike[str]) -> bool:
-    return any((Path(folder) / name).exists() for name in _file_names())
+    # A link that leads nowhere is something too; the fit will refuse it.
+    return any(os.path.lexists(Path(folder) / name) for name in _file_names())
 
 
 def _file_names() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from cvgp import errors
 from cvgp.cli.checkpoints import check_stored
 from cvgp.cli.options import Asked, OnBadRows
 from cvgp.cli.predictor import Predictor
-from cvgp.data.uncertain import Findings
+from cvgp.data.uncertain import KINDS, Findings
 from cvgp.errors import CVGPError, FileAccessError
 from cvgp.files.atomic import access_errors
 
@@ -51,7 +51,6 @@ def fit_on_ray(
 ) -> CVGPRegressor:
     """The fitted model."""
     from cvgp.adapters import ray
-    from cvgp.cli.baselines import learn_baselines
 
     storage = Path(parameters["checkpoint_dir"])
     ray.connect(address)
@@ -63,7 +62,6 @@ def fit_on_ray(
             name=RUN,
             num_workers=workers,
             fit_options=reading,
-            on_fitted=learn_baselines,
             **{**parameters, "checkpoint_dir": None},
         )
     except KeyboardInterrupt as stop:
@@ -117,8 +115,9 @@ def predict_on_ray(
                 raise getattr(errors, str(counts["error"]))(str(counts["message"]))
             predictor.rows += int(counts["rows"])
             predictor.empty += int(counts["empty"])
-            findings = {name: Counter(found) for name, found in json.loads(str(counts["findings"])).items()}
-            predictor.findings.add(Findings(**findings))
+            findings = json.loads(str(counts["findings"]))
+            counted = {kind: Counter(findings[kind]) for kind in KINDS}
+            predictor.findings.add(Findings(**counted, first=findings["first"]))
         predictor.check_some(data)
         os.replace(temporary, out)
     return names

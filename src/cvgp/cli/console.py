@@ -1,4 +1,7 @@
-"""Output: results on the standard output, everything else on the standard error."""
+"""Output: results on the standard output, everything else on the standard error.
+
+All text goes through here or through :mod:`cvgp.cli.guard`, where what a terminal would obey is escaped.
+"""
 
 import json
 import math
@@ -8,12 +11,18 @@ from typing import Any
 
 from cvgp.data.reading import Reading
 from cvgp.parallel.launcher import launched
+from cvgp.printable import printable_json, printable_lines
 
 
 def note(text: str) -> None:
     """Say something about the work, on the standard error; of several workers the first speaks for all."""
     if launched().rank == 0:
-        print(text, file=sys.stderr, flush=True)
+        print(printable_lines(text), file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """Print a result; at once, so that a reader who has left is noticed here."""
+    print(printable_lines(text), flush=True)
 
 
 def note_reading(data: str, reading: Reading) -> None:
@@ -24,7 +33,9 @@ def note_reading(data: str, reading: Reading) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON has no word for become null."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False), flush=True)
+    is_utf = (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=not is_utf)
+    print(printable_json(text), flush=True)
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
@@ -35,7 +46,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        grid.add_row(name, value)
+        grid.add_row(printable_lines(name), printable_lines(value))
     _print(grid)
 
 
@@ -46,9 +57,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD)
     for position, name in enumerate(columns):
-        table.add_column(name, justify="left" if position == 0 else "right")
+        table.add_column(printable_lines(name), justify="left" if position == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable_lines, row))
     _print(table)
 
 
@@ -57,6 +68,7 @@ def _print(content: Any) -> None:
 
     # In a log or a pipe there is no screen whose width would matter. A name such as "[red]" or ":cat:" is no markup.
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(content)
+    sys.stdout.flush()
 
 
 def _finite(value: Any) -> Any:

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 import cvgp
-from cvgp.cli.console import print_json
+from cvgp.cli.console import print_json, say
 from cvgp.cli.model_files import check_can_write, free_names
 from cvgp.cli.options import AsJson, ModelFile
+from cvgp.printable import printable
 
 
 def coreset(
@@ -43,4 +44,4 @@ def coreset(
     if as_json:
         print_json({"out": str(out), "points": len(points), "columns": names})
     else:
-        print(f"Wrote {len(points)} pseudo-points to {out}: {', '.join(names)}")
+        say(f"Wrote {len(points)} pseudo-points to {out}: {', '.join(map(printable, names))}")

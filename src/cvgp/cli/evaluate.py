@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table, say
 from cvgp.cli.model_files import model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from cvgp.data.rows import Array
     from cvgp.data.uncertain import Inputs
     from cvgp.estimators.regressor import CVGPRegressor
 
-LEVELS = (50, 90, 95)
 PERIODS = 5
 
 
@@ -43,8 +43,9 @@ def evaluate(
     model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
 
-    from cvgp.cli.baselines import Baselines
     from cvgp.data.tables.by_schema import load_rows, load_rows_in_time
+    from cvgp.estimators.scoring import scores_of_normal
+    from cvgp.estimators.simple_models import Baselines
 
     csv = csv_options(sep, decimal, thousands, encoding)
     if by_time is None:
@@ -57,19 +58,19 @@ def evaluate(
     if stored is not None:
         simple = Baselines.from_json(stored, x.shape[1])
         predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
-        scores |= {name: _scores(y, *pair) for name, pair in predictions.items()}
+        scores |= {name: scores_of_normal(y, *pair) for name, pair in predictions.items()}
     periods = {} if times is None else _scores_by_time(model, inputs, y, times)
     if as_json:
         in_time = {} if times is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
         print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
         return
-    print(f"{schema.target} in {len(y)} rows of {data}")
+    say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
     print_table(["", *scores], _rows(scores))
     if periods:
-        print(f"by {by_time}:")
+        say(f"by {printable(by_time or '')}:")
         print_table(["", *periods], _rows(periods))
     if stored is None:
-        print("The file holds no linear and constant model to compare with; `cvgp fit` stores them.")
+        say("The file holds no linear and constant model to compare with; fit it again to have them.")
 
 
 def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) -> dict[str, dict[str, float]]:
@@ -93,41 +94,16 @@ def _as_time(value: Any) -> str:
 
 
 def _scores_of(model: CVGPRegressor, inputs: Inputs, y: Array) -> dict[str, float]:
-    """Those of the model, whose predictions need not be Gaussian."""
-    import numpy as np
-
-    from cvgp import metrics
+    """Those of the model."""
     from cvgp.estimators.new_observations import Predictive
+    from cvgp.estimators.scoring import scores_of_model
 
-    found = Predictive.at(model.gp_, inputs)
-    mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-    is_gaussian = model.target_ == "identity" and model.outlier_share_ == 0.0
-    halves = np.array(LEVELS) / 200
-    ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, 0]  # [n, 2 L]
-    inside = (ends[:, : len(LEVELS)] <= y[:, None]) & (y[:, None] <= ends[:, len(LEVELS) :])
-    return {
-        "rmse": metrics.rmse(y, mean),
-        "mean_log_likelihood": float(found.log_density(y[:, None]).mean()),
-        "crps": metrics.crps(y, mean, sd) if is_gaussian else float(found.crps(y[:, None]).mean()),
-        **{f"coverage_{level}": float(share) for level, share in zip(LEVELS, inside.mean(axis=0), strict=True)},
-    }
-
-
-def _scores(y: Array, mean: Array, sd: Array) -> dict[str, float]:
-    from cvgp import metrics
-
-    return {
-        "rmse": metrics.rmse(y, mean),
-        "mean_log_likelihood": metrics.mean_log_density(y, mean, sd),
-        "crps": metrics.crps(y, mean, sd),
-        **{f"coverage_{level}": metrics.coverage(y, mean, sd, level / 100) for level in LEVELS},
-    }
+    return scores_of_model(Predictive.at(model.gp_, inputs), y[:, None])
 
 
 def _rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:
-    labels = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "crps": "CRPS"}
-    rows = [[label, *(f"{found[name]:.4g}" for found in scores.values())] for name, label in labels.items()]
-    for level in LEVELS:
-        shares = [f"{found[f'coverage_{level}']:.1%}" for found in scores.values()]
-        rows.append([f"inside {level} % intervals", *shares])
-    return rows
+    from cvgp.estimators.scoring import SCORE_NAMES, score_as_text
+
+    return [
+        [label, *(score_as_text(name, found[name]) for found in scores.values())] for name, label in SCORE_NAMES.items()
+    ]

@@ -33,6 +33,7 @@ from cvgp.cli.progress import show_progress
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError
 from cvgp.gp.kernel_names import KERNEL_NAMES
 from cvgp.parallel.launcher import launched
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from cvgp.data.tables.training_table import TrainingTable
@@ -204,10 +205,6 @@ def fit(
         seconds = time.perf_counter() - start
     if worker.rank > 0:
         return  # the first one stores what all of them hold
-
-    from cvgp.cli.baselines import learn_baselines
-
-    learn_baselines(model, table)
     _finish(model, out, target, seconds, as_json)
 
 
@@ -238,7 +235,9 @@ def _check_target(target: str, columns: list[str], data: str) -> None:
 
     meant = near_names(target, columns)
     hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"
-    raise typer.BadParameter(f"{data} has no column {target!r}; {hint} {', '.join(columns)}.", param_hint="'--target'")
+    raise typer.BadParameter(
+        f"{data} has no column {target!r}; {hint} {', '.join(map(printable, columns))}.", param_hint="'--target'"
+    )
 
 
 def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_json: bool) -> None:

@@ -16,10 +16,15 @@ from typer.core import TyperGroup
 from cvgp.errors import CVGPError, MissingFileError
 from cvgp.extras import optional_packages
 from cvgp.parallel.launcher import launched
+from cvgp.printable import printable_lines
 
 FAILURE, WRONG_USE = 1, 2
 INTERRUPTED, TERMINATED = 130, 143
 """By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""
+
+
+WRONG_WORDS: Any = typer.BadParameter.__base__
+"""Every error of typer about a command line, such as an option that does not exist."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -29,30 +34,44 @@ class Terminated(KeyboardInterrupt):
 class GuardedGroup(TyperGroup):
     """A group of commands whose failures end in one line on the standard error and an exit code."""
 
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        """Look at what stands before the command; a page of help is printed here."""
+        with _messages():
+            return super().make_context(*given, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with _handler(_terminate_at_once), _plain_warnings():
-            try:
-                with optional_packages():
-                    return super().invoke(ctx)
-            except KeyboardInterrupt as stop:
-                terminated = isinstance(stop, Terminated)
-                _complain("Terminated." if terminated else "Interrupted.", *stop.args)
-                raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
-            except CVGPError as error:
-                _complain("Error:", error)
-                # A name on the command line that stands for nothing is a mistake in the command.
-                raise typer.Exit(WRONG_USE if isinstance(error, MissingFileError) else FAILURE) from error
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # the reader of our output has left, as `head` does
-                    raise
-                _complain("Error:", f"the system refused: {error}. Check the disk's free space and the permissions.")
-                raise typer.Exit(FAILURE) from error
-            except (MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                _complain("Error:", "there is not enough memory; use fewer rows, or a smaller --coreset.")
-                raise typer.Exit(FAILURE) from error
+        with _handler(_terminate_at_once), _plain_warnings(), _messages(), optional_packages():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Turn what a user can cause into a message and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, Terminated)
+        _complain("Terminated." if terminated else "Interrupted.", *stop.args)
+        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
+    except CVGPError as error:
+        _complain("Error:", error)
+        # A name on the command line that stands for nothing is a mistake in the command.
+        raise typer.Exit(WRONG_USE if isinstance(error, MissingFileError) else FAILURE) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader of our output has left, as `head` does
+            raise
+        _complain("Error:", f"the system refused: {error}. Check the disk's free space and the permissions.")
+        raise typer.Exit(FAILURE) from error
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _complain("Error:", "there is not enough memory; use fewer rows, or a smaller --coreset.")
+        raise typer.Exit(FAILURE) from error
+    except WRONG_WORDS as error:
+        # Typer prints these, with words of the command line and names of columns in them.
+        error.message = printable_lines(error.message)
+        raise
 
 
 def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
@@ -65,7 +84,7 @@ def _complain(*parts: object) -> None:
     worker = launched().rank
     # In one piece, so that the lines of several workers do not mix.
     text = " ".join(map(str, (*([f"[worker {worker}]"] if worker else []), *parts)))
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable_lines(text)}\n")
     sys.stderr.flush()
 
 

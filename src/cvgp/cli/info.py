@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cvgp
 from cvgp.cli.console import print_facts, print_json
 from cvgp.cli.options import AsJson, ModelFile
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from cvgp.data.columns import Column
@@ -40,9 +41,9 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
         return
     text: dict[str, Any] = {"model": str(model_file)}
     if schema is None:
-        text["features"] = ", ".join(facts["features"])
+        text["features"] = ", ".join(map(printable, facts["features"]))
     else:
-        text["target"] = schema.target
+        text["target"] = ", ".join(map(printable, schema.targets))
         text["columns"] = "\n".join(_describe(column) for column in schema.columns)
         text["missing values"] = MISSING.get(schema.impute, "are filled")
     print_facts(text | as_text(facts, model))
@@ -122,7 +123,7 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
     if facts["rank_shares"] is not None:
         warped = {name: share for name, share in facts["rank_shares"].items() if share > 0}
         most = sorted(warped.items(), key=lambda item: item[1], reverse=True)[:MOST_FEATURES]
-        listed = ", ".join(f"{name} {share:.0%}" for name, share in most)
+        listed = ", ".join(f"{printable(name)} {share:.0%}" for name, share in most)
         text["inputs"] = f"{len(warped)} of {len(facts['features'])} features mixed with their ranks ({listed})"
     if facts["outlier_share"] > 0:
         text["outliers"] = f"{facts['outlier_share']:.1%} of the rows are wildly wrong; they hardly count"
@@ -137,7 +138,7 @@ def as_text(facts: dict[str, Any], model: CVGPRegressor) -> dict[str, str]:
         text["tails"] = f"heavier than normal: 1 in {1.0 / RARE:.0f} observations is more than {farthest:.1f} sd off"
     ranked = sorted(facts["feature_importances"].items(), key=lambda item: item[1], reverse=True)
     spread = facts["feature_importances_sd"]
-    needed = ", ".join(f"{name} {value:.2f} ± {spread[name]:.2f}" for name, value in ranked[:MOST_FEATURES])
+    needed = ", ".join(f"{printable(name)} {value:.2f} ± {spread[name]:.2f}" for name, value in ranked[:MOST_FEATURES])
     text["importance"] = f"{needed} (the share of the variance of predictions that needs the column)"
     return text
 
@@ -146,10 +147,10 @@ def _describe(column: Column) -> str:
     kind = KINDS[column.kind]
     if column.kind == "levels":
         kind = f"text of {len(column.categories)} levels"
-    values = ", ".join(column.parts if column.kind == "date" else column.categories)
+    values = ", ".join(map(printable, column.parts if column.kind == "date" else column.categories))
     words = [f"{kind}: {values}" if values and column.kind != "levels" else kind]
     if column.n_missing:
         words.append(f"{column.n_missing} missing")
     if column.fill is not None and not column.marks_missing:
-        words.append(f"missing is {column.fill}")
-    return f"{column.name} ({', '.join(words)})"
+        words.append(f"missing is {printable(str(column.fill))}")
+    return f"{printable(column.name)} ({', '.join(words)})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cvgp.cli.console import note, print_table
+from cvgp.cli.console import note, print_table, say
 from cvgp.cli.several_values import several_values
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def datasets(
         where = known.address(name) if place is None else str(place)
         rows.append([name, str(known.rows), str(known.inputs), where, LICENCE, known.citation])
     for name, num_rows, inputs, where, licence, citation in rows:
-        print(f"{name:<11} {num_rows:>7} x {inputs:<4} {licence:<10} {citation:<27} {where}")
-    print("\nThe UCI sets come from the UCI machine learning repository; cite it where results are shown.")
+        say(f"{name:<11} {num_rows:>7} x {inputs:<4} {licence:<10} {citation:<27} {where}")
+    say("\nThe UCI sets come from the UCI machine learning repository; cite it where results are shown.")
 
 
 @paper.command(cls=SeveralValues)
@@ -121,7 +121,7 @@ def table(
 
     chosen, results = _results(experiment, preset, store)
     text = chosen.table(results)
-    print(text)
+    say(text)
     if write is not None:
         fill(write, experiment, text)
 
@@ -138,7 +138,7 @@ def figure(
 
     chosen, results = _results(experiment, preset, store)
     for path in save(chosen.figures(results), out):
-        print(path)
+        say(str(path))
 
 
 def _results(experiment: str, preset: str, store: Path) -> tuple[Experiment, Results]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table
+from cvgp.cli.console import note_reading, print_json, print_table, say
 from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import AsJson, Decimal, Encoding, ModelFile, Sep, Thousands, csv_options
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +40,7 @@ def plot(
     encoding: Encoding = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the importance of features, what the most important columns do, training, and with tables the predictions.
+    """Draw the relevance of columns, what they do, noise, coreset, training, and with tables the predictions.
 
     With `--train` the model is pruned and grown to the powers of two up to twice its size.
     """
@@ -60,7 +61,7 @@ def plot(
         numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
         print_json({"out": str(out), "pictures": names, **numbers})
         return
-    print(f"Wrote {out}: {', '.join(names)}")
+    say(f"Wrote {out}: {', '.join(map(printable, names))}")
     if quality is not None:
         columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
         print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
@@ -84,10 +85,14 @@ def _draw(
 
     from cvgp import plots
 
-    drawings: dict[str, Any] = {"importance": partial(plots.plot_feature_importance, model)}
+    drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
-    drawings["training"] = partial(plots.plot_history, model)
+    if model.noise_ == "input-dependent":
+        drawings["noise"] = partial(plots.plot_noise, model)
+    drawings["coreset"] = partial(plots.plot_coreset, model)
+    drawings["weights"] = partial(plots.plot_weights, model)
+    drawings["training"] = partial(plots.plot_training, model)
     if table is not None:
         drawings["predictions"] = partial(plots.plot_predicted, model, *table)
         drawings["calibration"] = partial(plots.plot_calibration, model, *table)

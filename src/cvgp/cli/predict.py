@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import cvgp
-from cvgp.cli.console import note, note_reading, print_json
+from cvgp.cli.console import note, note_reading, print_json, say
 from cvgp.cli.model_files import check_can_write, model_schema
 from cvgp.cli.options import (
     AsJson,
@@ -24,6 +24,7 @@ from cvgp.cli.options import (
     csv_options,
 )
 from cvgp.cli.several_values import is_number
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from cvgp.cli.predictor import Predictor
@@ -84,7 +85,7 @@ def predict(
     if as_json:
         print_json({"out": str(out), "rows": done.rows, "predicted": predicted, "columns": columns})
     else:
-        print(f"Wrote {predicted} predictions to {out}: {', '.join(columns)}")
+        say(f"Wrote {predicted} predictions to {out}: {', '.join(map(printable, columns))}")
 
 
 def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:

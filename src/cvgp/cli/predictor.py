@@ -60,7 +60,9 @@ class Predictor:
                 rows = encoder.numbers(batch)
             except InvalidTypeError as error:
                 raise InvalidTypeError(f"{part.file}: {error}") from error
-            predictions = self._predict(rows.x, bad.find(rows, part, before))
+            kept = bad.find(rows, part, before)
+            numbers = part.first_row + before + np.flatnonzero(kept)
+            predictions = self._predict(rows.x, kept, numbers, part.file)
             table = pa.Table.from_batches([batch])
             schema = schema or table.schema
             try:
@@ -81,12 +83,14 @@ class Predictor:
                 f"{data}: not a single row can be predicted, since each has a missing or bad value; fill some."
             )
 
-    def _predict(self, cells: NDArray[np.float64], good: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+    def _predict(
+        self, cells: NDArray[np.float64], good: NDArray[np.bool_], numbers: NDArray[np.int64], file: str
+    ) -> list[NDArray[np.float64]]:
         self.rows += len(good)
         self.empty += int((~good).sum())
         columns = [np.full(len(good), np.nan) for _ in self._columns]
         if good.any():
-            inputs, findings = new_inputs(self.schema.columns, cells[good])
+            inputs, findings = new_inputs(self.schema.columns, cells[good], numbers, file)
             self.findings.add(findings)
             found = Predictive.at(self.model.gp_, inputs)
             levels = np.append(ends_of_interval(self.asked.level), self.asked.quantiles)

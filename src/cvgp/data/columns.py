@@ -21,6 +21,8 @@ MAX_CATEGORIES = 50
 """Indicators of a column in a file; a fit makes fewer."""
 MAX_LEVELS = 10_000
 """Levels with an effect of their own: the most frequent ones. Others count as unknown."""
+MAX_COUNT = 2**53
+"""Rows that a file may speak of."""
 TYPICAL = 16
 """Values that stand for the distribution of a column."""
 LISTS = ("typical", "dims", "effects", "doubts", "prior_sd", "parts")
@@ -77,7 +79,8 @@ class Column:
             raise InvalidInputError(
                 f"A column has a name and a kind of {get_args(Kind)}, got {reprlib.repr((self.name, self.kind))}."
             )
-        if type(self.marks_missing) is not bool or type(self.n_missing) is not int or self.n_missing < 0:
+        is_counted = type(self.n_missing) is int and 0 <= self.n_missing <= MAX_COUNT
+        if type(self.marks_missing) is not bool or not is_counted:
             raise InvalidInputError(f"Column {self.name!r} must say how many cells are missing, and if that is marked.")
         self._check_categories()
         if self.fill is not None and not self._is_value(self.fill):
@@ -132,9 +135,14 @@ class Column:
         if not all(isinstance(data[name], list) for name in lists):
             raise FileFormatError(f"The {', '.join(sorted(lists))} of a column of the schema must be lists.")
         try:
-            return cls(**data | {name: _as_tuples(data[name]) for name in lists})
+            column = cls(**data | {name: _as_tuples(data[name]) for name in lists})
         except (InvalidInputError, TypeError) as error:
             raise FileFormatError(f"The schema holds a column that cannot be: {error}") from error
+        if column.marks_missing and not (column.effects if column.kind == "levels" else column.typical):
+            raise FileFormatError(
+                f"Column {column.name!r} of the schema marks missing cells, and does not say what stands for them."
+            )
+        return column
 
     def _check_categories(self) -> None:
         if not all(isinstance(category, str) for category in self.categories):

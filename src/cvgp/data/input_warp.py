@@ -43,18 +43,19 @@ class Path(NamedTuple):
 
     def apply(self, x: Array) -> Array:
         """The function at x."""
-        low, high = self._outer_slopes()
+        low, high = self.outer_slopes()
         with np.errstate(over="ignore"):  # as far away as can be
             below, above = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
             return np.asarray(np.interp(x, self.knots, self.values) + low * below + high * above)
 
     def invert(self, t: Array) -> Array:
         """The x with this value."""
-        low, high = self._outer_slopes()
+        low, high = self.outer_slopes()
         below, above = np.minimum(t - self.values[0], 0.0), np.maximum(t - self.values[-1], 0.0)
         return np.asarray(np.interp(t, self.values, self.knots) + below / low + above / high)
 
-    def _outer_slopes(self) -> tuple[float, float]:
+    def outer_slopes(self) -> tuple[float, float]:
+        """The slopes below the first knot and above the last one."""
         steps = np.diff(self.values) / np.diff(self.knots)
         mean = (self.values[-1] - self.values[0]) / (self.knots[-1] - self.knots[0])
         return float(min(steps[0], mean)), float(min(steps[-1], mean))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.printable import printable
 
 DECIMALS = (".", ",")
 THOUSANDS = ("", ",", ".", " ", "'", "_")
@@ -122,7 +123,8 @@ class Reading:
 
 def named(names: list[str], most: int = 6) -> str:
     """Some of the names, and how many more there are."""
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more columns"
+    shown = ", ".join(map(printable, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more columns"
 
 
 def check_csv(given: object) -> CsvOptions:

@@ -9,7 +9,7 @@ import reprlib  # what comes from a file may be too long or too deep for repr
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from cvgp.data.columns import Column
+from cvgp.data.columns import MAX_COUNT, Column
 from cvgp.data.reading import Reading
 from cvgp.errors import FileFormatError, InvalidInputError
 
@@ -33,6 +33,8 @@ class Schema:
         How many rows of the training table the rule "drop" left out; no part of the schema's value.
     reading : Reading, optional
         How the text of the training table was read; no part of the schema's value.
+    unused : tuple of str
+        The columns of the training table that are neither target nor feature; no part of the schema's value.
 
     Examples
     --------
@@ -46,9 +48,11 @@ class Schema:
     impute: Impute | None = None
     n_dropped: int = field(default=0, compare=False)
     reading: Reading = field(default_factory=Reading, compare=False)
+    unused: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if not self.targets or not all(isinstance(name, str) for name in self.targets):
+        is_named = isinstance(self.target, str | tuple) and all(isinstance(name, str) for name in self.targets)
+        if not (is_named and self.targets):
             raise InvalidInputError(f"The target must be the name of a column, got {reprlib.repr(self.target)}.")
         check_rule(self.impute)
         names = [*self.targets, *(column.name for column in self.columns)]
@@ -63,10 +67,12 @@ class Schema:
         wrong = [c for c in self.columns if (c.fill is not None) != fills and not self._learns_from_gaps(c)]
         if wrong:
             raise InvalidInputError(f"With impute={self.impute!r}, {'all' if fills else 'no'} columns have a fill.")
-        if type(self.n_dropped) is not int or self.n_dropped < 0:
+        if type(self.n_dropped) is not int or not 0 <= self.n_dropped <= MAX_COUNT:
             raise InvalidInputError(
                 f"The number of dropped rows must be an integer, got {reprlib.repr(self.n_dropped)}."
             )
+        if not all(isinstance(name, str) for name in self.unused):
+            raise InvalidInputError(f"Unused columns must be names, got {reprlib.repr(self.unused)}.")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -94,20 +100,30 @@ class Schema:
             "impute": self.impute,
             "n_dropped": self.n_dropped,
             "reading": self.reading.to_json(),
+            "unused": list(self.unused),
         }
 
     @classmethod
     def from_json(cls, data: object) -> Schema:
         """The schema of such a dictionary, which may come from an untrusted file."""
-        if not isinstance(data, dict) or set(data) - {"reading"} != {"target", "columns", "impute", "n_dropped"}:
+        if not isinstance(data, dict) or set(data) - {"reading", "unused"} != {
+            "target",
+            "columns",
+            "impute",
+            "n_dropped",
+        }:
             raise FileFormatError("A schema must have exactly a target, columns, impute and n_dropped.")
         if not isinstance(data["columns"], list):
             raise FileFormatError("The columns of a schema must be a list.")
         columns = tuple(Column.from_json(column) for column in data["columns"])
         target = tuple(data["target"]) if isinstance(data["target"], list) else data["target"]
-        reading = Reading.from_json(data["reading"]) if "reading" in data else Reading()  # older files have none
+        # Older files have neither of these.
+        reading = Reading.from_json(data["reading"]) if "reading" in data else Reading()
+        unused = data.get("unused", [])
+        if not isinstance(unused, list):
+            raise FileFormatError("The unused columns of a schema must be a list.")
         try:
-            return cls(target, columns, data["impute"], data["n_dropped"], reading)
+            return cls(target, columns, data["impute"], data["n_dropped"], reading, tuple(unused))
         except InvalidInputError as error:
             raise FileFormatError(f"The schema cannot be used: {error}") from error
 

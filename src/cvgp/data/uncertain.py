@@ -27,6 +27,23 @@ SMALLEST_DOUBT = 0.2
 """Levels whose effect is doubtful by less than this share of the prior's standard deviation count as known."""
 
 
+MOST_SHOWN = 3
+"""Rows that a warning names."""
+_INTEGRATED = "The column is integrated out there over the rows of the training table, and intervals are wider."
+KINDS = {
+    "unknown": (
+        "Cells with a category that the training table did not have",
+        f"{_INTEGRATED} Correct them if they are misspelled, or fit again with such rows.",
+    ),
+    "missing": ("Cells with no value, in columns that were complete in the training table", _INTEGRATED),
+    "outside": (
+        "Dates outside the range of the training table",
+        "The model knows no trend there; fit it again with later rows.",
+    ),
+}
+"""What can be remarkable about a cell, in words, and what that means."""
+
+
 class Cells(NamedTuple):
     """Cells of one column that are not known."""
 
@@ -52,33 +69,32 @@ class Findings:
     """Missing cells of columns that were complete in the training table."""
     outside: Counter[str] = field(default_factory=Counter)
     """Dates before the first or after the last one of the training table."""
+    first: dict[str, str] = field(default_factory=dict)
+    """Where the first cells of each kind and column are, by both."""
+
+    def note(self, kind: str, column: str, cells: NDArray[np.bool_], rows: NDArray[np.int64], file: str) -> None:
+        """Count cells [n] of one kind in a column; the rows [n] have numbers in their file."""
+        if not cells.any():
+            return
+        getattr(self, kind)[column] += int(cells.sum())
+        numbers = ", ".join(str(row + 1) for row in rows[cells][:MOST_SHOWN])
+        self.first.setdefault(f"{kind} {column}", f"{file}{', ' if file else ''}data row {numbers}")
 
     def add(self, other: Findings) -> None:
-        """Count those of other rows too."""
-        for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
-            own.update(theirs)
+        """Count those of other rows too, which come after."""
+        for kind in KINDS:
+            getattr(self, kind).update(getattr(other, kind))
+        self.first = other.first | self.first
 
     def warn(self) -> None:
         """Say what was found, if anything was."""
-        said = {
-            "a category that the training table did not have": self.unknown,
-            "no value, in columns that were complete in the training table": self.missing,
-        }
-        for words, counts in said.items():
+        for kind, (words, advice) in KINDS.items():
+            counts = getattr(self, kind)
             if counts:
-                warnings.warn(
-                    f"Cells with {words}: {_listed(counts)}. The column is integrated out there over the rows of the "
-                    "training table, and intervals are wider.",
-                    CVGPWarning,
-                    stacklevel=3,
+                listed = ", ".join(
+                    f"{name!r} {count} ({self.first[f'{kind} {name}']})" for name, count in counts.items()
                 )
-        if self.outside:
-            warnings.warn(
-                f"Dates outside the range of the training table: {_listed(self.outside)}. The model knows no trend "
-                "there; fit it again with later rows.",
-                CVGPWarning,
-                stacklevel=3,
-            )
+                warnings.warn(f"{words}: {listed}. {advice}", CVGPWarning, stacklevel=3)
 
 
 class Inputs:
@@ -141,12 +157,16 @@ class Inputs:
         return Inputs(np.concatenate([piece.x for piece in pieces]), unknown, gaps)
 
 
-def new_inputs(columns: Sequence[Column], cells: Array) -> tuple[Inputs, Findings]:
+def new_inputs(
+    columns: Sequence[Column], cells: Array, numbers: NDArray[np.int64] | None = None, file: str = ""
+) -> tuple[Inputs, Findings]:
     """The features of new rows from their cells [n, C], and what is remarkable about them.
 
-    A missing cell stays NaN where the column can neither fill it nor integrate it out.
+    A missing cell stays NaN where the column can neither fill it nor integrate it out. The rows have numbers [n] in
+    their file, from 0 on, by which warnings name them.
     """
     x = features_of(columns, cells)
+    rows_in_file = np.arange(len(cells)) if numbers is None else numbers
     found = Findings()
     unknown: list[Cells] = []
     gaps: list[Cells] = []
@@ -156,9 +176,9 @@ def new_inputs(columns: Sequence[Column], cells: Array) -> tuple[Inputs, Finding
         is_gap = np.isnan(values) & (column.fill is None) & (not column.marks_missing)
         if column.kind == "date" and column.typical:
             outside = (values < column.typical[0]) | (values > column.typical[-1])
-            _count(found.outside, column.name, outside)
-        _count(found.unknown, column.name, is_new)
-        _count(found.missing, column.name, is_gap)
+            found.note("outside", column.name, outside, rows_in_file, file)
+        found.note("unknown", column.name, is_new, rows_in_file, file)
+        found.note("missing", column.name, is_gap, rows_in_file, file)
         drawn = np.random.default_rng(position).permutation(DRAWS)
         uncertain = _uncertain_cells(column, values, is_new | is_gap)
         if uncertain is not None:
@@ -216,12 +236,3 @@ def _normal_vectors(num_dims: int) -> Array:
     z = ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
     orders = [np.random.default_rng(d).permutation(DRAWS) for d in range(num_dims)]
     return np.stack([z[order] / z.std() for order in orders], axis=1)
-
-
-def _count(counter: Counter[str], name: str, cells: NDArray[np.bool_]) -> None:
-    if cells.any():
-        counter[name] += int(cells.sum())
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{name!r} {count}" for name, count in counts.items())

@@ -37,8 +37,8 @@ def describe(
     """Choose a transform of y, and find the rows that are wildly wrong.
 
     Outliers can look like a tail that wants a transform, and a tail like outliers. So a transform is chosen from the
-    rows that are regular as they are, and if there is one, outliers are those of the transformed y. With `in_time` the
-    search for outliers keeps to its share of the time limit.
+    rows that are regular as they are, and if there is one, outliers are those of the transformed y. With `in_time` both
+    searches keep to their shares of the time limit.
     """
     look_for_outliers = look_for_outliers and train.noise_variance is None
 
@@ -52,7 +52,7 @@ def describe(
 
     wild = find(IDENTITY) if target == "auto" else None
     to_choose_by = train if wild is None else kept_rows(train, wild.probability[: len(train.x)])
-    chosen = choose_target(target, to_choose_by, seed, watch)
+    chosen = choose_target(target, to_choose_by, seed, watch, in_time=in_time)
     if chosen.name == "log" and not (train.y > 0.0).all():
         chosen = IDENTITY  # outliers are below zero
     if target != "auto" or chosen.name != "identity":

@@ -113,8 +113,8 @@ def frame_inputs(schema: Schema, frame: Any) -> Inputs | Array:
         from cvgp.data.tables.in_memory import column_names, dataset_of
 
     names = column_names(frame)
-    known = {*schema.targets, *(column.name for column in schema.columns)}
-    dataset = dataset_of(frame)
+    known = {*schema.targets, *schema.unused, *(column.name for column in schema.columns)}
+    dataset = dataset_of(frame, known=schema.reading)
     inputs, _ = load_rows(dataset, schema, with_target=False)
     extra = [name for name in names if name not in known]
     if extra:

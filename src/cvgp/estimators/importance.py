@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
-from cvgp.data.source import DataSource
 from cvgp.data.uncertain import Inputs
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators.inputs import check_prediction
@@ -22,10 +21,14 @@ from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.sobol import SobolIndices, drawn_in_random_order, number_of_pairs, sobol_indices
 from cvgp.estimators.units import ScaledGP
 from cvgp.estimators.user_columns import user_columns
+from cvgp.training.monitor import Watch
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBOURS = 2**15, 2**13
 """Predictions that indices are made of; one that consults neighbours takes far longer."""
 ROWS_TO_DRAW_FROM = 8192
+SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
+"""Of a time limit, what is kept back for the importance of columns."""
+TIMED_ROWS = 128
 
 
 class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
@@ -95,24 +98,11 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
         return self.sobol_indices().total.copy()
 
-    def _note_indices(self, source: DataSource, seed: int) -> None:
-        """Keep the indices over rows of a fit, in the model's units, unless the model holds these itself."""
-        if self.gp_.local is not None:
-            return
-        rows = source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
-        x = self.gp_.scaling.unscale_x(rows.x.to("cpu").double().numpy())
-        weight = None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
-        another = self.gp_.with_model(self.gp_.model)  # so that what predictions prepare is not kept with the estimator
-        try:
-            self.gp_.indices_of_fit = self._indices_over(another, x, weight)
-        except InvalidInputError:
-            # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for
-            # the indices will be told.
-            self.gp_.indices_of_fit = None
-
-    def _indices_over(self, gp: ScaledGP, x: Array, weight: Array | None) -> SobolIndices:
+    def _indices_over(self, gp: ScaledGP, x: Array, weight: Array | None, watch: Watch | None = None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBOURS
+        if watch is not None and watch.max_time is not None:
+            affordable = min(affordable, _predictions_in_time(gp, x, len(columns), watch))
         count = number_of_pairs(len(x), len(columns), affordable)
         rows = drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
@@ -124,6 +114,44 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
             lambda at: Predictive.at(gp, at).moments.mean,
             lambda at: Predictive.at(gp, at).function_covariance(gp.covariance(at)),
         )
+
+
+def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, watch: Watch) -> None:
+    """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself.
+
+    They are averages over fewer rows where a time limit has left little time.
+    """
+    gp = estimator.gp_
+    if gp.local is not None:
+        return
+    another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
+    try:
+        gp.indices_of_fit = estimator._indices_over(another, x, weight, watch)
+    except InvalidInputError:
+        # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for the
+        # indices will be told.
+        gp.indices_of_fit = None
+
+
+def seconds_for_importance(num_dims: int, watch: Watch) -> float:
+    """Of a time limit, what the importance of columns may need after the fit; their number is at most that of inputs.
+
+    A prediction has to be made for each of them.
+    """
+    return 0.0 if watch.max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * watch.max_time
+
+
+def _predictions_in_time(gp: ScaledGP, x: Array, num_columns: int, watch: Watch) -> int:
+    """How many predictions there is time for, by a few that are timed, beside the covariances of each column."""
+    few = x[np.arange(TIMED_ROWS) % len(x)]
+    gp.mean(few[:1])  # which prepares all others
+    begin = watch.own_seconds()
+    gp.mean(few)
+    predicted = watch.own_seconds()
+    gp.covariance(few)
+    covariances = num_columns * (watch.own_seconds() - predicted)
+    seconds = max(predicted - begin, 1e-9) / TIMED_ROWS
+    return int(max(watch.left - covariances, 0.0) / seconds)
 
 
 def _held_rows(gp: ScaledGP) -> tuple[Array, Array | None]:

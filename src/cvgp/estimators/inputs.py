@@ -29,6 +29,8 @@ from cvgp.host import sklearn_alone
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
 
+MOST_SHOWN = 3
+"""Rows that an error names."""
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
 
@@ -49,6 +51,7 @@ def check_training(
         found = check_prediction(estimator, x) if is_read else _unwrapped("X", x)
         # Of cells that are not known, training has the mean.
         x = found.x if isinstance(found, Inputs) else found
+        _refuse_missing(y)
         check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
         x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
         weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
@@ -203,6 +206,19 @@ def _unwrapped(name: str, values: Any) -> Any:
     """What scikit-learn's checks can read; `name` is what errors call it."""
     refuse_masked(name, values)
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+def _refuse_missing(y: Any) -> None:
+    """Name the first rows that have no target."""
+    values = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else np.empty(0)
+    if values.dtype.kind != "f" or not np.isnan(values).any():
+        return
+    rows = np.flatnonzero(np.isnan(values.reshape(len(values), -1)).any(axis=1))
+    shown = ", ".join(str(row + 1) for row in rows[:MOST_SHOWN])
+    raise InvalidInputError(
+        f"Input y contains NaN: {len(rows)} of {len(values)} rows have no target, the first are row {shown}. Leave "
+        "them out; with the target as a column of the table, fit(table, 'y', on_bad_rows='skip') does so."
+    )
 
 
 def check_noise(noise_variance: Any, num_rows: int) -> Array:

@@ -27,6 +27,8 @@ from cvgp.training.neighbour_rows import NeighbourRows
 
 PREFIX = "rows."
 INDICES = "sobol."
+LARGEST_INDEX = 1e100
+"""Shares of a variance are about 1 at most; an estimate from few rows may be larger."""
 FLOAT64 = ("float64",)
 
 
@@ -58,17 +60,23 @@ def pack_indices(indices: SobolIndices | None) -> dict[str, NDArray[Any]]:
     return {} if indices is None else {INDICES + name: np.array(column) for name, column in indices._asdict().items()}
 
 
-def unpack_indices(arrays: Arrays) -> SobolIndices | None:
+def unpack_indices(arrays: Arrays, num_columns: int) -> SobolIndices | None:
     """The indices of what may be an untrusted file; None where it holds none."""
     if f"{INDICES}total" not in arrays:
         return None
-    found = SobolIndices(*(arrays.take(INDICES + name, (None,), dtypes=FLOAT64) for name in SobolIndices._fields))
-    if len({len(column) for column in found}) > 1:
-        raise FileFormatError("The importances of columns differ in their numbers of columns.")
+    found = SobolIndices(
+        *(
+            arrays.take(
+                INDICES + name,
+                (num_columns,),
+                dtypes=FLOAT64,
+                limits=(-LARGEST_INDEX if name == "first_order" else 0.0, LARGEST_INDEX),
+            )
+            for name in SobolIndices._fields
+        )
+    )
     for column in found:
         column.flags.writeable = False
-    if any((column < 0.0).any() for column in found[1:]):
-        raise FileFormatError("Shares of variance that need a column, and standard deviations, must be at least 0.")
     return found
 
 

@@ -24,7 +24,7 @@ from cvgp.estimators.described_rows import describe
 from cvgp.estimators.exporting import ExportMixin
 from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
-from cvgp.estimators.importance import ImportanceMixin
+from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -35,7 +35,9 @@ from cvgp.estimators.inputs import (
     first_seed,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.noted_rows import note_rows
 from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.showing import ShowingMixin
 from cvgp.estimators.table_options import TableOptions, is_table
 from cvgp.estimators.tables import open_table, refuse_transform, table_sources
 from cvgp.estimators.transformed_rows import transformed
@@ -52,12 +54,13 @@ from cvgp.training.fit import reports_tight_bound
 from cvgp.training.grow import grow_model
 from cvgp.training.initialise import InitName
 from cvgp.training.input_choice import InputsName, check_inputs_name, choose_inputs, suited_name
-from cvgp.training.monitor import Callback, EventLines, Watch, as_columns, print_line
+from cvgp.training.monitor import Callback, Watch, as_columns
 from cvgp.training.neighbours import check_neighbors, fit_with_neighbours, reason_against
 from cvgp.training.noise_fit import fit_noise, seconds_to_keep
 from cvgp.training.noise_learning import NoiseName, check_noise_name
 from cvgp.training.noise_trials import NoiseFit
 from cvgp.training.plan import BoundName, Number, Settings, SolverName, choose_solver
+from cvgp.training.progress_bar import progress_of_fit
 from cvgp.training.prune import prune_model
 from cvgp.training.start import (
     ROWS_TO_BE_ROUGH,
@@ -73,7 +76,7 @@ from cvgp.training.target_choice import TargetName, check_target_name
 Array = NDArray[np.float64]
 
 
-class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixin):  # type: ignore[misc]
+class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixin, ShowingMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
     With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
@@ -97,7 +100,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         How many nearest training rows a prediction consults beside the coreset, for what the coreset leaves. 0 is the
         coreset alone, which needs no training rows once it is fitted. With neighbours the estimator keeps the rows, and
         so does its file. ``auto`` learns kernel and noise with 20 neighbours, and consults these if the density of
-        unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 200,000 rows in
+        unseen rows gains by it; `n_neighbors_` says what it chose, and `history_` why. It is for up to 300,000 rows in
         memory, which each process of a group holds, and not where `solver`, `bound`, `max_iter` or `early_stopping`
         says how to train the coreset.
     ard : bool
@@ -167,7 +170,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints a line per phase of the search for a start and then a line every few seconds.
+        1 shows progress: a bar in a notebook and in a terminal. Elsewhere, as in a log, it prints a line per phase of
+        the search for a start and then a line every few seconds.
     checkpoint_dir : path or None
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
         so `random_state` must be a number.
@@ -211,6 +215,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         others: total Sobol indices over rows of the fit, in which features that stand for one column count together.
         They add up to one where no columns act together, and otherwise to more. A column that was constant in the fit
         has 0. `sobol_indices` has their standard errors, and the shares that columns explain alone.
+    baselines_, columns_seen_ : dict
+        What `report` and ``cvgp evaluate`` compare with: a constant and a line that were learned from a sample of the
+        rows, and the distribution of each feature and output in it. There is no constant and no line for several
+        outputs.
     schema_ : dict
         After a fit to a table whose columns have names: how these become features.
     n_bad_rows_ : int
@@ -305,6 +313,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
 
     gp_: ScaledGP
     statistics_: Statistics
+    baselines_: dict[str, Any]
+    columns_seen_: dict[str, Any]
     n_rows_: float
     elbo_: float
     _log_slopes: float
@@ -402,15 +412,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         check_noise_name(self.noise)
         check_target_name(self.target)
         check_inputs_name(self.inputs)
-        lines = EventLines(print_line)
-        printing = [lines] if self.verbose and group.rank == 0 else []
-        watch = Watch(self.max_time, [*printing, *check_callbacks(self.callbacks)], group)
+        shown = [progress_of_fit(self.max_time)] if self.verbose and group.rank == 0 else []
+        watch = Watch(self.max_time, [*shown, *check_callbacks(self.callbacks)], group)
         reading = TableOptions(impute, on_bad_rows, csv, drop, features, keep)
         table = self._open_table(X, y, sample_weight, noise_variance, reading)
         prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
         units = partial(model_units, standardize=self.standardize, **prior)
         inputs = suited_name(self.inputs, standardize=self.standardize, solver=self.solver, **prior)
-        warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch)
+        # A run that goes on later, and every process of a group, must make the same choices.
+        in_time = folder is None and group.world == 1
+        warp = partial(choose_inputs, inputs, seed=settings.seed, watch=watch, in_time=in_time)
         options: dict[str, Any] = {"units": units, "choose_warp": warp, "device": self.device, "group": group}
         if table is None or table.fits_in_memory:
             if table is None:
@@ -420,8 +431,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             else:
                 data = table.load()
             look = self.noise == "auto" and self.solver != "paper"
-            # A run that goes on later, and every process of a group, must find the same outliers.
-            in_time = folder is None and group.world == 1
             described = partial(
                 describe,
                 target=self.target,
@@ -480,24 +489,27 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         always = self.noise == "input-dependent"
         learns_noise = always or (self.noise == "auto" and self.solver != "paper")
         with limited_threads(n_jobs):
-            with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
-                report, kept = fit_with_neighbours(
-                    neighbors,
-                    begin,
-                    source,
-                    settings,
-                    watch,
-                    checkpoint_dir=folder,
-                    validation=held_out,
-                    summary_rng=rng if is_auto else None,
-                )
-            fit = NoiseFit(report, kept)
-            if learns_noise:
-                is_wild = sources.outliers is not None
-                fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
+            with watch.shortened(seconds_for_importance(dims, watch)):
+                with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
+                    report, kept = fit_with_neighbours(
+                        neighbors,
+                        begin,
+                        source,
+                        settings,
+                        watch,
+                        checkpoint_dir=folder,
+                        validation=held_out,
+                        summary_rng=rng if is_auto else None,
+                    )
+                watch.keep_back(0.0)  # the fit is closed
+                fit = NoiseFit(report, kept)
+                if learns_noise:
+                    is_wild = sources.outliers is not None
+                    fit = fit_noise(report, kept, source, settings, watch, rng, always=always, is_normal=is_wild)
             self._set_results(fit, sources, watch.history)
-            self._note_indices(source, settings.seed)
-        lines.finish()
+            note_rows(self, source, settings.seed, watch)
+        for progress in shown:
+            progress.finish()
         return self
 
     @usual_modes()
@@ -629,7 +641,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
-        self._note_indices(source, seed)
+        note_rows(self, source, seed, Watch())
         return grown.added
 
     @usual_modes()
@@ -673,7 +685,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             Before `fit`.
         InvalidInputError
             If the rows cannot be used, or have other columns or outputs than those of the fit. If predictions would
-            consult more than 200,000 rows.
+            consult more than 300,000 rows.
         InvalidTypeError
             If X or y holds no numbers.
 

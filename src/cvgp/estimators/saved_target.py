@@ -5,15 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.target import TRANSFORMS, TargetTransform
+from cvgp.data.target import POWERS, TRANSFORMS, TargetTransform
 from cvgp.errors import FileFormatError
-from cvgp.files.untrusted import Arrays, Members
+from cvgp.files.untrusted import SQUARABLE, Arrays, Members
 from cvgp.gp.contamination import Contamination
 
 PREFIX = "target."
 SHARE, VARIANCE = "outliers.share", "outliers.variance"
 LEARNED = ("centre", "unit", "power")
 FLOAT64 = ("float64",)
+TINY, LARGEST = float(np.finfo(np.float64).tiny), 1e300
 
 
 def pack_target(target: TargetTransform) -> dict[str, NDArray[Any]]:
@@ -27,9 +28,11 @@ def unpack_target(fit: Members, arrays: Arrays, num_outputs: int) -> TargetTrans
     kind = next(known for known in TRANSFORMS if known == name)
     if kind != "yeo-johnson":
         return TargetTransform(kind)
-    centre, unit, power = (arrays.take(PREFIX + part, (num_outputs,), dtypes=FLOAT64) for part in LEARNED)
-    if not ((unit > 0).all() and (power >= 0).all() and (power <= 2).all()):
-        raise FileFormatError("The unit of a transform must be positive, and its power between 0 and 2.")
+    limits = ((-SQUARABLE[1], SQUARABLE[1]), SQUARABLE, POWERS)
+    centre, unit, power = (
+        arrays.take(PREFIX + part, (num_outputs,), dtypes=FLOAT64, limits=allowed)
+        for part, allowed in zip(LEARNED, limits, strict=True)
+    )
     return TargetTransform(kind, np.array(centre), np.array(unit), np.array(power))
 
 
@@ -43,7 +46,7 @@ def unpack_outliers(arrays: Arrays, num_outputs: int) -> Contamination | None:
     if SHARE not in arrays:
         return None
     share = arrays.take(SHARE, (), dtypes=FLOAT64).item()
-    variance = arrays.take(VARIANCE, (num_outputs,), dtypes=FLOAT64)
-    if not (0.0 < share < 1.0 and (variance > 0).all()):
-        raise FileFormatError("The share of outliers must be between 0 and 1, and their variance positive.")
+    variance = arrays.take(VARIANCE, (num_outputs,), dtypes=FLOAT64, limits=(TINY, LARGEST))
+    if not TINY <= share < 1.0:
+        raise FileFormatError(f"The array {SHARE!r} must be between 0 and 1; got {share}.")
     return Contamination(share, np.array(variance))

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.data.input_warp import NO_WARP, WARPS, InputWarp
+from cvgp.data.input_warp import LARGEST, NO_WARP, WARPS, InputWarp, Path
 from cvgp.errors import FileFormatError
-from cvgp.files.untrusted import Arrays, Members
+from cvgp.files.untrusted import SQUARABLE, Arrays, Members
 
 PREFIX = "warp."
 FLOAT64 = ("float64",)
@@ -26,12 +26,25 @@ def unpack_warp(fit: Members, arrays: Arrays, num_dims: int) -> InputWarp:
     kind = next(known for known in WARPS if known == name)
     if kind == "identity":
         return NO_WARP
-    shares = np.array(arrays.take(f"{PREFIX}shares", (num_dims,), dtypes=FLOAT64))
-    counts = np.array(arrays.take(f"{PREFIX}counts", (num_dims,), dtypes=("int64",)))
-    knots, values = (np.array(arrays.take(PREFIX + part, (None,), dtypes=FLOAT64)) for part in ("knots", "values"))
-    if (counts < 0).any() or (counts == 1).any() or not counts.sum() == len(knots) == len(values):
-        raise FileFormatError("The knots of a warp are not as many as its columns say.")
+    shares = np.array(arrays.take(f"{PREFIX}shares", (num_dims,), dtypes=FLOAT64, limits=(0.0, 1.0)))
+    knots, values = (
+        np.array(arrays.take(PREFIX + part, (None,), dtypes=FLOAT64, limits=(-LARGEST, LARGEST)))
+        for part in ("knots", "values")
+    )
+    counts = np.array(arrays.take(f"{PREFIX}counts", (num_dims,), dtypes=("int64",), limits=(0, len(knots))))
+    if (counts == 1).any() or not counts.sum() == len(knots) == len(values):
+        raise FileFormatError(f"The array '{PREFIX}counts' must say how many knots each column has.")
     warp = InputWarp(kind, shares, counts, knots, values)
-    if not all((np.diff(path.knots) > 0).all() and (np.diff(path.values) > 0).all() for path in warp.paths().values()):
-        raise FileFormatError("The knots of a warp and their values must increase.")
+    if not all(_is_usable(path) for path in warp.paths().values()):
+        raise FileFormatError(f"The arrays '{PREFIX}knots' and '{PREFIX}values' must increase, neither suddenly.")
     return warp
+
+
+def _is_usable(path: Path) -> bool:
+    """Whether both directions can be computed."""
+    steps, gains = np.diff(path.knots), np.diff(path.values)
+    if not ((steps > 0.0).all() and (gains > 0.0).all()):
+        return False
+    with np.errstate(over="ignore", under="ignore"):
+        slopes = gains / steps
+    return bool(((slopes >= SQUARABLE[0]) & (slopes <= SQUARABLE[1])).all())

@@ -25,10 +25,10 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import __version__
 from cvgp.coreset import Coreset
 from cvgp.data.input_warp import NO_WARP
-from cvgp.data.scaling import Scaling
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import set_columns
+from cvgp.estimators.noted_rows import check_noted
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -38,6 +38,7 @@ from cvgp.estimators.packed_fit import (
     unpack_rows,
 )
 from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.estimators.saved_scaling import check_units, unpack_scaling
 from cvgp.estimators.saved_target import pack_outliers, pack_target, unpack_outliers, unpack_target
 from cvgp.estimators.saved_warp import pack_warp, unpack_warp
 from cvgp.estimators.units import ScaledGP
@@ -45,22 +46,24 @@ from cvgp.files.modules import pack_part, unpack_part
 from cvgp.files.packed_model import pack_model, unpack_model
 from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
-from cvgp.files.untrusted import Arrays, Members
+from cvgp.files.untrusted import MAX_INTEGER, SQUARABLE, Arrays, Members, check_texts
 from cvgp.gp.bounds import Statistics
 from cvgp.modes import usual_modes
 
 ArrayDict = dict[str, NDArray[Any]]
 
 FORMAT = "cvgp estimator"
-VERSION = 5
+VERSION = 6
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
 version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. In version 5 the
 columns are those of the user's table, whose schema says how they become features; inputs may be warped, and the
-importance of columns is held. Version 1, without `scaling.x_limit`, is read too: its inputs have no limit."""
+importance of columns is held. In version 6 the distribution of columns may be. Version 1, without `scaling.x_limit`, is
+read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
-ATTACHED = ("schema", "baselines", "merged")
-"""What may be attached to a model: how to read its table, simple models of the same rows, what it was merged from."""
+ATTACHED = ("schema", "baselines", "columns_seen", "merged")
+"""What may be attached to a model: how to read its table, simple models of the same rows, the distribution of their
+columns, what it was merged from."""
 NOT_STORED = ("callbacks", "checkpoint_dir")
 PARTS = {"kernel": Kernel, "mean": Mean}
 """Parameters that may be GPyTorch objects."""
@@ -76,7 +79,7 @@ MODEL = "model."
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
-    The attributes `schema_`, `baselines_` and `merged_`, dictionaries of JSON values, are stored where they are set.
+    `schema_`, `baselines_`, `columns_seen_` and `merged_`, dictionaries of JSON values, are stored where they are set.
     """
     if type(estimator) not in CLASSES.values():
         raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {type(estimator).__name__}.")
@@ -188,6 +191,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
 
 
 def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> CVGPRegressor:
+    check_texts(metadata, "metadata")
     members = Members(metadata, "metadata")
     for known in ("format", "libraries"):
         members.take(known)
@@ -204,18 +208,9 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("The number of outputs is not that of the model.")
-    shapes = {"x_mean": (D,), "x_scale": (D,), "y_mean": (Q,), "y_scale": (Q,)}
-    has_limit = version > 1
     # Files before version 5 know of no warps.
     warp = unpack_warp(fit, left, D) if version > 4 else NO_WARP
-    x_limit = left.take("scaling.x_limit", (), dtypes=FLOAT64, finite=False).item() if has_limit else math.inf
-    scaling = Scaling(
-        **{name: left.take(f"scaling.{name}", shape, dtypes=FLOAT64) for name, shape in shapes.items()},
-        x_limit=x_limit,
-        warp=warp,
-    )
-    if not (x_limit > 0 and (scaling.x_scale >= 0).all() and (scaling.y_scale > 0).all()):
-        raise FileFormatError("Scales and the limit of inputs must be positive; that of a constant input is 0.")
+    scaling = unpack_scaling(left, D, Q, warp, has_limit=version > 1)
     has_noise = any(name.startswith(NOISE) for name in arrays)
     noise = unpack_noise(left, D, model.noise.item()) if has_noise else None
     matrices = {"Phi": (M, M), "b": (M, Q)}
@@ -229,9 +224,10 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
     estimator._log_slopes = fit.number("log_slopes") if version > 2 else 0.0
     outliers = unpack_outliers(left, Q)
     estimator.gp_ = ScaledGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
+    check_units(estimator.gp_)
     estimator.n_rows_ = fit.number("n_rows")
-    if not estimator.n_rows_ > 0:
-        raise FileFormatError(f"The number of rows must be positive; got {estimator.n_rows_}.")
+    if not SQUARABLE[0] <= estimator.n_rows_ <= SQUARABLE[1]:
+        raise FileFormatError(f"fit.n_rows must be a positive number of rows; got {estimator.n_rows_}.")
     estimator.elbo_ = fit.number("elbo")
     estimator.n_iter_ = fit.integer("n_iter", 0)
     estimator.converged_ = fit.flag("converged")
@@ -243,8 +239,9 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         if not isinstance(attached, dict):
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
-    estimator.gp_.indices_of_fit = unpack_indices(left)
+    check_noted(estimator)
     set_columns(estimator, num_columns, names, is_old=version < 5)
+    estimator.gp_.indices_of_fit = unpack_indices(left, estimator.n_features_in_)
     members.close()
     left.close()
     return estimator
@@ -288,7 +285,7 @@ def _unpack_parameters(members: Members, arrays: Arrays, defaults: Mapping[str, 
 def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
+    return value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= MAX_INTEGER)
 
 
 def _json_object(name: str, value: object) -> object:

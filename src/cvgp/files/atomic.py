@@ -8,6 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from cvgp.errors import CVGPError, FileAccessError, MissingFileError
+from cvgp.files.regular import checked_path, is_own_file
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def access_errors(task: str) -> Iterator[None]:
 def make_folder(path: Path) -> None:
     """Make a folder, and those around it, unless it is there."""
     with access_errors(f"make the folder {path}"):
-        path.mkdir(parents=True, exist_ok=True)
+        checked_path(path).mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     A reader sees the old file until then and the new one afterwards, even if the machine crashes. If the block fails,
     the old file stays and the temporary one is removed. Only a killed process can leave it behind, as
-    `.cvgp-RANDOM.tmp`. The permissions of an existing file are kept, and a symbolic link is followed.
+    `.cvgp-RANDOM.tmp`. The permissions of an existing file are kept. A symbolic link in place of the file is refused.
 
     Parameters
     ----------
@@ -55,15 +56,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     >>> with atomic_write("answer.txt") as temporary:  # doctest: +SKIP
     ...     temporary.write_text("42")
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".cvgp-{token_hex(8)}.tmp")
-    with access_errors(f"write {target}"):
+    given = checked_path(path)
+    with access_errors(f"write {given}"):
+        # The folder may be a link; the file may not.
+        target = Path(os.path.realpath(given.parent)) / given.name
         _check_target(target)
+        temporary = target.with_name(f".cvgp-{token_hex(8)}.tmp")
         # Unlike tempfile's, this file has the permissions that the user's umask asks for.
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             yield temporary
-            if target.exists():
+            if is_own_file(target):
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
@@ -76,8 +79,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 def _check_target(target: Path) -> None:
     if not target.parent.is_dir():
         raise MissingFileError(f"Cannot write {target}, since its folder does not exist; create the folder first.")
-    if target.exists() and not target.is_file():
-        raise FileAccessError(f"Cannot write {target}, which is not a regular file; choose another name.")
+    is_own_file(target)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Noise that depends on x as arrays of a file."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ from cvgp.gp.input_noise import InputNoise
 NOISE = "noise."
 """What names of arrays begin with."""
 FLOAT64 = ("float64",)
+TINY = float(np.finfo(np.float64).tiny)
 LARGEST_LOG = 300.0
 """Of the noise variance: beyond that its exponential leaves the range of numbers."""
+LARGEST = math.exp(LARGEST_LOG)
+ROUNDING = 1e-6
+"""By how much weights and the variance of tails may differ from one."""
 
-POSITIVE = ("f_scale", "f_prior", "multipliers", "weights", "constant")
+POSITIVE = ("f_scale", "f_prior", "multipliers", "weights", "constant", "doubt", "base")
 OF_VERSION_2 = {"doubt": 0.0, "f_scale": 1.0, "f_prior": 1.0, "base": 0.0}
 
 
@@ -40,11 +45,17 @@ def unpack_noise(left: Arrays, num_dims: int, constant: float) -> InputNoise:
     shapes |= {"inverse_lengthscale": (num_dims,), "alpha": (len(centres),), "multipliers": known["weights"].shape}
     known["centres"] = centres
     parts = known | {
-        name: left.take(NOISE + name, shape, dtypes=FLOAT64) for name, shape in shapes.items() if name not in known
+        name: left.take(NOISE + name, shape, dtypes=FLOAT64, limits=(-LARGEST, LARGEST))
+        for name, shape in shapes.items()
+        if name not in known
     }
     if not (len(centres) and -LARGEST_LOG <= parts["lowest"] <= parts["highest"] <= LARGEST_LOG):
         raise FileFormatError("The noise has no centres, or limits that are out of order or out of range.")
-    is_positive = all(parts[name].size and (parts[name] > 0).all() for name in POSITIVE)
-    if not (is_positive and parts["doubt"] >= 0 and parts["base"] >= 0):
-        raise FileFormatError("Variances, and the weights and multipliers of tails, must be positive.")
+    for name in POSITIVE:
+        least = 0.0 if name in ("doubt", "base") else 1.0 / LARGEST if name != "weights" else TINY
+        if not (parts[name].size and (parts[name] >= least).all()):
+            raise FileFormatError(f"The array {NOISE + name!r} must be positive.")
+    weights, multipliers = parts["weights"], parts["multipliers"]
+    if not (abs(weights.sum() - 1.0) < ROUNDING and abs(weights @ multipliers - 1.0) < ROUNDING):
+        raise FileFormatError(f"The tails in {NOISE}weights and {NOISE}multipliers must be of weight and variance one.")
     return InputNoise(**{name: torch.tensor(part) for name, part in parts.items()})

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cvgp.errors import FileAccessError, FileFormatError, InvalidTypeError, MissingFileError
+from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
+from cvgp.files.regular import check_readable, checked_path
 from cvgp.files.untrusted import MAX_ARRAYS
 from cvgp.limits import check_metadata, check_stored
 
@@ -37,7 +38,7 @@ def write_tensors(
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     text = json.dumps(metadata)
     content = save({**arrays, CHECKSUM: _checksum(arrays, text)}, {METADATA_KEY: text})
-    with atomic_write(_checked(path)) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
 
@@ -45,11 +46,8 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     """Read what :func:`write_tensors` wrote; anything else is a :class:`~cvgp.errors.FileFormatError`."""
     from safetensors import SafetensorError, safe_open
 
-    path = _checked(path)
-    if not path.exists():
-        raise MissingFileError(f"There is no file {path}. Check the path.")
-    if not path.is_file():
-        raise FileAccessError(f"{path} is not a regular file. Give the file itself.")
+    path = checked_path(path)
+    check_readable(path)
     _check_sizes(path)
     try:
         with access_errors(f"read {path}"), safe_open(path, framework="numpy") as file:
@@ -101,9 +99,3 @@ def _checksum(arrays: Mapping[str, NDArray[Any]], text: str) -> NDArray[np.uint8
         digest.update(f"\n{name} {array.dtype.name} {array.shape} ".encode())
         digest.update(array.tobytes())
     return np.frombuffer(digest.digest(), dtype=np.uint8)
-
-
-def _checked(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidTypeError(f"A path must be text or a pathlib.Path; got {type(path).__name__}.")
-    return Path(path)

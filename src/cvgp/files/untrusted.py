@@ -16,6 +16,12 @@ FLOATS = ("float64", "float32")
 
 MAX_ARRAYS = 2000
 """More than any real kernel needs, and few enough to check quickly."""
+MAX_INTEGER = 2**53
+"""Beyond that a count is no exact floating-point number, and nothing that cvgp counts comes near."""
+MAX_TEXT = 1000
+"""Characters of a text that is no name of a column."""
+SQUARABLE = (1e-150, 1e150)
+"""Sizes whose squares stay in the range of numbers."""
 
 
 class Members:
@@ -42,14 +48,15 @@ class Members:
         return self._left.pop(name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """A string, one of `choices` if there are any."""
+        """A string, one of `choices` if there are any, and else a short one."""
         if choices is None:
-            return self._take(name, str, "text")
+            return self._take(name, str, f"text of at most {MAX_TEXT} characters", lambda value: len(value) <= MAX_TEXT)
         return self._take(name, str, f"one of {', '.join(choices)}", lambda value: value in choices)
 
     def integer(self, name: str, least: int) -> int:
         """A whole number of at least `least`."""
-        return self._take(name, int, f"a whole number of at least {least}", lambda value: value >= least)
+        expected = f"a whole number of at least {least}"
+        return self._take(name, int, expected, lambda value: least <= value <= MAX_INTEGER)
 
     def optional_integer(self, name: str, least: int) -> int | None:
         """A whole number of at least `least`, or None."""
@@ -104,8 +111,18 @@ class Arrays:
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
-    def take(self, name: str, *shapes: Shape, dtypes: Collection[str] = FLOATS, finite: bool = True) -> NDArray[Any]:
-        """An array with one of `dtypes` and, if given, one of `shapes`, in which None is any size of at least one."""
+    def take(
+        self,
+        name: str,
+        *shapes: Shape,
+        dtypes: Collection[str] = FLOATS,
+        finite: bool = True,
+        limits: tuple[float, float] | None = None,
+    ) -> NDArray[Any]:
+        """An array with one of `dtypes` and, if given, one of `shapes`, in which None is any size of at least one.
+
+        All values are finite unless told otherwise, and between the limits where there are some.
+        """
         if name not in self._left:
             raise FileFormatError(f"There is no array {name!r}.")
         array = self._left.pop(name)
@@ -116,12 +133,36 @@ class Arrays:
             raise FileFormatError(f"The array {name!r} must be of shape {expected}; got {list(array.shape)}.")
         if finite and not np.isfinite(array).all():
             raise FileFormatError(f"The array {name!r} holds values that are NaN or infinite.")
+        if limits is not None and not ((array >= limits[0]) & (array <= limits[1])).all():
+            raise FileFormatError(f"The values of the array {name!r} must be from {limits[0]:g} to {limits[1]:g}.")
         return array
 
     def close(self) -> None:
         """Refuse arrays that were not taken."""
         if self._left:
             raise FileFormatError(f"There are unknown arrays {reprlib.repr(sorted(self._left))}.")
+
+
+def check_texts(value: object, where: str) -> None:
+    """Refuse text with half of a surrogate pair, which is no Unicode: it can be neither printed nor stored."""
+    left = [(where, value)]
+    while left:
+        place, item = left.pop()
+        if isinstance(item, str) and not _is_unicode(item):
+            raise FileFormatError(f"{place[:MAX_TEXT]} holds text that is no Unicode: {reprlib.repr(item)}.")
+        if isinstance(item, dict):
+            left += [(f"a name in {place}", name) for name in item]
+            left += [(f"{place}.{name}", inner) for name, inner in item.items()]
+        elif isinstance(item, list):
+            left += [(f"{place}[{position}]", inner) for position, inner in enumerate(item)]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fits(found: tuple[int, ...], expected: Shape) -> bool:

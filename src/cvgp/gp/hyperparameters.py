@@ -4,16 +4,19 @@ A prior is on the value that its module shows (a lengthscale, a variance), not o
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from cvgp.errors import DivergenceError
 
-HELD = "held_lengthscale"
+HELD_AROUND, HELD_ABOVE = "held_around", "held_above"
+"""Names of priors that only a fit needs."""
 MARGIN = 0.01
 """A value at a bound itself has an infinite raw parameter; this share of the interval away it can still be learned."""
 
@@ -65,25 +68,72 @@ def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.where(value <= lower, lower + margin, torch.where(value >= upper, upper - margin, value))
 
 
-def hold_lengthscales(kernel: Kernel, log_centre: Tensor, spread: float) -> None:
-    """Give the logarithm of each lengthscale of a kernel a normal prior, around `log_centre` [D]."""
-    for part in kernel.modules():
-        if isinstance(part, Kernel) and part.has_lengthscale:
-            prior = NormalPrior(log_centre.to(part.lengthscale), torch.full_like(part.lengthscale[0], spread))
-            part.register_prior(HELD, prior, _log_lengthscale)
+class InverseHalfCauchy(Prior):  # type: ignore[misc]
+    """Of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2), but for a constant.
+
+    All values far above the typical one are alike. Below it, each factor of e costs two nats.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, typical: Tensor) -> None:
+        nn.Module.__init__(self)
+        Distribution.__init__(self, validate_args=False)
+        self.register_buffer("typical", typical)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log density of each value, in nats."""
+        return -torch.log1p((self.typical / value).square())
 
 
-def lengthscales_are_held(kernel: Kernel) -> bool:
-    """Whether :func:`hold_lengthscales` has given a kernel its prior."""
-    return any(HELD in part._priors for part in kernel.modules() if isinstance(part, Kernel))
+def hold_around(kernel: Kernel, typical: Tensor, spread: float) -> None:
+    """Give the logarithm of each lengthscale of a kernel a normal prior, around that of the typical one `[D]`."""
+    for part in _with_lengthscales(kernel):
+        like = part.lengthscale[0]
+        prior = NormalPrior(typical.log().to(like), torch.full_like(like, spread))
+        part.register_prior(HELD_AROUND, prior, _log_lengthscale)
 
 
-def release_lengthscales(kernel: Kernel) -> None:
-    """Take off the prior of :func:`hold_lengthscales`, if there is one: a fitted kernel is to be used as any other."""
-    for part in kernel.modules():
-        if isinstance(part, Kernel) and HELD in part._priors:
-            del part._priors[HELD], part._modules[HELD]
+def hold_above(kernel: Kernel, typical: Tensor) -> None:
+    """Give each lengthscale of a kernel a prior that is against those far below the typical ones `[D]`."""
+    for part in _with_lengthscales(kernel):
+        part.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(part.lengthscale)), _lengthscale)
 
 
-def _log_lengthscale(kernel: Kernel) -> Tensor:
+def hold_noise(likelihood: GaussianLikelihood, typical: Tensor) -> None:
+    """Give the standard deviation of the noise a prior that is against those far below the typical one `[]`."""
+    likelihood.noise_covar.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(likelihood.noise)), _noise_sd)
+
+
+def is_held(module: nn.Module, *names: str) -> bool:
+    """Whether a part of a module has one of these priors of a fit: of any name, if none is given."""
+    return any(name in _priors(part) for part in module.modules() for name in names or (HELD_AROUND, HELD_ABOVE))
+
+
+def release(*modules: nn.Module) -> None:
+    """Take off the priors of a fit, where there are some: what was fitted is to be used as any other."""
+    for part in (part for module in modules for part in module.modules()):
+        for name in {HELD_AROUND, HELD_ABOVE} & set(_priors(part)):
+            del _priors(part)[name], part._modules[name]
+
+
+def _with_lengthscales(kernel: Kernel) -> list[Kernel]:
+    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+
+
+def _priors(part: nn.Module) -> Any:
+    return getattr(part, "_priors", {})
+
+
+def _lengthscale(kernel: Any) -> Tensor:
+    found: Tensor = kernel.lengthscale
+    return found
+
+
+def _log_lengthscale(kernel: Any) -> Tensor:
     return torch.log(kernel.lengthscale)
+
+
+def _noise_sd(noise: Any) -> Tensor:
+    found: Tensor = noise.noise.sqrt()
+    return found

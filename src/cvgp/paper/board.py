@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from cvgp.paper.store import Key, Record, Store
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,4 +104,4 @@ def _cell(key: Key) -> Cell:
 
 def _describe(record: Record) -> str:
     parts = [*_cell(record.task), *(str(record.task[n]) for n in ("size", "fold") if record.task.get(n) is not None)]
-    return f"{' '.join(filter(None, parts))}: {outcome(record)} ({record.seconds:.1f} s)"
+    return printable(f"{' '.join(filter(None, parts))}: {outcome(record)} ({record.seconds:.1f} s)")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.user_columns import UserColumn, user_columns
@@ -53,6 +56,17 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     varies = model.gp_.scaling.varies
     ranked = sorted(zip(model.feature_importances_, user_columns(model), strict=True), key=lambda pair: -pair[0])
     return [column.name for _, column in ranked if varies[column.features].any()]
+
+
+def most_important(model: CVGPRegressor, count: int) -> list[UserColumn]:
+    """So many columns at most, the most important first; where none varied in the fit, the first ones."""
+    return [find_column(model, name) for name in columns_by_importance(model)[:count]] or user_columns(model)[:count]
+
+
+def column_places(model: CVGPRegressor, column: UserColumn) -> Array:
+    """Where the coreset's points are along a column [M]: the number of the nearest category, or the first feature."""
+    inputs = model.coreset_.X[:, column.features]
+    return inputs[:, : len(column.categories)].argmax(axis=1).astype(np.float64) if column.categories else inputs[:, 0]
 
 
 def target_name(model: CVGPRegressor) -> str:

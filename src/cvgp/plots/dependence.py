@@ -11,8 +11,8 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import UserColumn
-from cvgp.plots.columns import find_column, target_name
-from cvgp.plots.style import ORANGE, Z95, axes_or_current, draw_band, draw_coreset, one_output
+from cvgp.plots.columns import find_column, most_important, target_name
+from cvgp.plots.style import ORANGE, Z95, as_label, axes_or_current, draw_band, draw_coreset, one_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ MOST_POINTS = 200
 """The average is over the heaviest points; more of them cost much and change it little."""
 
 
-def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
+def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = None, ax: Axes | None = None) -> Axes:
     """Draw how the prediction changes with one column, while the others are as in the coreset.
 
     The line is the mean prediction over the coreset's points, weighted by their weights, with the column set to the
@@ -36,8 +36,9 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     ----------
     model : CVGPRegressor
         Fitted to one output.
-    column : str or int
-        A name or position among the table's columns, where the model knows its table, or else among the features.
+    column : str or int, optional
+        A name or position among the table's columns, where the model knows its table, or else among the features. The
+        most important column by default.
     ax : matplotlib Axes, optional
         The current axes by default.
 
@@ -65,7 +66,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     """
     ax = axes_or_current(ax)
     chosen = varying_column(model, column)
-    ax.set(xlabel=chosen.name, ylabel=target_name(model), title="Partial dependence")
+    ax.set(xlabel=as_label(chosen.name), ylabel=as_label(target_name(model)), title="Partial dependence")
     if chosen.categories:
         _draw_categories(ax, model, chosen)
     else:
@@ -73,9 +74,10 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int, ax: Axes | 
     return ax
 
 
-def varying_column(model: CVGPRegressor, column: str | int) -> UserColumn:
-    """The column of a name or position, unless it was constant in the fit."""
-    chosen = find_column(one_output(model), column)
+def varying_column(model: CVGPRegressor, column: str | int | None) -> UserColumn:
+    """The column of a name or position, unless it was constant in the fit; by default the most important one."""
+    one_output(model)
+    chosen = most_important(model, 1)[0] if column is None else find_column(model, column)
     if not model.gp_.scaling.varies[chosen.features].any():
         raise InvalidInputError(
             f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
@@ -112,8 +114,9 @@ def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:
 
 
 def _draw_categories(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
-    mean, sd = _average(model, column, axis_values(model, column))
-    ax.errorbar(column.categories, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
+    mean, sd = average_over_points(model, column, axis_values(model, column))
+    names = [as_label(category) for category in column.categories]
+    ax.errorbar(names, mean, Z95 * sd, fmt="o", color=ORANGE, capsize=4)
     ax.margins(x=0.2)
     if len(column.categories) > 3:
         ax.tick_params(axis="x", rotation=45)
@@ -126,7 +129,7 @@ def _draw_categories(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None
 def _draw_line(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     values = axis_values(model, column)
     grid, low, high = values[:, 0], values[0, 0], values[-1, 0]
-    mean, sd = _average(model, column, values)
+    mean, sd = average_over_points(model, column, values)
     draw_band(ax, grid, mean, sd, 0.3, "95 %", ORANGE)
     ax.plot(grid, mean, color=ORANGE, lw=2, zorder=4, label="mean")  # above the dots, which can be many
     draw_coreset(ax, model, column.features.start)
@@ -134,14 +137,16 @@ def _draw_line(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     ax.set_xlim(low - margin, high + margin)
 
 
-def _average(model: CVGPRegressor, column: UserColumn, values: Array) -> tuple[Array, Array]:
+def average_over_points(
+    model: CVGPRegressor, column: UserColumn, values: Array, output: int = 0
+) -> tuple[Array, Array]:
     """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
     points, share = heaviest_points(model)
     means, variances = [], []
     for value in values:
         points[:, column.features] = value
         found = Predictive.at(model.gp_, points)
-        means.append(share @ found.moments.mean[:, 0])
-        covariance = found.function_covariance(model.gp_.covariance(points))[:, :, 0]
+        means.append(share @ found.moments.mean[:, output])
+        covariance = found.function_covariance(model.gp_.covariance(points))[:, :, output]
         variances.append(max(float(share @ covariance @ share), 0.0))
     return np.array(means), np.sqrt(variances)

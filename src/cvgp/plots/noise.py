@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cvgp.data.rows import Array
 from cvgp.estimators.new_observations import Predictive
+from cvgp.estimators.user_columns import UserColumn
 from cvgp.plots.columns import target_name
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
-from cvgp.plots.style import ORANGE, axes_or_current
+from cvgp.plots.style import ORANGE, as_label, axes_or_current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 
-def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) -> Axes:
+def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes | None = None) -> Axes:
     """Draw how the noise changes with one column, while the others are as in the coreset.
 
     The line is the root mean square of the noise's standard deviation over the coreset's points, weighted by their
@@ -27,8 +29,9 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     ----------
     model : CVGPRegressor
         Fitted to one output.
-    column : str or int
-        A name or position among the table's columns, where the model knows its table, or else among the features.
+    column : str or int, optional
+        A name or position among the table's columns, where the model knows its table, or else among the features. The
+        most important column by default.
     ax : matplotlib Axes, optional
         The current axes by default.
 
@@ -56,19 +59,29 @@ def plot_noise(model: CVGPRegressor, column: str | int, ax: Axes | None = None) 
     ax = axes_or_current(ax)
     chosen = varying_column(model, column)
     values = axis_values(model, chosen)
-    points, share = heaviest_points(model)
-    variances = []
-    for value in values:
-        points[:, chosen.features] = value
-        variances.append(Predictive.at(model.gp_, points).moments.noise_variance[:, 0])
-    sd = np.sqrt(np.array(variances))  # [G, points]
-    typical, (low, high) = np.sqrt(np.array(variances) @ share), np.quantile(sd, (0.05, 0.95), axis=1)
+    typical, low, high = noise_along(model, chosen, values)
     if chosen.categories:
-        ax.errorbar(chosen.categories, typical, (typical - low, high - typical), fmt="o", color=ORANGE, capsize=4)
+        names = [as_label(category) for category in chosen.categories]
+        ax.errorbar(names, typical, (typical - low, high - typical), fmt="o", color=ORANGE, capsize=4)
         ax.margins(x=0.2)
     else:
         ax.fill_between(values[:, 0], low, high, color=ORANGE, alpha=0.3, lw=0, label="90 % of the points")
         ax.plot(values[:, 0], typical, color=ORANGE, lw=2, label="root mean square")
-    ax.set(xlabel=chosen.name, ylabel=f"noise sd of {target_name(model)}", title="Noise")
+    ax.set(xlabel=as_label(chosen.name), ylabel=f"noise sd of {as_label(target_name(model))}", title="Noise")
     ax.set_ylim(bottom=0.0)
     return ax
+
+
+def noise_along(model: CVGPRegressor, column: UserColumn, values: Array, output: int = 0) -> tuple[Array, Array, Array]:
+    """The noise's standard deviation over the coreset's points with the column's features at each of values [G, w].
+
+    Returns its root mean square [G], and the ends of what nine in ten points have.
+    """
+    points, share = heaviest_points(model)
+    variances = []
+    for value in values:
+        points[:, column.features] = value
+        variances.append(Predictive.at(model.gp_, points).moments.noise_variance[:, output])
+    sd = np.sqrt(np.array(variances))  # [G, points]
+    low, high = np.quantile(sd, (0.05, 0.95), axis=1)
+    return np.sqrt(np.array(variances) @ share), low, high

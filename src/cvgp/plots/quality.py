@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvgp import metrics
+from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.inputs import check_observed
 from cvgp.plots.columns import target_name
-from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, axes_or_current, one_output, some_rows
+from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, as_label, axes_or_current, one_output, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
+
+
+LEVELS = np.linspace(0.05, 0.95, 19)
+"""The probabilities of intervals that calibration is shown by."""
+
+
+def ends_of_levels(levels: Array) -> Array:
+    """The probabilities below the lower and then below the upper ends of central intervals [2 L]."""
+    return np.append(0.5 - 0.5 * levels, 0.5 + 0.5 * levels)
+
+
+def shares_inside(ends: Array, y: Array) -> Array:
+    """The share of observations [n] inside intervals whose lower and then upper ends are given [n, 2 L]."""
+    half = ends.shape[1] // 2
+    inside: Array = ((ends[:, :half] <= y[:, None]) & (y[:, None] <= ends[:, half:])).mean(axis=0)
+    return inside
+
+
+def chance_of_shares(levels: Array, count: int) -> Array:
+    """How far from its level the share of so many observations is by chance, in 95 of 100 cases."""
+    return Z95 * np.sqrt(levels * (1.0 - levels) / count)
 
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -58,11 +80,9 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     'Calibration'
     """
     ax = axes_or_current(ax)
-    levels = np.linspace(0.05, 0.95, 19)
-    ends = one_output(model).predict_quantiles(X, np.append(0.5 - 0.5 * levels, 0.5 + 0.5 * levels))  # [n, 38]
-    values = check_observed(y, (len(ends),))[:, None]
-    observed = ((ends[:, :19] <= values) & (values <= ends[:, 19:])).mean(axis=0)
-    chance = Z95 * np.sqrt(levels * (1.0 - levels) / len(ends))
+    ends = one_output(model).predict_quantiles(X, ends_of_levels(LEVELS))  # [n, 38]
+    levels, observed = LEVELS, shares_inside(ends, check_observed(y, (len(ends),)))
+    chance = chance_of_shares(levels, len(ends))
     ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
     ax.plot([0, 1], [0, 1], color=GREY, lw=1)
     ax.plot(levels, observed, "o-", color=BLUE, ms=4, label="model")
@@ -118,7 +138,7 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
         ax.scatter(mean[rows], observed[rows], s=14, color=colour, marker=marker, alpha=0.6, lw=0, label=label)
     ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
     ax.plot(ends, ends, color=GREY, lw=1)
-    name = target_name(model)
+    name = as_label(target_name(model))
     ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
     ax.set_title(f"Predictions: RMSE {metrics.rmse(observed, mean):.3g}")
     ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")

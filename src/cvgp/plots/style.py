@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.extras import optional_packages
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,11 @@ MOST_POINTS = 2000
 """A scatter plot of more points than this shows a random choice of them."""
 REACH = 3.5
 """Standard deviations of y from the middle of the coreset that a picture shows."""
+
+
+def as_label(name: str) -> str:
+    """A name from data as text of a picture: a dollar sign begins no formula, and nothing moves the writing."""
+    return printable(name).replace("$", r"\$")
 
 
 def axes_or_current(ax: Axes | None) -> Axes:

@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
 from cvgp.errors import FactorisationError
+from cvgp.gp.hyperparameters import hold_noise
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
 from cvgp.host import kept_warnings
 from cvgp.training.monitor import Watch
-
-SHARE_OF_TIME = 0.2
-"""Of a time limit, what the search may take. A start that is being learned then stays as it is; no other is tried."""
 
 
 class Start(NamedTuple):
@@ -37,6 +36,8 @@ class Start(NamedTuple):
     """The smallest noise variance that may be learned."""
     noise_is_known: bool = False
     """Whether the noise is given rather than learned."""
+    typical_noise: float | None = None
+    """The noise variance that it is held around, where rows are few for so many columns."""
     by_rows: "Start | None" = None
     """What the exact likelihood of some rows learned, where it is another start."""
 
@@ -44,6 +45,8 @@ class Start(NamedTuple):
         """The noise as a part of a model."""
         likelihood = gaussian_likelihood(self.noise, self.noise_floor)
         likelihood.raw_noise.requires_grad_(not self.noise_is_known)
+        if self.typical_noise is not None:
+            hold_noise(likelihood, torch.tensor(self.typical_noise, dtype=torch.float64).sqrt())
         return likelihood
 
 
@@ -51,14 +54,9 @@ def best_of(attempts: Iterable[Callable[[], Start]], watch: Watch) -> Start | No
     """The start with the best density; after the first, none is tried for which there is no time."""
     found: list[Start] = []
     for attempt in attempts:
-        if found and not has_time(watch):
+        if found and not watch.has_time:
             break
         # A start that cannot be evaluated loses to the others; what it had to say of its factorisations is not kept.
-        with kept_warnings(), watch.until(SHARE_OF_TIME), suppress(FactorisationError, FloatingPointError):
+        with kept_warnings(), suppress(FactorisationError, FloatingPointError):
             found.append(attempt())
     return max(found, key=lambda start: start.density, default=None)
-
-
-def has_time(watch: Watch) -> bool:
-    """Whether another start may be tried."""
-    return not watch.stopped and watch.time_used() < SHARE_OF_TIME

@@ -25,6 +25,7 @@ from torch import Tensor
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files.atomic import access_errors, make_folder
+from cvgp.files.regular import checked_path, is_own_file, open_own_file
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
 from cvgp.gp.model import CVGP
@@ -63,7 +64,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: str, watch: Watch) -> None:
-        self.folder = Path(folder)
+        self.folder = checked_path(folder)
         self.identity = identity
         self.watch = watch
         self._last = time.perf_counter()
@@ -76,7 +77,7 @@ class Checkpoint:
         What the solver stored beside them must be `like` what it would store now, in names and shapes.
         """
         path = self.folder / STATE_FILE
-        if not path.exists():
+        if not is_own_file(path):
             return None
         tensors, metadata = read_tensors(path)
         try:
@@ -141,13 +142,13 @@ class Checkpoint:
     @property
     def has_journal(self) -> bool:
         """Whether a run has come to L-BFGS."""
-        return (self.folder / JOURNAL_FILE).is_file()
+        return is_own_file(self.folder / JOURNAL_FILE)
 
     def _refuse_other_fit(self, folder: Path) -> None:
         found = set()
-        if (folder / STATE_FILE).exists():
+        if is_own_file(folder / STATE_FILE):
             found.add(str(read_tensors(folder / STATE_FILE)[1].get("identity")))
-        if (folder / JOURNAL_FILE).is_file():
+        if is_own_file(folder / JOURNAL_FILE):
             found.add(journal_identity(folder / JOURNAL_FILE, len(self.identity)))
         refuse_other_fit(folder, bool(found - {self.identity, ""}))
 
@@ -191,7 +192,16 @@ def mirrored(folder: str | os.PathLike[str], group: Group) -> Iterator[str | os.
         for name in (START_FILE, STATE_FILE, JOURNAL_FILE):
             path = Path(folder) / name
             with access_errors(f"read {path}"):
-                stored = group.first_bytes(path.read_bytes() if group.rank == 0 and path.exists() else b"")
+                stored = group.first_bytes(_content(path) if group.rank == 0 else b"")
             if stored and group.rank > 0:
                 (Path(copy) / name).write_bytes(stored)
         yield folder if group.rank == 0 else copy
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of one of the folder's files; none where it is not there."""
+    if not is_own_file(path):
+        return b""
+    with open_own_file(path, "rb") as file:
+        content: bytes = file.read()
+    return content

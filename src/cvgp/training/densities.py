@@ -83,9 +83,9 @@ class Verdict(NamedTuple):
         )
 
 
-def compare(model: CVGP, source: DataSource) -> Verdict:
+def compare(model: CVGP, source: DataSource, count: int = ROWS_COMPARED) -> Verdict:
     """Judge a model by a sample of the rows that it was fitted to; one whose noise was given has no rival."""
-    rows = source.sample(ROWS_COMPARED, np.random.default_rng(0))
+    rows = source.sample(count, np.random.default_rng(0))
     if not model.likelihood.raw_noise.requires_grad:
         return Verdict(mean_density(model, rows), -math.inf, -math.inf)
     return Verdict(mean_density(model, rows), constant_density(rows), line_density(rows))

@@ -1,5 +1,6 @@
 """One fit from a starting model to a finished one: plan, maximise, close."""
 
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
+from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning, FactorisationError
-from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import release_lengthscales
+from cvgp.gp.bounds import Statistics, solve_titsias, whitener
+from cvgp.gp.hyperparameters import release
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
 from cvgp.objectives.full_batch import (
@@ -22,19 +25,19 @@ from cvgp.objectives.full_batch import (
     TitsiasObjective,
     chunk_work,
     full_bound,
+    statistics,
     statistics_and_gain,
-    titsias_value,
 )
 from cvgp.optim.stopping import Result, Status
 from cvgp.threads import threads_for
 from cvgp.training.checkpoint import Checkpoint, open_checkpoint
 from cvgp.training.closing_time import estimated, plan_close
-from cvgp.training.densities import compare
+from cvgp.training.densities import ROWS_COMPARED, compare
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.minibatches import fit_adam
 from cvgp.training.monitor import Watch
 from cvgp.training.neighbour_rows import Walk
-from cvgp.training.plan import Plan, Settings, make_plan
+from cvgp.training.plan import Plan, Settings, evaluation_seconds, make_plan
 from cvgp.training.small_data import exact_bound, fit_exact, holds_the_data, smaller_coreset
 
 UNTRAINED = "closed form"
@@ -91,12 +94,13 @@ def fit_from_start(
     report = fit(checkpoint_dir)
     if settings.max_iter is not None or report.result.status is Status.INTERRUPTED:
         return report
-    verdict = compare(report.model, source)
+    compared = watch.some_of(ROWS_COMPARED)
+    verdict = compare(report.model, source, compared)
     folder = None if checkpoint_dir is None else os.path.join(checkpoint_dir, "restart")
     is_stored = folder is not None and watch.group.first_bytes(b"1" if os.path.isdir(folder) else b"") == b"1"
     if not verdict.is_good and (watch.time_used() < 0.5 or is_stored):
         again = fit(folder)
-        second = compare(again.model, source)
+        second = compare(again.model, source, compared)
         if second.fit > verdict.fit:
             report, verdict = again, second
     if not verdict.is_good:
@@ -156,7 +160,7 @@ def fit_model(
             result = fit_exact(model, source, watch, checkpoint, max_evaluations=plan.max_iter, tol=settings.tol)
         else:
             name, result = _maximise(model, source, plan, settings, watch, checkpoint, validation)
-    release_lengthscales(model.kernel)
+    release(model.kernel, model.likelihood)
     smaller = smaller_coreset(model, source, summary_rng) if is_exact and summary_rng is not None else None
     model = model if smaller is None else smaller
     solve = plan.solve_at_end and (not is_exact or smaller is not None)
@@ -196,13 +200,18 @@ def _maximise(
         )
 
     if plan.solver == "lbfgs":
+        if checkpoint is None and _has_no_time(model, source, watch):
+            # The best coreset at the start is what there is time for.
+            return "lbfgs", Result(Status.TIME_LIMIT, math.inf, 0)
         return "lbfgs", lbfgs(plan.max_iter, tight=plan.tight)
-    keep_better = _keeping_better(model, source, plan, settings.seed)
+    some = source.sample(watch.some_of(CHUNK_ROWS), np.random.default_rng(settings.seed))
+    keep_better = _keeping_better(model, some, source.total_weight, plan)
     result = fit_adam(model, source, plan, settings, watch, checkpoint, validation)
     if plan.solve_at_end:
         keep_better()
     is_stored = checkpoint is not None and checkpoint.has_journal
-    if not plan.polish or result.status is Status.INTERRUPTED or (watch.time_used() >= 1.0 and not is_stored):
+    has_no_time = watch.time_used() >= 1.0 or _has_no_time(model, source, watch)
+    if not plan.polish or result.status is Status.INTERRUPTED or (has_no_time and not is_stored):
         return "adam", result
     # Without a limit it stops where most of the gain is made; with one, where nothing more is gained or time is up.
     evaluations = plan.polish if watch.max_time is None else LONGEST_POLISH
@@ -210,16 +219,31 @@ def _maximise(
     return "adam+lbfgs", polished._replace(num_iter=result.num_iter + polished.num_iter)
 
 
-def _keeping_better(model: CVGP, source: DataSource, plan: Plan, seed: int) -> Callable[[], None]:
-    """Remember the model; what is returned goes back to it if training has made it worse, and says so."""
-    rows = source.sample(CHUNK_ROWS, np.random.default_rng(seed))
+def _has_no_time(model: CVGP, source: DataSource, watch: Watch) -> bool:
+    """Whether even one evaluation on all rows would take longer than there is."""
+    return watch.pace * evaluation_seconds(source.num_rows, *model.X_c.shape) > watch.left
+
+
+def _keeping_better(model: CVGP, rows: Rows[Tensor], total_weight: float, plan: Plan) -> Callable[[], None]:
+    """Remember the model; what is returned goes back to it if training has made it worse, and says so.
+
+    It is judged by the bound of some rows that count as all rows do. Of these rows alone, the bound would prefer a
+    simpler model than all of them can teach.
+    """
     before = [p.detach().clone() for p in model.parameters()]
-    value = titsias_value(model, [rows], power=plan.power)
+    factor = total_weight / (len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item())
+
+    @torch.no_grad()
+    def bound_per_row() -> float:
+        found = statistics(model, [rows], power=plan.power).times(factor)
+        return solve_titsias(found, whitener(model.jittered_covariance())).value.item() / total_weight
+
+    value = bound_per_row()
 
     @torch.no_grad()
     def keep_better() -> None:
         with suppress(FactorisationError):
-            if titsias_value(model, [rows], power=plan.power) >= value - CLEARLY_WORSE * len(rows.x):
+            if bound_per_row() >= value - CLEARLY_WORSE:
                 return
         for parameter, old in zip(model.parameters(), before, strict=True):
             parameter.copy_(old)

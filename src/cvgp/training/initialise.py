@@ -24,6 +24,13 @@ SAMPLE_PER_CENTRE = 10
 SMALLEST_SAMPLE = 4_000
 """K-means sees at most this many rows, or ten per centre: more change the centres little and the time a lot."""
 
+LEAST_PER_CENTRE = 2
+"""What k-means sees however short the time is."""
+
+PLACING_SECONDS, PLACING_COLUMNS = 2.5e-9, 20
+"""Of k-means per row, centre and column, and how many columns the rest of a distance is worth: on the machine of the
+cost model (docs: speed)."""
+
 GREEDY_CANDIDATES = 4_000
 
 
@@ -76,6 +83,11 @@ def initial_coreset(
 def rows_to_see(size: int) -> int:
     """How many rows are enough to place so many points by."""
     return max(SAMPLE_PER_CENTRE * size, SMALLEST_SAMPLE)
+
+
+def placing_seconds(size: int, num_dims: int) -> float:
+    """What k-means takes for each row that it sees."""
+    return PLACING_SECONDS * size * (num_dims + PLACING_COLUMNS)
 
 
 def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp], Array]:

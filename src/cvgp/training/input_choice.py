@@ -33,7 +33,10 @@ LEAST_ROWS = 200
 """With fewer rows a warp cannot be told from chance."""
 PART_ROWS, EVALUATIONS = 500, 25
 """Rows of each of two parts: the first is learned from, and the second is judged by."""
-ROWS_FOR_RANKS = 100_000
+ROWS_FOR_RANKS = 20_000
+"""That the few knots of a column are made of."""
+SHARE_OF_TIME = 0.1
+"""Of a time limit, what the choice may take."""
 STANDARD_ERRORS = 2.0
 MOST_OF_A_ROW = 3.0
 """Nats by which one row may speak for or against a warp: a single row that is far off decides nothing."""
@@ -77,7 +80,7 @@ def suited_name(
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
-def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) -> InputWarp:
+def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch, *, in_time: bool = False) -> InputWarp:
     """The warp of a name, learned from rows in the user's units (y may be transformed).
 
     Parameters
@@ -89,7 +92,9 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) 
     seed
         Draws the rows that are learned from and judged by.
     watch
-        Records what was chosen. As for the choice of a target there is no time limit.
+        Records what was chosen.
+    in_time
+        Whether to keep to a share of the time limit, as for the choice of a target.
     """
     dims = rows.x.shape[1]
     if name == "identity":
@@ -103,14 +108,15 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) 
     if not scores or not y_varies or (name == "auto" and len(rows.x) < LEAST_ROWS):
         return NO_WARP
     order = rng.permutation(len(rows.x))
-    half = min(PART_ROWS, (len(order) + 1) // 2)
+    half = min(watch.some_of(PART_ROWS) if in_time else PART_ROWS, (len(order) + 1) // 2)
+    watches = watch.shares(SHARE_OF_TIME, 2) if in_time else (Watch() for _ in range(2))
     learning, judging = rows.take(order[:half]), rows.take(order[half : 2 * half])
     columns = sorted(scores)
 
     def with_ranks(x: Array) -> Array:
         return np.hstack([x, *(scores[d].apply(x[:, d])[:, None] for d in columns)])
 
-    mixed = _learn(with_ranks, learning, judging)
+    mixed = _learn(with_ranks, learning, judging, next(watches))
     if mixed is None:
         return NO_WARP
     # Processes whose last digits differ must not warp in different ways.
@@ -118,7 +124,7 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch) 
     warp = _warp(lengthscales.numpy(), scores, known)
     if name == "mixed":
         return warp
-    plain = _learn(lambda x: x, learning, judging)
+    plain = _learn(lambda x: x, learning, judging, next(watches))
     tensors = judging.map(torch.as_tensor)
     is_better = plain is None or _is_better(mixed.densities, plain.densities, tensors)
     (first,) = watch.group.first([torch.tensor(float(is_better), dtype=torch.float64)])
@@ -157,7 +163,9 @@ def _warp(lengthscales: Array, scores: dict[int, Path], rows: Rows[Array]) -> In
     return warp_of("mixed", shares, paths)
 
 
-def _learn(inputs: Callable[[Array], Array], learning: Rows[Array], judging: Rows[Array]) -> _Learned | None:
+def _learn(
+    inputs: Callable[[Array], Array], learning: Rows[Array], judging: Rows[Array], watch: Watch
+) -> _Learned | None:
     """What an exact GP of some rows learns; None where it cannot."""
     learning, judging = (part._replace(x=inputs(part.x)) for part in (learning, judging))
     scaling = learn_scaling(learning.x, learning.y, learning.sample_weight, bulk_of(learning.x, learning.sample_weight))
@@ -165,7 +173,7 @@ def _learn(inputs: Callable[[Array], Array], learning: Rows[Array], judging: Row
     try:
         with kept_warnings():
             new = scaling.tensors(judging)
-            learned = learn_exactly(start, scaling.tensors(learning), new, Watch(), "start inputs", EVALUATIONS)
+            learned = learn_exactly(start, scaling.tensors(learning), new, watch, "start inputs", EVALUATIONS)
     except (FactorisationError, FloatingPointError):
         return None
     assert learned.densities is not None, "a start that has learned has been judged"

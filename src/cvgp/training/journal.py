@@ -10,6 +10,7 @@ and no more.
 """
 
 import hashlib
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
+from cvgp.files.regular import is_own_file, open_own_file
 from cvgp.optim.lbfgs import Evaluation, Vector
 from cvgp.training.monitor import Watch
 
@@ -55,7 +57,7 @@ class Journal:
             [("value", "f8"), ("seconds", "f8"), ("point", "u8"), ("gradient", "f8", start.shape), ("sum", "u4")]
         )
         header = self._header = f"{identity}{_digest(start):016x}".encode()
-        if not path.is_file() or self._read(0, len(header)) != header:
+        if not is_own_file(path) or self._read(0, len(header)) != header:
             with self._open("wb") as file:
                 file.write(header)
         self._position, self._end = len(header), path.stat().st_size
@@ -74,9 +76,11 @@ class Journal:
         digest = _digest(point)
         if self.is_replaying and (record := self._next(digest)) is not None:
             return float(record["value"]), record["gradient"].copy()
-        # An evaluation that failed left no record. It fails again here, and the record is that of the next point.
+        # An evaluation that failed, or was not finite, left no record. It fails again here, and the record is that of
+        # the next point.
         value, gradient = evaluate()
-        self._append(value, digest, gradient)
+        if math.isfinite(value) and np.isfinite(gradient).all():
+            self._append(value, digest, gradient)
         return value, gradient
 
     def begin_again(self, beginning: Beginning) -> None:
@@ -92,9 +96,20 @@ class Journal:
         record = np.frombuffer(content.ljust(self._record.itemsize, b"\0"), self._record)[0]
         if record["sum"] != _checksum(content) or record["point"] != digest:
             return None
+        self._check(record)
         self._position += len(content)
         self._watch.advance_to(float(record["seconds"]))
         return record
+
+    def _check(self, record: Any) -> None:
+        """Refuse numbers that no search has recorded: the file is forged, since its checksums fit."""
+        limits = {"value": -np.inf if record["point"] != BEGINNING else 0.0, "seconds": 0.0, "gradient": -np.inf}
+        for name, least in limits.items():
+            if not (np.isfinite(record[name]).all() and (record[name] >= least).all()):
+                raise FileFormatError(
+                    f"{self._path} is damaged: the {name} of a record cannot be {record[name]}. Remove the file to "
+                    "start afresh."
+                )
 
     def _read(self, position: int, length: int) -> bytes:
         with self._open("rb") as file:
@@ -120,14 +135,14 @@ class Journal:
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[Any]:
-        with access_errors(f"read or write {self._path}"), self._path.open(mode) as file:
+        with access_errors(f"read or write {self._path}"), open_own_file(self._path, mode) as file:
             yield file
 
 
 def journal_identity(path: Path, length: int) -> str:
     """The identity that a journal begins with, empty where a kill cut it short."""
     try:
-        with access_errors(f"read {path}"), path.open("rb") as file:
+        with access_errors(f"read {path}"), open_own_file(path, "rb") as file:
             found = file.read(length).decode()
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is damaged; remove it to start afresh.") from error

@@ -6,7 +6,8 @@ chance.
 
 A sum of two kernels of distances holds the single one as a case, and its second part learns what few unseen rows show
 badly. So it may also be judged by the evidence of the rows that it was learned from: then it has to gain more nats than
-it has parameters more (Akaike, 1974).
+it has parameters more (Akaike, 1974). Unseen rows for which it is clearly worse still have the last word: it has then
+learned its own rows by heart.
 """
 
 import math
@@ -21,8 +22,8 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.optim.stopping import Progress
-from cvgp.training.candidates import Start, best_of, has_time
-from cvgp.training.densities import is_clearly_better
+from cvgp.training.candidates import Start, best_of
+from cvgp.training.densities import MARGIN, is_clearly_better
 from cvgp.training.monitor import Watch
 
 ERRORS, ERRORS_OF_SUMS = 1.0, 2.0
@@ -67,7 +68,7 @@ def choose_kernel(
     for stage, is_better in rules:
         for i in stage:
             start, name = _going_on(default, alternatives[i]), name_of_kernel(alternatives[i])
-            found = best_of([partial(learn, start, f"start {name}")], watch) if has_time(watch) else None
+            found = best_of([partial(learn, start, f"start {name}")], watch) if watch.has_time else None
             if found is not None:
                 learned[i] = found
         leader = max((i for i in stage if i in learned), key=lambda i: learned[i].density, default=-1)
@@ -86,9 +87,9 @@ def _has_line(kernel: Kernel) -> bool:
 
 
 def _is_worth_its_parameters(start: Start, other: Start) -> bool:
-    """Whether the evidence of the same rows grows by more than the number of parameters does."""
+    """Whether the evidence of the same rows grows by more than the number of parameters does, and others agree."""
     more = _num_parameters(start.kernel) - _num_parameters(other.kernel)
-    return start.evidence - other.evidence > more
+    return start.evidence - other.evidence > more and start.density >= other.density - MARGIN
 
 
 def _num_parameters(kernel: Kernel) -> int:

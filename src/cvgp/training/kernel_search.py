@@ -21,19 +21,21 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
-from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.bounds import solve_titsias, whitener
+from cvgp.gp.hyperparameters import HELD_ABOVE, is_held, multiply_inside
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.kernels import NOISE_FLOOR
 from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
-from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, titsias_value
-from cvgp.training.candidates import Start, best_of, has_time
+from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, statistics
+from cvgp.training.candidates import Start, best_of
 from cvgp.training.densities import row_densities, variance_of_y, weighted_mean
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.kernel_choice import choose_kernel
 from cvgp.training.maximise import maximise_by_lbfgs
 from cvgp.training.monitor import Watch
 from cvgp.training.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
+from cvgp.training.plan import exact_seconds
 from cvgp.training.shrinkage import hold_if_few
 from cvgp.training.small_data import distinct_rows, take_observations
 
@@ -45,6 +47,8 @@ LEAST_START_NOISE = 100.0
 """In units of the noise floor. At the floor no larger noise can be learned: its logarithm has no slope there."""
 LEARNING_ROWS, EXACT_ROWS, JUDGING_ROWS = 1000, 500, 500
 EVALUATIONS, KERNEL_EVALUATIONS = 40, 20
+EVALUATION_SECONDS = 2e-3
+"""Of an evaluation of the exact likelihood, what does not depend on the number of rows."""
 START_TOL = 1e-3
 """Nats per row that ten iterations have to gain: what follows a start goes on from it."""
 RACE_ROWS, RACE_EVALUATIONS = 300, 15
@@ -52,6 +56,8 @@ RACE_ROWS, RACE_EVALUATIONS = 300, 15
 PERIODS = 3
 """Likely periods that are tried beside a kernel's own."""
 CORESET_POINTS, CORESET_EVALUATIONS = 64, 25
+AS_GOOD = 0.02
+"""Nats per row. A small coreset that is so close to the exact GP of some rows needs no other kernel."""
 NOISE_LADDER = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
 """Shares of the variance of y; all of it, which is to explain nothing, is not among them."""
 
@@ -94,14 +100,17 @@ def search_start(
     known_noise
         The noise variance where it is not to be learned.
     """
-    learning, judging = _two_parts(source.sample(LEARNING_ROWS + JUDGING_ROWS, rng), rng)
+    most = watch.some_of(LEARNING_ROWS)
+    learning, judging = _two_parts(source.sample(most + watch.some_of(JUDGING_ROWS), rng), most, rng)
     learning = _counting_as(learning, source.total_weight)
-    few = _counting_as(learning.take(slice(EXACT_ROWS)), source.total_weight)
+    few = _counting_as(learning.take(slice(watch.some_of(EXACT_ROWS))), source.total_weight)
     kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
+    elif is_held(kernel, HELD_ABOVE) and not source.has_known_noise:
+        first = first._replace(typical_noise=noise)
     factors = START_FACTORS if _lengthscales(kernel) else (1.0,)
     seen = torch.cat([learning.x, judging.x])
     shortest = shortest_periods(seen) if periodic_parts(kernel) else seen.new_zeros(1)
@@ -129,7 +138,7 @@ def search_start(
             # A sum has several optima, and where the single kernel ended need not lead to the best.
             name = name_of_kernel(chosen)
             tries = [partial(learn_from_few, _scaled(first, f), f"start {name} x{f:g}") for f in factors]
-            by_rows = (best_of(tries, watch) if has_time(watch) else None) or by_rows
+            by_rows = (best_of(tries, watch) if watch.has_time else None) or by_rows
     if by_rows is None:
         return _scaled(first, 1.0)
     if is_exact(by_rows):
@@ -144,9 +153,11 @@ def search_start(
     def learn(start: Start, phase: str) -> Start:
         return judge(_learn_with_coreset(place(start), learning, watch, phase))
 
-    attempts = [lambda: judge(place(by_rows)), lambda: learn(by_rows, "start coreset")]
-    attempts += [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
-    best = best_of(attempts, watch)
+    best = best_of([lambda: judge(place(by_rows)), lambda: learn(by_rows, "start coreset")], watch)
+    if best is None or best.density < by_rows.density - AS_GOOD:
+        tries = [partial(learn, _scaled(first, factor), f"start coreset x{factor:g}") for factor in factors]
+        others = best_of(tries, watch) if best is None or watch.has_time else None
+        best = max((start for start in (best, others) if start), key=lambda start: start.density, default=None)
     return by_rows if best is None else best._replace(by_rows=by_rows)
 
 
@@ -156,9 +167,13 @@ def learn_exactly(
     """What the exact likelihood of some rows learns, and its density of others."""
     trial = _model(Coreset(rows.x, rows.y, np.ones(len(rows.x))), start)
     objective = ExactObjective(trial, distinct_rows(rows))
+    begin = watch.own_seconds()
     found = maximise_by_lbfgs(objective, len(rows.x), watch, max_evaluations=evaluations, tol=START_TOL, phase=phase)
+    expected = EVALUATION_SECONDS + exact_seconds(*rows.x.shape)
+    watch.measure(max(found.num_iter, 1) * expected, watch.own_seconds() - begin)
     take_observations(trial, rows)
-    return _start_of(trial, start, judging)._replace(evidence=-found.value * len(rows.x))
+    evidence = -found.value * len(rows.x) - trial.log_prior().item()
+    return _start_of(trial, start, judging)._replace(evidence=evidence)
 
 
 def _learn_with_coreset(trial: CVGP, learning: Rows[Tensor], watch: Watch, phase: str) -> CVGP:
@@ -194,11 +209,19 @@ def raise_noise(model: CVGP, rows: Rows[Tensor]) -> None:
     """
     variance = variance_of_y(rows)
 
+    start, weight = model.noise.item(), len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    L_inv = whitener(model.jittered_covariance())
+    sums_at_start = statistics(model, [rows])
+
     def bound_at(noise: float) -> float:
         model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
-        return titsias_value(model, [rows]) + model.log_prior().item()
+        sums = (
+            statistics(model, [rows])
+            if rows.noise_variance is not None
+            else sums_at_start.at_noise(start, noise, weight)
+        )
+        return solve_titsias(sums, L_inv).value.item() + model.log_prior().item()
 
-    start = model.noise.item()
     best = max([start, *(share * variance for share in NOISE_LADDER if share * variance > start)], key=bound_at)
     model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
 
@@ -233,11 +256,11 @@ def _with_periods(start: Start, learning: Rows[Tensor], shortest: Tensor) -> lis
     return starts
 
 
-def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
-    """Rows to learn from and rows to judge by; a single row serves as both."""
+def _two_parts(rows: Rows[Tensor], most: int, rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
+    """At most so many rows to learn from, and rows to judge by; a single row serves as both."""
     count = len(rows.x)
     order = torch.as_tensor(rng.permutation(count), device=rows.x.device)
-    half = min(LEARNING_ROWS, (count + 1) // 2 if count < LEARNING_ROWS + JUDGING_ROWS else LEARNING_ROWS)
+    half = most if 2 * count >= 3 * most else (count + 1) // 2
     return rows.take(order[:half]), rows.take(order[half:] if count > 1 else order)
 
 

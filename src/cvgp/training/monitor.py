@@ -1,5 +1,7 @@
 """Watching a fit: the clock, the history, callbacks and the requests to stop that come from them."""
 
+import math
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +22,12 @@ __all__ = ["Callback", "FitEvent"]
 HISTORY_ROWS = 1000
 """A phase leaves about this many rows in the history, however long it is."""
 
-LEAST_PAUSE, SHARE_OF_PAUSE = 2.0, 0.1
-"""Between two lines about a phase there are at least this many seconds, and this share of the time so far."""
+ENOUGH_TIME = 10.0
+"""Seconds of a time limit from which on a choice sees all the rows that it would see without one."""
+
+LARGEST_COUNT = 2**53
+MOST_CHARACTERS = 50_000_000
+"""Limits of a history from a file."""
 
 
 class FitEvent(NamedTuple):
@@ -101,11 +107,14 @@ class Watch:
         self._stop = False
         self._share = 1.0
         self._kept_back = 0.0
+        self._step_began: float | None = None
+        self._expected, self._measured = 0.0, 0.0
 
     def begin(self, phase: str, max_iter: int) -> None:
         """Name what comes next."""
         self.phase, self.max_iter, self.validation_rmse = phase, max_iter, None
         self._stride = max(max_iter // HISTORY_ROWS, 1)
+        self._step_began = self.own_seconds()
 
     def resume(self, history: list[dict[str, Any]], seconds: float) -> None:
         """Go on where an interrupted fit was: its history and the time that it had used."""
@@ -115,12 +124,12 @@ class Watch:
 
     def advance_to(self, seconds: float) -> None:
         """Count the time that an interrupted run had used when it was here."""
-        self._before += max(seconds - self._own_seconds(), 0.0)
+        self._before += max(seconds - self.own_seconds(), 0.0)
 
     @property
     def seconds(self) -> float:
         """Time used, interrupted runs included; in a group, what the first process had used when they last met."""
-        return self._own_seconds() if self.group.world == 1 else self._agreed
+        return self.own_seconds() if self.group.world == 1 else self._agreed
 
     @property
     def stopped(self) -> bool:
@@ -130,6 +139,36 @@ class Watch:
     def time_used(self) -> float:
         """Fraction of the time limit that is spent; 0 without one."""
         return self._share_of_limit(self.seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time limit, without those that are kept back; infinite without a limit."""
+        if self.max_time is None:
+            return math.inf
+        return max(self._share * (self.max_time - self._kept_back) - self.seconds, 0.0)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time for something more."""
+        return not self.stopped and self.time_used() < self._share
+
+    def some_of(self, count: int) -> int:
+        """How many rows a choice may see that sees `count` of them without a time limit.
+
+        Its cost grows with their square at least, so a limit of a tenth of the time leaves a third of the rows.
+        """
+        short = 1.0 if self.max_time is None else min(max(self.max_time, 0.0) / ENOUGH_TIME, 1.0)
+        return math.ceil(count * math.sqrt(short))
+
+    @property
+    def pace(self) -> float:
+        """How many times as long work takes here as the cost model says; in a group, where processes differ, one."""
+        return self._measured / self._expected if self._expected > 0.0 and self.group.world == 1 else 1.0
+
+    def measure(self, expected: float, seconds: float) -> None:
+        """Take note of what work took that should have taken some seconds."""
+        self._expected += expected
+        self._measured += seconds
 
     def keep_back(self, seconds: float) -> None:
         """Count so many seconds at the end of the limit as spent: what follows the optimisers will need them."""
@@ -143,6 +182,12 @@ class Watch:
             yield
         finally:
             self._share = before
+
+    @contextmanager
+    def stage(self, share: float) -> Iterator[None]:
+        """Let optimisers stop when they have spent this share of the time limit, counted from now."""
+        with self.until(min(self.time_used() + share, self._share)):
+            yield
 
     @contextmanager
     def shortened(self, seconds: float) -> Iterator[None]:
@@ -159,12 +204,22 @@ class Watch:
         left = None if self.max_time is None else max(share * self.max_time - self.seconds, 0.0)
         return Watch(left, clock=self._clock)
 
+    def shares(self, share: float, count: int) -> "Iterator[Watch]":
+        """Watches for `count` searches, one after the other, which together may spend this share of the time limit.
+
+        Each has an equal part of what those before it have left.
+        """
+        end = min(self.time_used() + share, self._share)
+        for others in range(count - 1, -1, -1):
+            used = self.time_used()
+            yield self.unseen(used + max(end - used, 0.0) / (others + 1))
+
     def meet(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
         if self.group.world == 1:
             return status
         codes: list[Status | None] = [None, *Status]
-        mine = torch.tensor([self._own_seconds(), float(interrupted), codes.index(status)], dtype=torch.float64)
+        mine = torch.tensor([self.own_seconds(), float(interrupted), codes.index(status)], dtype=torch.float64)
         (first,) = self.group.first([mine])
         self._agreed = first[0].item()
         if first[1] and not interrupted:
@@ -182,7 +237,7 @@ class Watch:
 
     def observe(self, progress: Progress) -> Status | None:
         """Record an iteration of an optimiser that minimises the negative bound per observation, in this process."""
-        seconds = self._own_seconds()
+        seconds = self.own_seconds()
         event = FitEvent(
             self.phase,
             progress.iteration,
@@ -203,9 +258,13 @@ class Watch:
         self._stop = self._stop or any(answer is True for answer in answers)
         if self._stop:
             return Status.INTERRUPTED
-        return Status.TIME_LIMIT if self._share_of_limit(seconds) >= self._share else None
+        # A step that would end after the limit is not begun: it takes about as long as this one did.
+        step = 0.0 if self._step_began is None else seconds - self._step_began
+        self._step_began = self.own_seconds()
+        return Status.TIME_LIMIT if self._share_of_limit(seconds + step) >= self._share else None
 
-    def _own_seconds(self) -> float:
+    def own_seconds(self) -> float:
+        """Time used by the clock of this process."""
         return self._before + self._clock() - self._start
 
     def _share_of_limit(self, seconds: float) -> float:
@@ -222,8 +281,14 @@ def check_history(rows: list[Any]) -> list[dict[str, Any]]:
         if not isinstance(row, dict) or set(row) != set(FitEvent._fields):
             raise FileFormatError(f"A row of the history must have {', '.join(FitEvent._fields)}, and nothing else.")
         for name, value in row.items():
-            if not isinstance(value, kinds.get(name, float)):
+            if not isinstance(value, kinds.get(name, float)) or isinstance(value, bool):
                 raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
+            if isinstance(value, int) and not 0 <= value <= LARGEST_COUNT:
+                raise FileFormatError(f"{name} of a row of the history cannot be {reprlib.repr(value)}.")
+    # As an array, text takes as much memory in each row as in the longest.
+    for name in ("phase", "event"):
+        if len(rows) * max((len(row[name]) for row in rows), default=0) > MOST_CHARACTERS:
+            raise FileFormatError(f"{name} of the history is too long.")
     return rows
 
 
@@ -233,45 +298,3 @@ def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
     return {
         name: np.array([row[name] for row in history], dtype=kinds.get(name, np.float64)) for name in FitEvent._fields
     }
-
-
-class EventLines:
-    """A callback that shows the last event of each phase, and in between one every two seconds or, in a long fit, less.
-
-    Parameters
-    ----------
-    show
-        Called with each event that is worth a line. An event that went wrong and was mended always is.
-    """
-
-    def __init__(self, show: Callable[[FitEvent], None]) -> None:
-        self._show = show
-        self._shown_at = 0.0
-        self._waiting: FitEvent | None = None
-
-    def __call__(self, event: FitEvent) -> None:
-        """Take the next event of the fit."""
-        waiting = self._waiting
-        if waiting is not None and (event.phase != waiting.phase or event.iteration < waiting.iteration):
-            self.finish()
-        self._waiting = event
-        pause = max(LEAST_PAUSE, SHARE_OF_PAUSE * event.seconds)
-        if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
-            self.finish()
-
-    def finish(self) -> None:
-        """Show the last event, unless it has been shown."""
-        if self._waiting is not None:
-            self._shown_at = self._waiting.seconds
-            self._show(self._waiting)
-        self._waiting = None
-
-
-def print_line(event: FitEvent) -> None:
-    """Print an event as a plain line."""
-    validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
-    print(
-        f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
-        f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
-        flush=True,
-    )

@@ -33,8 +33,8 @@ from cvgp.training.refine import PHASE, Refined, refine_kernel
 
 Neighbors = int | Literal["auto"]
 
-MOST_ROWS = 200_000
-"""Beyond this many rows the search for neighbours would take longer than the fit, and a model file would be large."""
+MOST_ROWS = 300_000
+"""Beyond this many rows the search for neighbours, which grows with the square of the rows, would take many minutes."""
 LEAST_ROWS = 200
 """With fewer rows nothing can be said of the use of neighbours, and the exact GP is as cheap."""
 DEFAULT_COUNT = 20
@@ -44,7 +44,6 @@ ROW_SECONDS, PAIR_SECONDS = (2e-5, 3e-7), 2e-9
 REFINING_SECONDS = 4.0
 LARGEST_SHARE = 0.4
 """Of a time limit, what may be kept back for neighbours."""
-USUAL_POINTS = 200
 
 
 def check_neighbors(neighbors: Any) -> Neighbors:
@@ -89,9 +88,9 @@ def fit_with_neighbours(
     reason = reason_against(source)
     if reason and neighbors != "auto":
         raise InvalidInputError(f"neighbors={neighbors} cannot be: {reason}. Use neighbors=0, or 'auto'.")
-    reason = reason or (_reason_to_do_without(source, watch) if neighbors == "auto" else "")
     started = begin(options.get("checkpoint_dir"))
     begin = _beginning_with(started, begin)
+    reason = reason or (_reason_to_do_without(started, source, watch) if neighbors == "auto" else "")
     is_exact = len(started.X_c) >= source.num_rows
     if is_exact and neighbors == "auto":
         reason = reason or "it was fitted as an exact GP, in which each row knows all others"
@@ -111,12 +110,13 @@ def fit_with_neighbours(
                 report = report._replace(solver=PHASE, result=refined.result)
                 return _adopt(report, chosen, rows, count, source, watch)
             settings = replace(settings, is_brief=chosen.is_good)
-    with watch.shortened(_seconds_to_keep(source.num_rows, watch)):
+    with watch.shortened(_seconds_to_keep(started, source, watch, is_refined=bool(candidates))):
         report = fit_from_start(begin, source, settings, watch, **options)
     if not candidates:
         refined = _refined(report.model, rows, count, settings, watch)
         candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count, group)]
-    candidates.append(judge("kernel of the fit", report.model, rows, count, group))
+    if not candidates or _seconds(len(rows.x), len(report.model.X_c), watch) / 2.0 <= watch.left:
+        candidates.append(judge("kernel of the fit", report.model, rows, count, group))
     return _adopt(report, choose(report, candidates, rows, needed=is_needed), rows, count, source, watch)
 
 
@@ -148,12 +148,14 @@ def reason_against(source: DataSource) -> str:
     return ""
 
 
-def _reason_to_do_without(source: DataSource, watch: Watch) -> str:
+def _reason_to_do_without(started: CVGP, source: DataSource, watch: Watch) -> str:
     """Why neighbours are not worth a trial; nothing where they are."""
     if source.num_rows < LEAST_ROWS:
         return f"{source.num_rows} rows are too few to judge them by"
-    if watch.max_time is not None and _seconds(source.num_rows, USUAL_POINTS) > LARGEST_SHARE * watch.max_time:
-        return "max_time leaves no time for them"
+    if watch.max_time is not None:
+        seconds = _seconds(source.num_rows, len(started.X_c), watch)
+        if seconds > LARGEST_SHARE * watch.max_time or 2.0 * seconds > watch.left:
+            return "max_time leaves no time for them"
     return ""
 
 
@@ -166,7 +168,7 @@ def _refined(model: CVGP, rows: Rows[Tensor], count: int, settings: Settings, wa
         return None
     begin = watch.seconds
     limit = math.inf if watch.max_time is None else watch.max_time
-    seconds = min(limit - begin - _seconds(len(rows.x), len(model.X_c)), LARGEST_SHARE * limit)
+    seconds = min(limit - begin - _seconds(len(rows.x), len(model.X_c), watch), LARGEST_SHARE * limit)
     if seconds <= 0.0:
         return None
     generator = torch.Generator().manual_seed(settings.seed)
@@ -188,15 +190,17 @@ def _take_from_the_first(model: CVGP, group: Group) -> None:
         parameter.copy_(value)
 
 
-def _seconds(num_rows: int, size: int) -> float:
+def _seconds(num_rows: int, size: int, watch: Watch) -> float:
     """What judging two kernels and adopting one takes, about."""
     once, per_point = ROW_SECONDS
-    return 2.0 * num_rows * (once + per_point * size + PAIR_SECONDS * num_rows)
+    return 2.0 * watch.pace * num_rows * (once + per_point * size + PAIR_SECONDS * num_rows)
 
 
-def _seconds_to_keep(num_rows: int, watch: Watch) -> float:
+def _seconds_to_keep(started: CVGP, source: DataSource, watch: Watch, *, is_refined: bool) -> float:
+    """Of a time limit, what neighbours may need after the fit; less where a kernel for them is known."""
     limit = math.inf if watch.max_time is None else watch.max_time
-    return min(REFINING_SECONDS + _seconds(num_rows, USUAL_POINTS), LARGEST_SHARE * limit)
+    seconds = _seconds(source.num_rows, len(started.X_c), watch)
+    return min(seconds if is_refined else REFINING_SECONDS + seconds, LARGEST_SHARE * limit)
 
 
 def _report(watch: Watch, report: FitReport, source: DataSource, choice: str) -> None:

@@ -29,6 +29,8 @@ PHASE = "noise"
 ROUNDS = 2
 LEARNING_SECONDS, ROW_SECONDS, LARGEST_SHARE = 4.0, 1e-4, 0.2
 """Kept back of a time limit: for the noise alone, per row for what follows, and at most this share."""
+FACTORS_SECONDS = 1.2e-9
+"""Of all factorisations that the noise needs at least, for each M^3."""
 POINT_SECONDS, NEIGHBOUR_SECONDS = 4e-10, 2e-8
 """Of a pass over the rows, per row and point: for each other point, and for each neighbour and the row itself."""
 
@@ -60,7 +62,8 @@ def fit_noise(
     source
         Its rows.
     settings, watch
-        Those of the fit. With a time limit, nothing is solved again once the time is up.
+        Those of the fit. Where a time limit leaves next to no time, the noise stays constant. Nothing is solved again
+        once the time is up.
     rng
         Draws rows and centres.
     always
@@ -70,6 +73,8 @@ def fit_noise(
     """
     rng = _agreed(rng, source.group)
     fit = NoiseFit(report, kept)
+    if not always and watch.pace * FACTORS_SECONDS * len(report.model.X_c) ** 3 > watch.left:
+        return fit
     trials = trials_of(fit, source, settings, number_of_rows(watch), rng)
     left, judged = trials.left(fit)
     counted = left.weight > 0
@@ -138,7 +143,7 @@ def _is_in_time(report: FitReport, kept: NeighbourRows | None, source: DataSourc
         return True
     size, per_row = len(report.model.X_c), 0 if kept is None else kept.num_neighbours + 1
     seconds = source.num_rows * size * (POINT_SECONDS * size + NEIGHBOUR_SECONDS * per_row)
-    return watch.seconds + seconds < watch.max_time
+    return watch.pace * seconds < watch.left
 
 
 def _report(watch: Watch, bound: float, round_: int, gain: float, error: float) -> None:

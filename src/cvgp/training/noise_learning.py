@@ -30,10 +30,12 @@ ENOUGH_TIME = 20.0
 """Seconds of a time limit from which on all these rows are used; with less time their number is in proportion."""
 CENTRES, ROWS_PER_CENTRE = 200, 10
 FOLDS = 2
-OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
+OWN_FACTORS, COMMON_FACTORS = (1.0, 2.0, 4.0), (1.0, 0.5, 2.0)
 """Lengthscales that are tried: those of the kernel over these factors, and sqrt(D) for all columns over these."""
 FIRST_STRENGTH, STRENGTHS = 0.3, (0.03, 3.0, 30.0)
 """Of the prior: one to compare lengthscales at, and others that are tried with the best of these."""
+TRIALS_TO_COME = 4
+"""As long as so many trials take what follows one: the noise of all rows, and what it is compared with."""
 CHOICE_TOL = 1e-3
 """Nats per row to which noises are learned that are compared: differences that count are ten times as large."""
 STANDARD_ERRORS = 2.0
@@ -124,14 +126,28 @@ def choose_noise(
 
     with torch.no_grad():
         prior = diagonal(model.kernel, rows.x).mean().item()
-    features = [Features(centres, scale) for scale in _inverse_lengthscales(model)]
-    values = [of.at(some.x) for of in features]  # [n, G] each
-    found = [mean_over(_held_out(at, some, folds, first), some) for at in values]
+    slowest = 0.0
+
+    def try_out(at: Tensor, recipe: Recipe) -> Tensor:
+        nonlocal slowest
+        begin = watch.seconds
+        found = _held_out(at, some, folds, recipe)
+        slowest = max(slowest, watch.seconds - begin)
+        return found
+
+    def is_in_time() -> bool:
+        return (1 + TRIALS_TO_COME) * slowest <= watch.left
+
+    features, found = list[Features](), list[float]()
+    for scale in _inverse_lengthscales(model):
+        if not features or is_in_time():
+            features.append(Features(centres, scale))
+            found.append(mean_over(try_out(features[-1].at(some.x), first), some))
     leader = int(np.argmax(found))
-    at, by_strength = values[leader], {FIRST_STRENGTH: found[leader]}
+    at, by_strength = features[leader].at(some.x), {FIRST_STRENGTH: found[leader]}
     for strength in STRENGTHS:
-        recipe = first._replace(strength=strength)
-        by_strength[strength] = mean_over(_held_out(at, some, folds, recipe), some)
+        if is_in_time():
+            by_strength[strength] = mean_over(try_out(at, first._replace(strength=strength)), some)
     strength = max(by_strength, key=lambda strength: by_strength[strength])
     from_simple = [
         Recipe(strength),
@@ -140,7 +156,7 @@ def choose_noise(
         Recipe(strength, "learned", prior),
     ]
     recipes = [recipe for recipe in from_simple if recipe.tails == "normal" or not is_normal]
-    densities = [_held_out(at, some, folds, recipe) for recipe in recipes]
+    densities = [try_out(at, recipe) for recipe in recipes if recipe is recipes[0] or is_in_time()]
     most = max(densities, key=lambda density: mean_over(density, some))
     # The first, and so the simplest, that is not clearly behind the best.
     chosen = next(i for i, density in enumerate(densities) if not clear_gain(most, density, some))
@@ -188,7 +204,8 @@ def _inverse_lengthscales(model: CVGP) -> list[Tensor]:
     common = torch.full((num_dims,), num_dims**-0.5, dtype=torch.float64, device=model.X_c.device)
     form = stationary_form(model.kernel, num_dims)
     own = [] if form is None else [factor * form.inverse_lengthscale for factor in OWN_FACTORS]
-    return own + [factor * common for factor in COMMON_FACTORS]
+    others = [factor * common for factor in COMMON_FACTORS]
+    return [*own[:1], *others[:1], *own[1:], *others[1:]]  # time may be up after the first ones
 
 
 def _held_out(at: Tensor, rows: Residuals, folds: Tensor, recipe: Recipe) -> Tensor:

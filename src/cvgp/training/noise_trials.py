@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cvgp.data.arrays import MemorySource
 from cvgp.data.extra_noise import add_noise, with_extra_noise
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
@@ -38,6 +39,8 @@ from cvgp.training.size_choice import rows_beside
 from cvgp.training.small_data import all_rows, exact_bound, holds_the_data, take_observations
 
 SEEN_SHARE = 0.8
+ROWS_OF_A_ROUND = 100_000
+"""Rows that a coreset is solved for with while its noise is tried; all of them once it is kept."""
 SMALLEST_NOISE = 0.1
 """Of the median noise. A row that counts far more than others would leave them little to say, and could not be left out
 to see what is left of it."""
@@ -168,6 +171,9 @@ class _OfCoreset:
         self, report: FitReport, source: DataSource, settings: Settings, count: int, rng: np.random.Generator
     ) -> None:
         self.model, self.source = report.model, source
+        self.tried = source
+        if source.num_rows > ROWS_OF_A_ROUND and source.group.world == 1:
+            self.tried = MemorySource(*source.sample(ROWS_OF_A_ROUND, rng))
         self.tight = reports_tight_bound(settings.bound, report.solver)
         self.power = settings.power if settings.bound == "power" else None
         sample = source.sample(count, rng)
@@ -188,14 +194,24 @@ class _OfCoreset:
     @torch.no_grad()
     def weighed(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
         model, noise = _with_lowest_noise(self.model, fit.needed_noise, x)
-        source = with_extra_noise(self.source, noise.beyond_base)
+        return self._solved(fit, self.tried, model, noise)
+
+    def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
+        """The best coreset for rows of the source, which count as all rows do."""
+        source = with_extra_noise(source, noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group, power=self.power)
+        if source.total_weight < self.source.total_weight:
+            scale = self.source.total_weight / source.total_weight
+            found, gain = found.times(scale), scale * gain
         bound = model.adopt_optimum(found).item() + (gain if self.tight else 0.0)
         _set_site_noise(model, source)
         return NoiseFit(fit.report._replace(model=model, bound=bound, statistics=found), None, noise)
 
+    @torch.no_grad()
     def finished(self, fit: NoiseFit) -> NoiseFit:
-        return fit
+        if self.tried is self.source:
+            return fit
+        return self._solved(fit, self.source, fit.report.model, fit.needed_noise)
 
 
 def _with_lowest_noise(model: CVGP, noise: InputNoise, x: Tensor) -> tuple[CVGP, InputNoise]:

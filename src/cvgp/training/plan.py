@@ -26,15 +26,16 @@ BRIEF_ROWS, BRIEF_SECONDS, BRIEF_EVALUATIONS = 50_000, 4.0, (12, 60)
 """Up to this many rows, and for this long, brief training takes L-BFGS where Adam would be taken; its evaluations, at
 least and at most."""
 FEWEST_POLISH_EVALUATIONS, POLISH_EVALUATIONS = 10, 60
-POLISH_SECONDS = 5.0
-"""The most that L-BFGS may take after Adam on 20,000 rows, on the machine of the cost model."""
+POLISH_SECONDS, LONGEST_GROWTH = 5.0, 2.0
+"""The most that L-BFGS may take after Adam on 20,000 rows, on the machine of the cost model, and how many times as long
+it may take on more: passes over a million rows would take longer than the rest of the fit."""
 LEARNING_RATE = 0.03
 PAPER_LEARNING_RATE = 1e-3
 PAPER_BATCH = 512
 PAPER_EPOCHS = 100_000
 
-ADAM_STEPS, MOST_ADAM_STEPS = 1000, 5000
-"""Without a time limit, for up to 20,000 rows and for 500,000 and more. With L-BFGS after them these steps reach most
+ADAM_STEPS, MOST_ADAM_STEPS = 1000, 3000
+"""Without a time limit, for up to 20,000 rows and for 180,000 and more. With L-BFGS after them these steps reach most
 of what three times as many do (docs: defaults)."""
 TIMED_ADAM_STEPS = 3000
 """The most within a time limit."""
@@ -187,7 +188,9 @@ def adam_steps(num_rows: int, max_time: float | None) -> int:
 
 def polish_evaluations(num_rows: int, size: int, num_dims: int) -> int:
     """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
-    affordable = int(POLISH_SECONDS * _growth(num_rows) / evaluation_seconds(num_rows, size, num_dims))
+    affordable = int(
+        POLISH_SECONDS * min(_growth(num_rows), LONGEST_GROWTH) / evaluation_seconds(num_rows, size, num_dims)
+    )
     return min(affordable, POLISH_EVALUATIONS) if affordable >= FEWEST_POLISH_EVALUATIONS else 0
 
 

@@ -37,8 +37,11 @@ FAR = 1.5
 MOST_NEIGHBOURS = 20
 """A step costs the cube of their number, and more of them hardly change what a kernel learns."""
 LEARNING_RATE = 0.15
-TRIAL_STEPS, TRIAL_ROWS, JUDGED_ROWS = 40, 2000, 1000
-"""Of each start: steps, rows to learn from, and rows to judge by. The gradient at a start says little of its end."""
+TRIAL_STEPS, TRIAL_BATCH, TRIAL_ROWS, TRIAL_JUDGED, JUDGED_ROWS = 40, 128, 1000, 500, 1000
+"""Of each start: steps, rows of one, rows to learn from, and rows to judge by, of which there are more in the end. The
+gradient at a start says little of its end."""
+TRIAL_SHARE = 0.5
+"""Of the time for all steps, what the trials of starts may take."""
 MOST_RUNS, FAR_FROM_DONE = 2, 0.2
 """All steps are made again, so many times at most, where they gained more than this many nats per row: a function
 without noise has a kernel that is far from any start."""
@@ -91,19 +94,28 @@ def refine_kernel(
     order = torch.randperm(N, generator=generator).to(rows.x.device)
     judged, pool = order[: min(JUDGED_ROWS, N // 2)], order[min(JUDGED_ROWS, N // 2) :][:POOL]
 
-    def density(trial: CVGP) -> float:
+    def density(trial: CVGP, judged: Tensor = judged) -> float:
         near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
         near[judged] = RowIndex(trial.kernel, rows.x).others(judged, count)
         objective = NeighbourObjective(trial, rows, near)
         objective.batch = judged
         return objective.value_and_backward(1.0) / N
 
-    def learn(start: CVGP, pool: Tensor, steps: int, phase: str, monitor: Monitor) -> Result:
-        return _learn(start, rows, pool, count, steps, generator, watch, time_used, phase, monitor)
+    def learn(start: CVGP, batches: Tensor, phase: str, monitor: Monitor = watch.monitor, end: float = 1.0) -> Result:
+        begin = time_used()
+
+        def time_of_these() -> float:
+            return (time_used() - begin) / (end - begin) if end > begin else 1.0
+
+        return _learn(start, rows, batches, count, watch, time_of_these, phase, monitor)
+
+    starts = [deepcopy(model), *_rougher(model, rows)]
 
     def try_start(start: CVGP, number: int) -> tuple[float, CVGP]:
-        learn(start, pool[:TRIAL_ROWS], TRIAL_STEPS, f"{PHASE} start {number}", watch.monitor)
-        return density(start), start
+        end = TRIAL_SHARE * number / len(starts)
+        batches = _draw_batches(pool[:TRIAL_ROWS], TRIAL_STEPS, TRIAL_BATCH, generator)
+        learn(start, batches, f"{PHASE} start {number}", end=end)
+        return density(start, judged[:TRIAL_JUDGED]), start
 
     before = math.inf
 
@@ -114,10 +126,10 @@ def refine_kernel(
         return watch.monitor(progress)
 
     try:
-        refined = _best_start([deepcopy(model), *_rougher(model, rows)], try_start)
+        refined = _best_start(starts, try_start)
         reached = density(refined)
         for _ in range(MOST_RUNS):
-            had, result = reached, learn(refined, pool, STEPS, PHASE, monitor)
+            had, result = reached, learn(refined, _draw_batches(pool, STEPS, BATCH, generator), PHASE, monitor)
             if result.status is not Status.ITERATION_LIMIT:
                 break
             reached = density(refined)
@@ -133,20 +145,17 @@ def refine_kernel(
 def _learn(
     model: CVGP,
     rows: Rows[Tensor],
-    pool: Tensor,
+    batches: Tensor,
     count: int,
-    steps: int,
-    generator: torch.Generator,
     watch: Watch,
     time_used: Callable[[], float],
     phase: str,
     monitor: Monitor,
 ) -> Result:
-    """Some steps of Adam on the density of rows of a pool, each given its nearest others of all rows, in place."""
+    """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
     near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
     objective, prior = NeighbourObjective(model, rows, near), PriorObjective(model)
-    batches = _draw_batches(pool, steps, generator)  # [steps, B]
-    drawn = batches.unique()
+    steps, drawn = len(batches), batches.unique()
     scales_of_search = _lengthscales(model, rows)
     total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
 
@@ -215,9 +224,9 @@ def _have_moved(before: Tensor | None, after: Tensor | None) -> bool:
     return bool(((after / before).log().abs() > math.log(FAR)).any())
 
 
-def _draw_batches(pool: Tensor, steps: int, generator: torch.Generator) -> Tensor:
+def _draw_batches(pool: Tensor, steps: int, size: int, generator: torch.Generator) -> Tensor:
     """Rows of each step [steps, B]: all of a pool are drawn once before a row is drawn again, in whole batches."""
-    size = min(BATCH, len(pool))
+    size = min(size, len(pool))
     per_epoch = len(pool) // size
     epochs = [
         pool[torch.randperm(len(pool), generator=generator)[: per_epoch * size].to(pool.device)].reshape(-1, size)

@@ -1,9 +1,12 @@
-"""Lengthscales that are held together where there are hardly more rows than columns.
+"""Priors on lengthscales and noise, where rows are few for so many columns.
 
-With as many columns as rows, some lengthscales explain any noise, and the likelihood of the same rows prefers them.
-The noise falls to its floor, and intervals are far too narrow. A prior on the logarithm of each lengthscale, around one
-that is typical of the inputs, takes that freedom (§6.4). Where rows are many it would have little say, and is left out.
-Rows that were held out cannot decide it: after the few steps of a search, nothing is to be seen of the trouble yet.
+The likelihood of few rows prefers lengthscales that explain their noise: some columns look useful by chance, the noise
+falls to its floor, and intervals are far too narrow. Weak priors take that freedom (§6.4). Rows that were held out
+cannot decide it: after the few steps of a search, nothing is to be seen of the trouble yet.
+
+With up to 100 rows for each lengthscale, lengthscales and noises that are far below typical ones have to be worth a few
+nats of all rows together. A column that is not needed costs nothing. With up to two rows for each, lengthscales are
+held together from both sides. With more rows the priors would have little say, and are left out.
 """
 
 import math
@@ -13,14 +16,17 @@ import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
-from cvgp.gp.hyperparameters import hold_lengthscales, registered_priors
+from cvgp.gp.hyperparameters import hold_above, hold_around, registered_priors
 from cvgp.gp.kernels import stationary_form
 
-ROWS_PER_LENGTHSCALE = 2
-"""With more rows than this for each lengthscale, the rows decide. On generated problems with three to eight rows for
-each, the prior was as often worse as better."""
+VERY_FEW, FEW = 2, 100
+"""Rows for each lengthscale. On generated problems with three to eight rows for each, holding them together was as
+often worse as better."""
 SPREAD = math.sqrt(3.0)
-"""Standard deviation of the logarithm of a lengthscale: a factor of five or six."""
+"""Standard deviation of the logarithm of a lengthscale that is held together: a factor of five or six."""
+SHORT = 3.0
+"""Standard deviations of a column. A lengthscale of one of them then costs 2.3 nats, which is what the criterion of
+Schwarz (1978) asks of a parameter with 100 rows. All columns together cost at most about nine where a search begins."""
 
 
 def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
@@ -29,26 +35,27 @@ def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
     Parameters
     ----------
     kernel
-        It is held if it is a scaled stationary kernel with a lengthscale per column to learn, and without priors.
+        It is held if it has a lengthscale per column to learn, and no priors.
     num_rows
         How many rows the fit has.
     x
         Some of their inputs `[n, D]`, whose spread says which lengthscale is typical.
     """
     num_dims = x.shape[1]
-    if not may_overfit(kernel, num_rows, num_dims):
+    if not _may_be_held(kernel, num_dims) or num_rows > FEW * num_dims:
         return kernel
     held, width = deepcopy(kernel), x.std(0, correction=0)
-    typical = math.sqrt(num_dims) * torch.where(width > 0.0, width, 1.0)  # [D]
-    hold_lengthscales(held, typical.log(), SPREAD)
+    width = torch.where(width > 0.0, width, 1.0)  # [D]
+    if num_rows > VERY_FEW * num_dims:
+        hold_above(held, SHORT * width)
+    elif isinstance(kernel, ScaleKernel) and stationary_form(kernel, num_dims) is not None:
+        hold_around(held, math.sqrt(num_dims) * width, SPREAD)
     return held
 
 
-def may_overfit(kernel: Kernel, num_rows: int, num_dims: int) -> bool:
-    """Whether there are too few rows for so many lengthscales; a kernel with priors of its own needs no other."""
-    is_plain = isinstance(kernel, ScaleKernel) and stationary_form(kernel, num_dims) is not None
-    if not is_plain or registered_priors(kernel):
-        return False
-    lengthscale = kernel.base_kernel.raw_lengthscale
-    is_learned = lengthscale.requires_grad and lengthscale.numel() > 1
-    return is_learned and num_rows <= ROWS_PER_LENGTHSCALE * num_dims
+def _may_be_held(kernel: Kernel, num_dims: int) -> bool:
+    """Whether a kernel has more than one lengthscale to learn, one per column, and no priors of its own."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    is_one_per_column = all(part.lengthscale.shape == (1, num_dims) for part in parts)
+    is_learned = any(part.raw_lengthscale.requires_grad for part in parts)
+    return num_dims > 1 and is_one_per_column and is_learned and not registered_priors(kernel)

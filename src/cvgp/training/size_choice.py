@@ -106,7 +106,7 @@ def choose_size(
         Whether the size may be one that there is no time to train.
     """
     limit = largest_size(watch.max_time)
-    learning, judging = _two_parts(source.sample(rows_to_see(limit), rng), rng)
+    learning, judging = _two_parts(source.sample(watch.some_of(rows_to_see(limit)), rng), rng)
     starts = [start] if start.by_rows is None or not may_stay_untrained else [start, start.by_rows]
     curves = [held_out_curve(one, learning, judging, limit, rng) for one in starts]
     trained = max(curves, key=lambda curve: curve.mean(curve.best))

@@ -21,7 +21,7 @@ from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
 from cvgp.training.candidates import Start
-from cvgp.training.initialise import InitName, initial_coreset, rows_to_see
+from cvgp.training.initialise import LEAST_PER_CENTRE, InitName, initial_coreset, placing_seconds, rows_to_see
 from cvgp.training.kernel_search import CORESET_POINTS, raise_noise, search_start
 from cvgp.training.mean_start import sensible_mean
 from cvgp.training.monitor import Watch
@@ -37,6 +37,9 @@ ROUGH_KERNELS = ("matern32+matern12",)
 ROWS_TO_BE_ROUGH = 200
 """With fewer rows, a rough part cannot be told from noise."""
 LADDER_ROWS, MEAN_ROWS = 1000, 500
+SHARE_OF_SEARCH, SHARE_OF_PLACING = 0.2, 0.1
+"""Of a time limit, what the search for a start may take, and what k-means may. A start that is being learned when its
+time is up stays as it is, and no other is tried."""
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
@@ -153,7 +156,8 @@ def begin_model(
 
     options: dict[str, Any] = {"size": points, "is_exact": is_exact, "alternatives": alternatives}
     noise: dict[str, Any] = {"noise_floor": floor, "known_noise": known_noise}
-    start = search_start(kernel, mean, source, rng, watch, **noise, **options)
+    with watch.stage(SHARE_OF_SEARCH):
+        start = search_start(kernel, mean, source, rng, watch, **noise, **options)
     is_trained = True
     if isinstance(init, Coreset):
         coreset = init
@@ -164,7 +168,7 @@ def begin_model(
             may_stay = may_stay_untrained and init == "kmeans"
             start, size, is_trained = sized = choose_size(start, source, rng, watch, may_stay_untrained=may_stay)
         if is_trained:
-            placed = _place_coreset(init, source, size, start.kernel, rng)
+            placed = _place_coreset(init, source, size, start.kernel, rng, watch)
         else:
             placed = untrained_points(sized, source, rng)
         if init == "random" and spread is not None:
@@ -175,7 +179,7 @@ def begin_model(
     model.to(source.device)
     model.X_c.requires_grad_(is_trained)
     if is_trained and not start.for_all_rows:
-        raise_noise(model, source.sample(LADDER_ROWS, rng))
+        raise_noise(model, source.sample(watch.some_of(LADDER_ROWS), rng))
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.
         w = model.beta.detach() / source.harmonic_noise(model.noise.item())
@@ -253,10 +257,19 @@ def _spread_out(noise: Coreset, rows: Rows[Tensor]) -> Coreset:
     return Coreset(noise.X * x.std(0) + x.mean(0), outputs.reshape(noise.y.shape), noise.beta)
 
 
+def rows_to_place_by(source: DataSource, size: int, watch: Watch) -> int:
+    """How many rows k-means sees: fewer where a time limit is short."""
+    if watch.max_time is None or size >= source.num_rows:
+        return rows_to_see(size)
+    num_dims = source.sample(1, np.random.default_rng(0)).x.shape[1]
+    affordable = SHARE_OF_PLACING * watch.max_time / (watch.pace * placing_seconds(size, num_dims))
+    return min(rows_to_see(size), max(int(affordable), LEAST_PER_CENTRE * size))
+
+
 def _place_coreset(
-    method: InitName, source: DataSource, size: int, kernel: Kernel, rng: np.random.Generator
+    method: InitName, source: DataSource, size: int, kernel: Kernel, rng: np.random.Generator, watch: Watch
 ) -> Coreset:
-    rows = source.sample(size if method == "random" else rows_to_see(size), rng)
+    rows = source.sample(size if method == "random" else rows_to_place_by(source, size, watch), rng)
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
     if method == "kmeans" and size >= source.num_rows:

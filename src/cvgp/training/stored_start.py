@@ -18,9 +18,10 @@ from cvgp.coreset import Coreset
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import make_folder
+from cvgp.files.regular import is_own_file
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import Arrays, Members
-from cvgp.gp.hyperparameters import hold_lengthscales, lengthscales_are_held
+from cvgp.gp.hyperparameters import HELD_ABOVE, HELD_AROUND, hold_above, hold_around, hold_noise, is_held
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import Group
@@ -56,7 +57,7 @@ def begin_or_recall(
         return begin()
     with mirrored(folder, group) as own:
         path = Path(own) / START_FILE
-        if path.exists():
+        if is_own_file(path):
             return _recall(path, identity(), blank, rng)
     model = begin()
     if group.rank == 0:
@@ -68,7 +69,9 @@ def begin_or_recall(
             {
                 "identity": identity(),
                 "kernel": name_of_kernel(model.kernel),
-                "held": lengthscales_are_held(model.kernel),
+                "held_around": is_held(model.kernel, HELD_AROUND),
+                "held_above": is_held(model.kernel, HELD_ABOVE),
+                "held_noise": is_held(model.likelihood),
                 "trained": model.X_c.requires_grad,
                 "rng": rng.bit_generator.state,
             },
@@ -94,7 +97,8 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
     try:
         arrays, members = Arrays(tensors), Members(metadata, "start")
         refuse_other_fit(path.parent, members.text("identity") != identity)
-        kernel, is_held = members.text("kernel"), members.flag("held")
+        kernel = members.text("kernel")
+        is_around, is_above, is_noise = (members.flag(f"held_{what}") for what in ("around", "above", "noise"))
         is_trained = members.flag("trained")
         state = members.take("rng")
         members.close()
@@ -102,10 +106,14 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
         if x is None or y is None or x.ndim != 2 or y.ndim not in (1, 2) or not 0 < len(x) == len(y):
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
-        if is_held:
-            hold_lengthscales(
-                model.kernel, torch.zeros(x.shape[1], dtype=torch.float64), 1.0
-            )  # what is stored takes their place
+        # What is stored takes the place of these ones.
+        ones = torch.ones(x.shape[1], dtype=torch.float64)
+        if is_around:
+            hold_around(model.kernel, ones, 1.0)
+        if is_above:
+            hold_above(model.kernel, ones)
+        if is_noise:
+            hold_noise(model.likelihood, ones.new_ones(()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():

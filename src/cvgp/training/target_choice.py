@@ -5,7 +5,7 @@ transform is clearly better.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -34,6 +34,8 @@ PART_ROWS, EVALUATIONS = 500, 20
 ROWS_FOR_POWER = 100_000
 STANDARD_ERRORS = 2.0
 """A transform is used if its gain is more than so many standard errors."""
+SHARE_OF_TIME = 0.12
+"""Of a time limit, what the choice may take."""
 LEAST_GAIN = 0.01
 """Nats per row. A transform that makes y as a whole no more normal than this is not tried."""
 
@@ -59,7 +61,9 @@ def check_target_name(name: object) -> None:
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
-def choose_target(name: TargetName, rows: Rows[Array], seed: int, watch: Watch) -> TargetTransform:
+def choose_target(
+    name: TargetName, rows: Rows[Array], seed: int, watch: Watch, *, in_time: bool = False
+) -> TargetTransform:
     """The transform of a name, learned from rows in the user's units; with 'auto', the one that suits them best.
 
     Parameters
@@ -71,8 +75,10 @@ def choose_target(name: TargetName, rows: Rows[Array], seed: int, watch: Watch) 
     seed
         Draws the rows that are learned from and judged by.
     watch
-        Records what was chosen. The choice takes a second and has no time limit, so that a run that goes on later makes
-        the same one.
+        Records what was chosen.
+    in_time
+        Whether to keep to a share of the time limit. A run that goes on later with another limit must make the same
+        choice, and does not.
     """
     if name != "auto":
         return learn_target(name, rows.y, rows.sample_weight)
@@ -85,9 +91,11 @@ def choose_target(name: TargetName, rows: Rows[Array], seed: int, watch: Watch) 
     if not others:
         return IDENTITY
     order = rng.permutation(len(rows.x))
-    half = min(PART_ROWS, len(order) // 2)
+    half = min(watch.some_of(PART_ROWS) if in_time else PART_ROWS, len(order) // 2)
     parts = rows.take(order[:half]), rows.take(order[half : 2 * half])
-    judged = [_judge(transform, *parts) for transform in (IDENTITY, *others)]
+    count = 2 * (1 + len(others))
+    watches = watch.shares(SHARE_OF_TIME, count) if in_time else (Watch() for _ in range(count))
+    judged = [_judge(transform, *parts, watches) for transform in (IDENTITY, *others)]
     chosen = _clearly_best(judged)
     # Processes whose last digits differ must not fit different transforms.
     (first,) = watch.group.first([torch.tensor(float(chosen), dtype=torch.float64)])
@@ -109,7 +117,7 @@ def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
     return float((slopes - np.log(scales)).mean())
 
 
-def _densities(transform: TargetTransform, learning: Rows[Array], judging: Rows[Array]) -> Tensor:
+def _densities(transform: TargetTransform, learning: Rows[Array], judging: Rows[Array], watch: Watch) -> Tensor:
     """Log density of y in its own units at each row of `judging`, by an exact GP of `learning`."""
     known = learning._replace(y=transform.apply(learning.y))
     bulk = bulk_of(known.x, known.sample_weight)
@@ -119,7 +127,7 @@ def _densities(transform: TargetTransform, learning: Rows[Array], judging: Rows[
     start = Start(starting_kernel(None, dims, ard=True), ZeroMean(), START_NOISE, -math.inf)
     try:
         with kept_warnings():
-            learned = learn_exactly(start, scaling.tensors(known), new, Watch(), "start target", EVALUATIONS)
+            learned = learn_exactly(start, scaling.tensors(known), new, watch, "start target", EVALUATIONS)
     except (FactorisationError, FloatingPointError):
         return torch.full((len(judging.x),), -math.inf, dtype=torch.float64)  # what cannot be learned loses
     assert learned.densities is not None, "a start that has learned has been judged"
@@ -127,9 +135,9 @@ def _densities(transform: TargetTransform, learning: Rows[Array], judging: Rows[
     return learned.densities + torch.as_tensor(slope)
 
 
-def _judge(transform: TargetTransform, first: Rows[Array], second: Rows[Array]) -> Judged:
+def _judge(transform: TargetTransform, first: Rows[Array], second: Rows[Array], watches: Iterator[Watch]) -> Judged:
     parts = ((second, first), (first, second))
-    return Judged(transform, [(_densities(transform, *pair), _as_tensors(pair[1])) for pair in parts])
+    return Judged(transform, [(_densities(transform, *pair, next(watches)), _as_tensors(pair[1])) for pair in parts])
 
 
 def _clearly_best(judged: Sequence[Judged]) -> int:

@@ -44,7 +44,7 @@ LARGEST_SHARE = 0.25
 NEAR, CLUSTERED_ERRORS = 10, 4.0
 """Wild rows come in places if this many neighbours of each are wild with it, by more than so many standard errors. Two
 rows can be neighbours of each other, so that the errors are up to 1.4 times as large as they are taken for."""
-SHARE_OF_TIME = 0.15
+SHARE_OF_TIME = 0.1
 """Of a time limit, what the search may take."""
 SMALLEST_WEIGHT = 1e-3
 """Rows that count less than this do not count."""
@@ -80,20 +80,22 @@ def find_wild_rows(rows: Rows[Array], seed: int, watch: Watch, *, in_time: bool 
     if len(rows.x) < LEAST_ROWS or not moments_of(rows.y, rows.sample_weight).scales.all():
         return None
     order = np.random.default_rng(seed).permutation(len(rows.x))
-    half = min(PART_ROWS, len(order) // 2)
+    half = min(watch.some_of(PART_ROWS) if in_time else PART_ROWS, len(order) // 2)
+    watches = watch.shares(SHARE_OF_TIME, 2 * ROUNDS) if in_time else (Watch() for _ in range(2 * ROUNDS))
+    end = watch.time_used() + SHARE_OF_TIME
     first, second = order[:half], order[half : 2 * half]
     wild = np.zeros(2 * half)
     noise, found, scaling = 0.0, Contamination(0.0, np.zeros(1)), None
     try:
         with kept_warnings():
             for round_ in range(ROUNDS):
-                if in_time and round_ and watch.time_used() >= SHARE_OF_TIME:
+                if in_time and round_ and watch.time_used() >= end:
                     break
                 kept = kept_rows(rows.take(order[: 2 * half]), wild, smallest=0.0)
                 # Outliers must not set the units.
                 scaling = learn_scaling(kept.x, kept.y, kept.sample_weight, bulk_of(kept.x, kept.sample_weight))
                 parts = (slice(half), slice(half, None))
-                models = [_learn(kept.take(part), scaling, _timed(watch, in_time=in_time)) for part in parts]
+                models = [_learn(kept.take(part), scaling, next(watches)) for part in parts]
                 pairs = ((models[1], first), (models[0], second))
                 both = [_residuals(model, rows.take(index), scaling) for model, index in pairs]
                 pooled = _Residuals(*(np.concatenate(parts) for parts in zip(*both, strict=True)))
@@ -119,11 +121,6 @@ def kept_rows(rows: Rows[Array], wild: Array, smallest: float = SMALLEST_WEIGHT)
     weight = (1.0 - wild) * (1.0 if rows.sample_weight is None else rows.sample_weight)
     kept = rows._replace(sample_weight=np.maximum(weight, np.finfo(np.float64).tiny))
     return kept.take(1.0 - wild >= smallest)
-
-
-def _timed(watch: Watch, *, in_time: bool) -> Watch:
-    """A watch for one of two models, which together may take what is left of the share of the time."""
-    return watch.unseen((watch.time_used() + SHARE_OF_TIME) / 2.0) if in_time else Watch()
 
 
 def _learn(rows: Rows[Array], scaling: Scaling, watch: Watch) -> CVGP:

@@ -61,6 +61,7 @@ def regressors() -> dict[str, CVGPRegressor]:
         "constant column": without_third,
         "constant noise": CVGPRegressor(**common).fit(X, 100 + 20 * plain),
         "noise of x": CVGPRegressor(**common | {"noise": "input-dependent"}).fit(X, uneven),
+        "warped": CVGPRegressor(**common | {"inputs": "rank"}).fit(np.exp(X), plain),
         "two outputs": CVGPRegressor(**common).fit(X, np.stack([1000 * plain, uneven], -1)),
         "units of the data": CVGPRegressor(**common | {"standardize": False, "mean": "constant"}).fit(X, 5 + plain),
         "neighbours": CVGPRegressor(**with_neighbours).fit(X, plain),

@@ -13,7 +13,14 @@ from cvgp.adapters.botorch import CVGPModel
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from tests.adapters.botorch.conftest import DOUBLE, rows
 
-ALIKE = ["constant noise", "noise of x", "two outputs", "constant column", "units of the data"]
+ALIKE = [
+    "constant noise",
+    "noise of x",
+    "warped",
+    "two outputs",
+    "constant column",
+    "units of the data",
+]
 Regressors = dict[str, CVGPRegressor]
 
 
@@ -95,6 +102,15 @@ def test_a_transform_of_y_is_refused() -> None:
     regressor = CVGPRegressor(n_coreset=8, neighbors=0, max_iter=5, target="log", random_state=0)
     with pytest.raises(InvalidInputError, match=r"target='log'.*outcome_transform"):
         regressor.fit(X, 2 + np.sin(X[:, 0])).to_botorch()
+
+
+def test_a_table_that_is_more_than_numbers_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = np.linspace(0, 6, 40)
+    frame = pandas.DataFrame({"x": x, "colour": np.where(x > 3, "red", "blue")})
+    regressor = CVGPRegressor(n_coreset=8, neighbors=0, max_iter=5, random_state=0).fit(frame, np.sin(x))
+    with pytest.raises(InvalidInputError, match=r"\['x', 'colour'\], which are not all numbers.*before the fit"):
+        regressor.to_botorch()
 
 
 def test_another_estimator_is_refused() -> None:

@@ -39,6 +39,15 @@ def plain() -> tuple[CVGPRegressor, np.ndarray, np.ndarray]:
     return fitted()
 
 
+@cache
+def with_noise_of_x(outputs: int = 1) -> CVGPRegressor:
+    """Noise that grows along the second column."""
+    X, y = data(outputs)
+    rng = np.random.default_rng(3)
+    noise = 20 * np.exp(150 * (X[:, 1] - 0.5)) * rng.standard_normal(y.T.shape)
+    return CVGPRegressor(n_coreset=12, **PLAIN | {"noise": "input-dependent"}).fit(X, y + noise.T)
+
+
 def at(X: np.ndarray) -> torch.Tensor:
     return torch.tensor(X)
 
@@ -66,6 +75,7 @@ def agree(model: CoresetGP, r: CVGPRegressor, X: np.ndarray) -> None:
         {"kernel": gpytorch.kernels.RBFKernel()},
         {"mean": gpytorch.means.LinearMean(2)},
         {"n_coreset": "auto"},
+        {"inputs": "rank"},
     ],
     ids=lambda settings: "-".join(
         f"{name}={value if isinstance(value, str) else type(value).__name__}" for name, value in settings.items()
@@ -159,6 +169,53 @@ def test_conditioning_is_that_of_the_regressor() -> None:
     np.testing.assert_allclose(after(at(X)).mean.detach().numpy(), expected, rtol=1e-8)
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_likelihood_has_the_noise_at_x(outputs: int) -> None:
+    r, X = with_noise_of_x(outputs), data(seed=1)[0]
+    model = r.to_gpytorch()
+    agree(model, r, X)
+    with torch.no_grad():
+        sd = model.likelihood(model(at(X)), at(X)).stddev.numpy()
+    expected = r.predict(X, return_std=True)[1]
+    assert np.ptp(expected) > 0.5 * np.mean(expected)  # else a constant noise would do
+    np.testing.assert_allclose(sd / r.gp_.scaling.y_scale, expected / r.gp_.scaling.y_scale, rtol=0, atol=1e-8)
+
+
+def test_conditioning_with_noise_of_x_is_that_of_the_regressor() -> None:
+    r, (X, _), (X_new, y_new) = with_noise_of_x(), data(), data(seed=2)
+    after = r.to_gpytorch().get_fantasy_model(at(X_new[:9]), at(y_new[:9]))
+    mean, sd = r.condition(X_new[:9], y_new[:9]).predict(X, return_std=True)
+    found = after.likelihood(after(at(X)), at(X))
+    np.testing.assert_allclose(found.mean.detach().numpy(), mean, rtol=1e-8)
+    np.testing.assert_allclose(found.stddev.detach().numpy(), sd, rtol=1e-8)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_model_with_noise_of_x_can_be_trained_on(outputs: int) -> None:
+    (X, y), model = data(outputs), with_noise_of_x(outputs).to_gpytorch().train()
+    f = model(at(X))
+    loss = -VariationalELBO(model.likelihood, model, len(X))(f, at(y))  # f knows its inputs
+    noise = model.likelihood.variance(at(X))
+    density = -0.5 * ((at(y) - f.mean).square() + f.variance) / noise - 0.5 * (2 * torch.pi * noise).log()
+    kl = model.variational_strategy.kl_divergence().sum()
+    torch.testing.assert_close(loss, (kl - density.sum()) / len(X))
+    loss.backward()
+    sites = model.variational_strategy
+    sites = sites if outputs == 1 else sites.base_variational_strategy
+    assert sites._variational_distribution.pseudo_targets.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_draws_of_observations_have_the_noise_at_x(outputs: int) -> None:
+    model, X = with_noise_of_x(outputs).to_gpytorch(), at(data(seed=1)[0])
+    f = model(X).mean
+    given = model.likelihood(f, X)
+    noise = model.likelihood(model(X), X).variance - model(X).variance
+    torch.testing.assert_close(given.variance, noise, rtol=1e-6, atol=0.0)
+    with pytest.raises(InvalidTypeError, match=r"likelihood\(model\(x\), x\)"):
+        model.likelihood(f)
+
+
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_predicts_the_same(again) -> None:
     r, X, _ = plain()
@@ -172,16 +229,27 @@ def test_neighbours_are_said_to_be_lost() -> None:
     assert model(at(X)).mean.shape == (80,)
 
 
-def test_noise_that_depends_on_x_is_said_to_be_lost_and_the_mean_stays() -> None:
-    r, X, _ = fitted(noise="input-dependent")
-    with pytest.warns(CVGPWarning, match="noise that depends on x"):
-        model = r.to_gpytorch()
-    np.testing.assert_allclose(model(at(X)).mean.detach().numpy(), r.predict(X), rtol=1e-8)
+def test_heavy_tails_are_said_to_be_lost() -> None:
+    r = copy.copy(with_noise_of_x())
+    heavy = {"multipliers": torch.tensor([0.5, 5.5]), "weights": torch.tensor([0.9, 0.1])}
+    r.gp_ = copy.copy(r.gp_)
+    r.gp_.noise = r.gp_.noise._replace(**heavy)
+    with pytest.warns(CVGPWarning, match="heavy tails of its noise"):
+        r.to_gpytorch()
 
 
 def test_a_transform_of_y_is_refused() -> None:
     r, _, _ = fitted(target="log")
     with pytest.raises(InvalidInputError, match=r"transform 'log'.*target='identity'"):
+        r.to_gpytorch()
+
+
+def test_a_table_that_is_more_than_numbers_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    X, y = data()
+    frame = pandas.DataFrame({"year": X[:, 0], "colour": np.where(X[:, 1] > 0.5, "red", "blue")})
+    r = CVGPRegressor(n_coreset=8, **PLAIN).fit(frame, y)
+    with pytest.raises(InvalidInputError, match=r"\['year', 'colour'\], which are not all numbers.*before the fit"):
         r.to_gpytorch()
 
 

@@ -51,7 +51,7 @@ def test_a_table_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_file_that_is_not_there_is_refused_and_not_made(tmp_path: Path, scheme: str) -> None:
-    with pytest.raises(MissingFileError, match="There is no database"):
+    with pytest.raises(MissingFileError, match="There is no file"):
         open_dataset(f"{scheme}:///{tmp_path / 'absent'}::t")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,6 +1,5 @@
 """A fitted estimator as arguments of a BoTorch model, with transforms from the user's units to the model's."""
 
-import math
 import warnings
 from copy import deepcopy
 from typing import Any
@@ -8,39 +7,34 @@ from typing import Any
 import torch
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import Standardize
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood
+from cvgp.adapters.gpytorch.exportable import check_exportable
+from cvgp.adapters.gpytorch.input_noise_likelihood import InputNoiseLikelihood
+from cvgp.adapters.gpytorch.standardised_inputs import Standardise
 from cvgp.data.scaling import Scaling
-from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.estimators.units import FARTHEST, ScaledGP
+from cvgp.estimators.units import ScaledGP
 
 
 class ScaledInputs(InputTransform, nn.Module):  # type: ignore[misc]
-    """The scaling of an estimator's inputs, its limit included; columns that were constant count as their mean."""
+    """The scaling of an estimator's inputs: warps, and the limit of far inputs, are part of it."""
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
 
-    mean: Tensor  # [D]
-    scale: Tensor  # [D]
-
     def __init__(self, scaling: Scaling) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(scaling.x_mean).clone())
-        self.register_buffer("scale", torch.as_tensor(scaling.x_scale).clone())
-        self.limit = min(scaling.x_limit, FARTHEST)
+        self.standardise = Standardise(scaling)
 
     def transform(self, X: Tensor) -> Tensor:
         """Inputs in the model's units."""
-        mean, scale = self.mean.to(X), self.scale.to(X)
-        scaled = (X - mean) * torch.where(scale > 0, scale.reciprocal(), 0.0)
-        return scaled.clamp(-self.limit, self.limit) if math.isfinite(self.limit) else scaled
+        scaled: Tensor = self.standardise(X)
+        return scaled
 
     def untransform(self, X: Tensor) -> Tensor:
         """Inputs in the user's units."""
-        return X * self.scale.to(X) + self.mean.to(X)
+        return self.standardise.inverse(X)
 
 
 def scaled_outputs(scaling: Scaling) -> Standardize:
@@ -54,9 +48,7 @@ def scaled_outputs(scaling: Scaling) -> Standardize:
 
 def arguments_of(regressor: CVGPRegressor) -> dict[str, Any]:
     """What `CVGPModel` takes, of a fitted estimator."""
-    if not isinstance(regressor, CVGPRegressor):
-        raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(regressor).__name__}.")
-    check_is_fitted(regressor)
+    check_exportable(regressor)
     gp = regressor.gp_
     if gp.target.name != "identity":
         raise InvalidInputError(

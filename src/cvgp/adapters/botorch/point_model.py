@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from cvgp.adapters.botorch.factor_cache import Cache
 from cvgp.adapters.botorch.joint_normal import as_batch, as_joint, with_noise
 from cvgp.adapters.botorch.layers import Layer, Moments, add_layer, moments, prior_mean
-from cvgp.adapters.botorch.observed_noise import InputNoiseLikelihood, observation_noise
+from cvgp.adapters.botorch.observed_noise import observation_noise
 from cvgp.adapters.botorch.shapes import as_points, check_outputs, check_x, common_batch
+from cvgp.adapters.gpytorch.input_noise_likelihood import InputNoiseLikelihood
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import check_finite, evaluate
 
@@ -266,7 +267,7 @@ class PointModel(GPyTorchModel, GP):  # type: ignore[misc]
             return found
         covariance = to_dense(found.covariance)
         variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
-        root = self.likelihood.input_noise.f_factor(variance).sqrt()
+        root = self.likelihood.f_factor(variance).sqrt()
         return found._replace(covariance=root[..., :, None] * covariance * root[..., None, :])
 
     def _noise(self, points: Tensor, given: bool | Tensor) -> Tensor:

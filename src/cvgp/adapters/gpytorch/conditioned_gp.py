@@ -18,6 +18,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cvgp.adapters.gpytorch.coreset_normal import posterior_at
+from cvgp.adapters.gpytorch.input_noise_likelihood import InputNoiseLikelihood, as_predicted, at_inputs
 from cvgp.adapters.gpytorch.joint_prior import JointPrior, prior_at_points
 from cvgp.errors import InvalidInputError, MissingPartError, NotSupportedError
 from cvgp.gp.posterior import Factor, factorise
@@ -41,8 +42,17 @@ def condition_strategy(
     strategy.start_sites()
     points, y_c = strategy.inducing_points.detach(), strategy._variational_distribution.pseudo_targets.detach()
     known = _Known(points, y_c, strategy.site_precision.detach())
-    seen = known.with_rows(inputs, targets, likelihood.noise.detach() if noise is None else noise)
+    seen = known.with_rows(inputs, targets, _row_noise(likelihood, inputs) if noise is None else noise)
     return ConditionedGP(seen, deepcopy(likelihood), *deepcopy((mean_module, covar_module, prior)))
+
+
+@torch.no_grad()
+def _row_noise(likelihood: GaussianLikelihood, x: Tensor) -> Tensor:
+    """The noise variances of new rows: [..., n], or [..., 1] where all have one."""
+    if isinstance(likelihood, InputNoiseLikelihood):
+        return likelihood.row_noise(x[:, None] if x.ndim == 1 else x)
+    noise: Tensor = likelihood.noise
+    return noise
 
 
 def _part(model: Any, name: str, given: Any) -> Any:
@@ -139,11 +149,12 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
         if settings.prior_mode.on():
             return self.forward(x)
         site_batch = torch.broadcast_shapes(self.train_targets.shape[:-1], self.precision.shape[:-1])
-        return posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
+        f = posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
+        return as_predicted(at_inputs(f, x), x, self.likelihood)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None) -> "ConditionedGP":
         """The posterior that has seen these rows too."""
         known = _Known(self.train_inputs[0], self.train_targets, self.precision)
-        seen = known.with_rows(inputs, targets, self.likelihood.noise.detach() if noise is None else noise)
+        seen = known.with_rows(inputs, targets, _row_noise(self.likelihood, inputs) if noise is None else noise)
         parts = deepcopy((self.likelihood, self.mean_module, self.covar_module, self.prior))
         return ConditionedGP(seen, *parts)

@@ -1,6 +1,7 @@
 """A coreset as a GPyTorch model with its likelihood: of given values, or of a fitted regressor."""
 
 import warnings
+from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -9,13 +10,15 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussi
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.models import ApproximateGP
 from gpytorch.variational import IndependentMultitaskVariationalStrategy
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cvgp.adapters.gpytorch.coreset_distribution import CoresetVariationalDistribution
 from cvgp.adapters.gpytorch.coreset_strategy import CoresetVariationalStrategy
+from cvgp.adapters.gpytorch.exportable import check_exportable
+from cvgp.adapters.gpytorch.input_noise_likelihood import InputNoiseLikelihood, as_predicted, at_inputs
+from cvgp.adapters.gpytorch.standardised_inputs import Standardise
 from cvgp.adapters.gpytorch.user_units import kernel_of, mean_of
-from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_above
@@ -91,6 +94,12 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
         self.likelihood = likelihood
         strategy.set_sites(y_c.mT if batch else y_c, precision.mT if precision.ndim == 2 else precision)
 
+    def __call__(self, inputs: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
+        """Return the posterior of f at inputs `[..., B, D]`, or the prior."""
+        x = inputs[:, None] if inputs.ndim == 1 else inputs
+        f = at_inputs(super().__call__(x, prior=prior, **kwargs), x)
+        return f if prior or self.training else as_predicted(f, x, self.likelihood)
+
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the prior.
 
@@ -141,13 +150,13 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
         InvalidTypeError
             If it is something else.
         InvalidInputError
-            If it models a transform of y.
+            If it models a transform of y, or was fitted to a table that is more than numbers.
 
         Warns
         -----
         CVGPWarning
-            If predictions of the regressor use more than the coreset and a constant noise: neighbours, a noise that
-            depends on x, or outliers. The message says what is lost.
+            If predictions of the regressor use more than the coreset and Gaussian noise: neighbours, heavy tails, or
+            outliers. The message says what is lost.
 
         Examples
         --------
@@ -161,9 +170,7 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
         >>> [round(mean, 1) for mean in model(torch.tensor([[1.0], [2.0]], dtype=torch.float64)).mean.tolist()]
         [100.8, 100.9]
         """
-        if not isinstance(r, CVGPRegressor):
-            raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(r).__name__}.")
-        check_is_fitted(r)
+        check_exportable(r)
         gp = r.gp_
         if gp.target.name != "identity":
             raise InvalidInputError(
@@ -190,6 +197,9 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
 def _likelihood(gp: ScaledGP, several: bool) -> Likelihood:
     """The learned noise in the user's units, with a floor in proportion."""
     noise, y_scale = torch.tensor(gp.noise_variance), torch.tensor(gp.scaling.y_scale)
+    if gp.noise is not None:
+        own, scale = gp.model.noise.item(), y_scale if several else y_scale[0]
+        return InputNoiseLikelihood(own, gp.noise, Standardise(gp.scaling), scale)
     if not several:
         return gaussian_likelihood(noise.item(), NOISE_FLOOR * y_scale.square().item())
     floor = NOISE_FLOOR * y_scale.square().min().item()
@@ -201,7 +211,7 @@ def _likelihood(gp: ScaledGP, several: bool) -> Likelihood:
 
 
 def _say_what_is_lost(gp: ScaledGP) -> None:
-    """Warn of what the regressor's predictions have beyond a coreset and a constant noise."""
+    """Warn of what the regressor's predictions have beyond a coreset and Gaussian noise."""
     lost = []
     if gp.local is not None:
         lost.append(
@@ -209,8 +219,8 @@ def _say_what_is_lost(gp: ScaledGP) -> None:
             "rows say beyond their neighbours, so that its predictions are less accurate; fit with neighbors=0 for a "
             "coreset that explains all)"
         )
-    if gp.noise is not None:
-        lost.append("the noise that depends on x and the shape of its tails (the likelihood has one noise variance)")
+    if gp.tails is not None:
+        lost.append("the heavy tails of its noise (that of the likelihood is normal)")
     if gp.outliers is not None:
         lost.append("the share of outliers (the likelihood is that of regular observations)")
     if lost:

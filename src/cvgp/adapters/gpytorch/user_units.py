@@ -2,7 +2,7 @@
 
 Lengthscales and outputscales are turned into the user's units where that is exact. Other kernels and means keep their
 own units, and get standardised inputs: a single lengthscale of columns with different units, a linear kernel, whose
-origin counts, or a kernel with priors, which hold in its own units.
+origin counts, warped columns, or a kernel with priors, which hold in its own units.
 """
 
 from copy import deepcopy
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
-from torch import Tensor, nn
+from torch import Tensor
 
+from cvgp.adapters.gpytorch.standardised_inputs import Standardise
 from cvgp.data.scaling import Scaling, no_scaling
 from cvgp.estimators.units import kernel_in_units
 from cvgp.gp.hyperparameters import registered_priors
@@ -22,23 +23,6 @@ from cvgp.gp.kernels import evaluate
 NUM_PROBES = 16
 """Rows at which a kernel in other units is compared with the one that was fitted."""
 EXACT = 1e-10
-
-
-class Standardise(nn.Module):
-    """From the user's units of inputs to those of the model; a column that was constant in the fit becomes zero."""
-
-    shift: Tensor  # [D]
-    inverse_scale: Tensor  # [D]
-
-    def __init__(self, scaling: Scaling) -> None:
-        super().__init__()
-        inverse = np.divide(1.0, scaling.x_scale, out=np.zeros_like(scaling.x_scale), where=scaling.varies)
-        self.register_buffer("shift", torch.tensor(scaling.x_mean))
-        self.register_buffer("inverse_scale", torch.tensor(inverse))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Inputs [..., D] in the model's units."""
-        return (x - self.shift) * self.inverse_scale
 
 
 class StandardisedKernel(Kernel):  # type: ignore[misc]

@@ -157,6 +157,8 @@ def fit(
     with result.checkpoint.as_directory() as folder:
         model: CVGPRegressor = load(Path(folder) / MODEL_FILE)
     model.n_bad_rows_ = result.metrics["n_bad_rows"]
+    for text in result.metrics["warnings"]:  # the first worker's, which nobody would read in its log
+        warnings.warn(text, CVGPWarning, stacklevel=2)
     return model
 
 
@@ -203,13 +205,16 @@ def _fit(group: Group, config: dict[str, Any]) -> None:
             stored.to_directory(str(folder))
         reporter = _Reporter(group, folder, config["seconds_between"])
         model = CVGPRegressor(**config["parameters"], checkpoint_dir=folder, callbacks=[reporter])
-        table = TrainingTable(config["dataset"], config["target"], **config["fit_options"], group=group)
-        model.fit(table, config["target"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CVGPWarning)
+            table = TrainingTable(config["dataset"], config["target"], **config["fit_options"], group=group)
+            model.fit(table, config["target"])
         if group.rank == 0:
             if config["on_fitted"] is not None:
                 config["on_fitted"](model, table)
             model.save(folder / MODEL_FILE)
-        reporter.report({"elbo": float(model.elbo_), "n_bad_rows": int(model.n_bad_rows_)})
+        said = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, CVGPWarning)))
+        reporter.report({"elbo": float(model.elbo_), "n_bad_rows": int(model.n_bad_rows_), "warnings": said})
 
 
 class _Reporter:

@@ -1,7 +1,8 @@
 """What the cells of an Arrow column hold: its kind, its numbers, its labels."""
 
 import re
-from collections.abc import Collection, Sequence
+import reprlib  # a cell may be very long
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ MAX_INDICATORS = 10
 MOST_TEXTS = 1_000_000
 """Different texts of a column that are counted before it is refused."""
 SECONDS_PER_DAY = 86400.0
+MOST_SHOWN = 3
+"""Rows that an error names."""
 
 _DATE_ADVICE = "the days since a fixed date, the month, the day of the week or the hour"
 _ISO_DATE = re.compile(
@@ -39,7 +42,7 @@ def kind_of_type(name: str, arrow_type: Any) -> str:
         if kind_of_type(name, arrow_type.value_type) == "date":
             return "date"
         return "ordered" if arrow_type.ordered else "categorical"
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+    if is_text_type(arrow_type):
         return "categorical"
     if types.is_time(arrow_type):
         raise _time_error(name, "times of day", "the seconds since midnight")
@@ -51,6 +54,12 @@ def kind_of_type(name: str, arrow_type: Any) -> str:
         f"Column {name!r} holds values of type {arrow_type}, but a column must hold only numbers, only true and false, "
         "or only text (in a text file: of one encoding, --encoding); convert it to one of these or leave it out."
     )
+
+
+def is_text_type(arrow_type: Any) -> bool:
+    """Whether a column of this type holds text, which may be stored in one of several ways."""
+    types = pa.types
+    return bool(types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type))
 
 
 def numbers(name: str, column: pa.Array) -> Array:
@@ -65,9 +74,8 @@ def numbers(name: str, column: pa.Array) -> Array:
     elif types.is_decimal(column.type):
         column = column.cast(pa.float64())
     elif not (types.is_integer(column.type) or types.is_floating(column.type)):
-        raise InvalidTypeError(
-            f"Column {name!r} must hold numbers, but it is stored as {column.type}; store it as numbers."
-        )
+        found = f"{column.type}{_odd_cells(column, _spells_number)}"
+        raise InvalidTypeError(f"Column {name!r} must hold numbers, but it is stored as {found}; store it as numbers.")
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
@@ -87,15 +95,14 @@ def days(name: str, column: pa.Array) -> Array:
         column = column.dictionary_decode()
     if types.is_null(column.type):
         return np.full(len(column), np.nan)
-    if types.is_string(column.type) or types.is_large_string(column.type) or types.is_string_view(column.type):
+    if is_text_type(column.type):
         text = column.to_pandas()
         found = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
         values = found.to_numpy(dtype="datetime64[us]").astype(np.int64) / (1e6 * SECONDS_PER_DAY)
         return np.where(text.isna(), np.nan, np.where(found.isna(), np.inf, values))
     if not types.is_temporal(column.type) or types.is_time(column.type) or types.is_duration(column.type):
-        raise InvalidTypeError(
-            f"Column {name!r} must hold dates, but it is stored as {column.type}; store it as dates."
-        )
+        found = f"{column.type}{_odd_cells(column)}"
+        raise InvalidTypeError(f"Column {name!r} must hold dates, but it is stored as {found}; store it as dates.")
     stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
     return np.asarray(stamps.to_numpy(zero_copy_only=False), dtype=np.float64) / (1e6 * SECONDS_PER_DAY)
 
@@ -166,6 +173,14 @@ def _time_error(name: str, found: str, numbers: str) -> InvalidTypeError:
         f"Column {name!r} holds {found}, which are not encoded by themselves; put numbers in its place that "
         f"matter for the target, such as {numbers}, or leave it out."
     )
+
+
+def _odd_cells(column: pa.Array, is_good: Callable[[str], bool] = lambda _: False) -> str:
+    """The first cells that are not what they should be, in words; the column is the beginning of a table."""
+    cells = [(row, cell) for row, cell in enumerate(column.to_pylist(), 1) if cell is not None]
+    odd = [(row, cell) for row, cell in cells if not is_good(str(cell))]
+    shown = [f"row {row} holds {reprlib.repr(cell)}" for row, cell in (odd or cells)[:MOST_SHOWN]]
+    return f": {', '.join(shown)}" if shown else ""
 
 
 def _label(cell: Any) -> str:

@@ -20,7 +20,9 @@ MORE_ROWS = 3
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
 
-TRAINING_ADVICE = "Correct it, or leave such rows out and have them counted (on_bad_rows='skip', --on-bad-rows skip)."
+TRAINING_ADVICE = (
+    "Correct it, or leave such rows out and have them counted (fit(..., on_bad_rows='skip'), --on-bad-rows skip)."
+)
 
 
 class BadRows:

@@ -9,9 +9,11 @@ from urllib.parse import quote
 import pyarrow.dataset as ds
 
 from cvgp.data.tables.copies import Copy, copied_dataset, copy_batches, copy_rows
-from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
+from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
+from cvgp.files.regular import check_readable, checked_path
 from cvgp.limits import CELL, check_columns, check_stored
+from cvgp.printable import printable
 
 _SCHEMES = ("sqlite:///", "duckdb:///")
 _ROWS = 1 << 14
@@ -27,8 +29,7 @@ def copy_database(location: str) -> ds.Dataset:
     """A dataset of one table; after three slashes comes a path as it is, so that `////` begins an absolute one."""
     scheme, path = location[: len(_SCHEMES[0])].lower(), location[len(_SCHEMES[0]) :]
     file, _, table = path.partition("::")
-    if not os.path.isfile(file):
-        raise MissingFileError(f"There is no database {file}; check its name and folder.")
+    check_readable(checked_path(file))
     found = os.stat(file)
     check_stored(file, found.st_size, getattr(found, "st_blocks", None))
     return copied_dataset([(_copy_sqlite if scheme == "sqlite:///" else _copy_duckdb)(location, file, table)])
@@ -87,7 +88,7 @@ def _batches(found: Any) -> Any:
 
 def _check_table(location: str, table: str, known: list[str]) -> None:
     if table not in known:
-        tables = ", ".join(known) or "none"
+        tables = ", ".join(map(printable, known)) or "none"
         said = f"has no table {table!r}" if table else "names no table"
         raise InvalidInputError(
             f"{location} {said}; the tables of that file are {tables}. Write {location.partition('::')[0]}::"

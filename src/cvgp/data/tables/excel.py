@@ -15,6 +15,7 @@ from cvgp.data.tables.copies import Copy, Row, copied_dataset, copy_rows
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
 from cvgp.limits import check_columns, check_unpacked
+from cvgp.printable import printable
 
 _TAIL_BYTES, _CONTENTS_BYTES = 66_000, 1 << 20
 """Where the end of a ZIP file says how long its list of contents is, and how long that may be."""
@@ -84,7 +85,7 @@ def _rows(sheet: Any) -> Iterator[Row]:
 
 def _choose(file: str, names: list[str], sheet: str | None) -> str:
     if not names or (sheet is not None and sheet not in names):
-        raise InvalidInputError(f"{file} has no sheet {sheet!r}; it has {', '.join(names) or 'none'}.")
+        raise InvalidInputError(f"{file} has no sheet {sheet!r}; it has {', '.join(map(printable, names)) or 'none'}.")
     return names[0] if sheet is None else sheet
 
 

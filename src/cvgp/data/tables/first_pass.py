@@ -112,9 +112,10 @@ def survey_table(
         raise InvalidInputError(f"No row of the table is left to learn from; {bad.summary() or 'it has none'}.")
     (missing,) = group.sum([torch.from_numpy(sum((gaps for *_, gaps in looks), np.zeros(len(encoder.columns))))])
     gaps = missing.numpy().astype(np.int64)
-    for column, count in zip(encoder.columns, gaps, strict=True):
-        if count == rows:
-            raise InvalidInputError(f"Column {column.name!r} holds no values in rows that count; leave it out.")
+    empty = [column.name for column, count in zip(encoder.columns, gaps, strict=True) if count == rows]
+    raise_unusable(
+        {n: InvalidInputError(f"Column {n!r} holds no values in rows that count; leave it out.") for n in empty}
+    )
     num_files = len({part.file for part in every_part})
     return Survey(encoder, known, moments, reservoir, bad, rows, num_files, gaps, left_out)
 

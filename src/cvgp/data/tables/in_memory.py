@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.interchange
 
+from cvgp.data.reading import Reading
+from cvgp.data.tables.arrow_cells import MOST_SHOWN
+from cvgp.data.tables.spelled import with_numerals
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-MOST_SHOWN = 3
-"""Rows that an error names."""
 
-
-def dataset_of(frame: Any, beside: Mapping[str, Any] | None = None) -> ds.Dataset:
-    """The frame as one part of a table, with more columns beside it.
+def dataset_of(frame: Any, beside: Mapping[str, Any] | None = None, *, known: Reading | None = None) -> ds.Dataset:
+    """The frame as one part of a table, with more columns beside it. A model that is to read it says what is `known`.
 
     A frame is a pandas or polars DataFrame, an Arrow table or record batch, or any other object with one of the
     protocols `__arrow_c_stream__` and `__dataframe__`.
@@ -30,9 +30,11 @@ def dataset_of(frame: Any, beside: Mapping[str, Any] | None = None) -> ds.Datase
                 f"{name!r} has {len(values)}."
             )
         table = table.append_column(name, _arrow_column(name, values))
+    # What stands in the notes of the user's table is not ours.
     fields = [field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field for field in table.schema]
     # One piece: the number of a row is then its number in the table.
-    return ds.dataset(table.cast(pa.schema(fields)).combine_chunks())
+    dataset = ds.dataset(table.cast(pa.schema(fields)).combine_chunks())
+    return with_numerals(dataset, known, plain=known is not None)
 
 
 def column_names(frame: Any) -> list[str]:

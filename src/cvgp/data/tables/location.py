@@ -16,6 +16,8 @@ from cvgp.data.tables.databases import copy_database, is_database
 from cvgp.data.tables.excel import copy_sheets, split_sheet
 from cvgp.data.tables.forged_sizes import check_sizes
 from cvgp.data.tables.json_lines import JSON_ENDINGS, copy_json
+from cvgp.data.tables.local_files import files_of, find_local
+from cvgp.data.tables.spelled import with_numerals
 from cvgp.data.tables.text_files import SEPARATORS, TEXT_REMEDY, open_text
 from cvgp.errors import (
     CVGPError,
@@ -77,7 +79,7 @@ def open_dataset(location: Location, csv: CsvOptions | None = None, known: Readi
         _refuse_options(options, "a database")
         if len(paths) > 1:
             raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        return copy_database(paths[0])
+        return with_numerals(copy_database(paths[0]), known)
     sheet = None
     if len(paths) == 1:
         paths[0], sheet = split_sheet(paths[0])
@@ -96,18 +98,23 @@ def open_dataset(location: Location, csv: CsvOptions | None = None, known: Readi
             dataset = open_text(filesystem, files, ending, partitioning, options, known)
         else:
             _refuse_options(options, ending)
-            dataset = _open_typed(filesystem, files, ending, partitioning, sheet)
+            dataset = _open_typed(filesystem, files, ending, partitioning, sheet, known)
         return dataset
 
 
 def _open_typed(
-    filesystem: pafs.FileSystem, files: list[str], ending: str, partitioning: str | None, sheet: str | None
+    filesystem: pafs.FileSystem,
+    files: list[str],
+    ending: str,
+    partitioning: str | None,
+    sheet: str | None,
+    known: Reading | None,
 ) -> ds.Dataset:
     """Files of a format that says what columns hold."""
     if ending == ".xlsx":
-        return copy_sheets(filesystem, files, sheet)
+        return with_numerals(copy_sheets(filesystem, files, sheet), known)
     if ending in JSON_ENDINGS:
-        return copy_json(filesystem, files)
+        return with_numerals(copy_json(filesystem, files), known)
     return _without_index(ds.dataset(files, format=_FORMATS[ending], filesystem=filesystem, partitioning=partitioning))
 
 
@@ -167,13 +174,7 @@ def _find(item: str) -> tuple[pafs.FileSystem, list[str]]:
     if "://" in item:
         return _find_remote(item)
     filesystem = pafs.LocalFileSystem()
-    if os.path.exists(item) or not glob.has_magic(item):
-        paths = [item]
-    else:
-        paths = sorted(glob.glob(item, recursive=True))
-        if not paths:
-            raise MissingFileError(f"No file is named like {item}; check the pattern and its folder.")
-    return filesystem, [file for path in paths for file in _files_under(filesystem, path)]
+    return filesystem, [file for path in find_local(item) for file in _files_under(filesystem, path)]
 
 
 def _find_remote(uri: str) -> tuple[pafs.FileSystem, list[str]]:
@@ -197,6 +198,16 @@ def _find_remote(uri: str) -> tuple[pafs.FileSystem, list[str]]:
 
 def _files_under(filesystem: pafs.FileSystem, path: str) -> list[str]:
     """A file itself, or the tables in a folder and its folders; names that begin with a dot or `_` are not tables."""
+    is_local = isinstance(filesystem, pafs.LocalFileSystem)
+    files = files_of(path, _IN_FOLDERS) if is_local else _remote_files(filesystem, path)
+    if not files:
+        raise FileAccessError(
+            f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(_IN_FOLDERS)}."
+        )
+    return files
+
+
+def _remote_files(filesystem: pafs.FileSystem, path: str) -> list[str]:
     try:
         kind = filesystem.get_file_info(path).type
     except OSError as error:
@@ -207,13 +218,8 @@ def _files_under(filesystem: pafs.FileSystem, path: str) -> list[str]:
         return [path]
     infos = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     inside = {info.path: info.path.removeprefix(path).strip("/").split("/") for info in infos if info.is_file}
-    files = sorted(
+    return sorted(
         file
         for file, names in inside.items()
         if not any(name.startswith((".", "_")) for name in names) and file.lower().endswith(_IN_FOLDERS)
     )
-    if not files:
-        raise FileAccessError(
-            f"The folder {path} cannot be read as a table: it holds no files ending in {', '.join(_IN_FOLDERS)}."
-        )
-    return files

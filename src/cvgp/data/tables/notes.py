@@ -36,7 +36,8 @@ def with_notes(dataset: ds.Dataset, notes: Notes) -> ds.Dataset:
 def notes_of(dataset: ds.Dataset) -> Notes:
     """Those that :func:`with_notes` has left; a file of a format with types of its own can leave none."""
     metadata = dataset.schema.metadata or {}
-    is_ours = isinstance(getattr(dataset, "format", None), ds.CsvFileFormat) or is_copy(dataset)
+    is_text = isinstance(getattr(dataset, "format", None), ds.CsvFileFormat)
+    is_ours = is_text or isinstance(dataset, ds.InMemoryDataset) or is_copy(dataset)
     if _READING not in metadata or not is_ours:
         return Notes()
     return Notes(Reading.from_json(json.loads(metadata[_READING])), json.loads(metadata[_WHOLE]))

@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from cvgp.data.reading import Numerals
-from cvgp.data.tables.arrow_cells import kind_of_type
+from cvgp.data.tables.arrow_cells import is_text_type, kind_of_type
 from cvgp.data.tables.forged_sizes import check_row_groups, is_text, plain_text
 from cvgp.data.tables.notes import Notes, name_of, notes_of
 from cvgp.data.tables.numerals import spelled_numbers
@@ -102,7 +102,7 @@ def column_types(dataset: ds.Dataset, names: Sequence[str]) -> Iterator[tuple[st
             found = schema.field(positions[0]).type
             if isinstance(getattr(fragment, "format", None), ds.CsvFileFormat) and pa.types.is_binary(found):
                 raise misfit_error(fragment, name)
-            yield file, name, pa.float64() if name in numerals and pa.types.is_string(found) else found
+            yield file, name, pa.float64() if name in numerals and is_text_type(found) else found
 
 
 def column_kinds(
@@ -135,8 +135,9 @@ def column_kinds(
 
 
 def cell_text(part: Part, name: str, row: int) -> str | None:
-    """What stands in a cell of a text file; None where it is empty, or where the format has types of its own."""
-    if not isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat):
+    """What stands in a cell of text that is read as a number; None where it is empty, or where it has another type."""
+    is_text = isinstance(getattr(part.fragment, "format", None), ds.CsvFileFormat) or name in part.notes.numerals
+    if not is_text:
         return None
     for batch in read_batches(part, [name], {name: "categorical"}):
         if row < len(batch):
@@ -226,7 +227,7 @@ def _read_plain(part: Part, names: Sequence[str], kinds: dict[str, str]) -> Iter
         elif is_text and numerals != Numerals() and pa.types.is_floating(found):
             # Arrow took the sign between thousands for a decimal point.
             spelled[position], found = (numerals, pa.float64()), pa.string()
-        elif kinds[name] == "numeric" and name in part.notes.numerals and pa.types.is_string(found):
+        elif kinds[name] == "numeric" and name in part.notes.numerals and is_text_type(found):
             spelled[position] = numerals, pa.float64()
         fields.append(pa.field(name, found))
     scanner = part.fragment.scanner(

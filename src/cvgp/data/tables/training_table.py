@@ -84,7 +84,7 @@ class TrainingTable:
         self.impute = impute
         choice = ColumnChoice.of(drop, features, keep)
         dataset = open_dataset(location, csv, known)
-        self.reading = notes_of(dataset).reading
+        self.reading, self._names = notes_of(dataset).reading, tuple(dataset.schema.names)
         look = partial(
             survey_table,
             dataset,
@@ -173,8 +173,10 @@ class TrainingTable:
         """What turns another table into features."""
         encoder = self.survey.encoder
         target = encoder.targets[0] if self.single_output else encoder.targets
+        known = {*encoder.targets, *(column.name for column in encoder.columns)}
+        unused = tuple(name for name in self._names if name not in known)
         dropped = self.survey.bad.dropped
-        return Schema(target, encoder.columns, self.impute, n_dropped=dropped, reading=self.reading)
+        return Schema(target, encoder.columns, self.impute, n_dropped=dropped, reading=self.reading, unused=unused)
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""

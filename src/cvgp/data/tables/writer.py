@@ -70,13 +70,14 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
 
 def _open(temporary: Path, ending: str, schema: pa.Schema, stack: ExitStack) -> Write:
     is_text = ending in SEPARATORS or ending in JSON_ENDINGS
+    # Opened here, since Arrow takes no name that is not UTF-8.
+    stream: Any = stack.enter_context(temporary.open("wb"))
     if not is_text:
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
         is_parquet = ending == ".parquet"
-        writer = pq.ParquetWriter(temporary, schema) if is_parquet else pa.ipc.new_file(temporary, schema, options=lz4)
+        writer = pq.ParquetWriter(stream, schema) if is_parquet else pa.ipc.new_file(stream, schema, options=lz4)
         append: Write = stack.enter_context(writer).write_table
         return append
-    stream: Any = stack.enter_context(temporary.open("wb"))
     if ending.endswith(".gz"):
         # A name and a time in the header would make equal tables unequal files.
         stream = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0))

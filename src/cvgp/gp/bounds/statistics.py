@@ -113,6 +113,17 @@ class Statistics(NamedTuple):
             )
         return Statistics(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
+    def times(self, factor: float) -> "Statistics":
+        """The sums over so many times as many rows of the same kind: of all rows, where these are a sample."""
+        return Statistics(*(factor * total for total in self))
+
+    def at_noise(self, before: float, after: float, weight: float) -> "Statistics":
+        """The same sums with another noise variance, where all rows have one; `weight` is how many rows they are of."""
+        factor = before / after
+        Phi, b, yy, kk, log_normaliser = self
+        log_normaliser = log_normaliser + 0.5 * weight * math.log(factor)
+        return Statistics(factor * Phi, factor * b, factor * yy, factor * kk, log_normaliser)
+
     def without(self, part: "Statistics") -> "Statistics":
         """Statistics of the rows that are left when a part of them is taken out."""
         return self.merge(Statistics(*(-sums for sums in part)))

@@ -1,5 +1,6 @@
 """f at new points: the global part of a coreset, and the nearest rows for what it leaves (§9.3, §9.6)."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,14 @@ class JointMoments(NamedTuple):
     f_covariance: Tensor  # [n, n]
 
 
+class Consulted(NamedTuple):
+    """What the mean of f at some points is made of: b^T y_N of the nearest rows, and what the coreset adds."""
+
+    near: Tensor  # [n, k], rows of the data
+    b: Tensor  # [n, k], the weight of each
+    coreset_part: Tensor  # [n, Q]
+
+
 class NeighbourProcess:
     """The posterior of f under the model with neighbours; zero prior mean, float64.
 
@@ -66,13 +75,23 @@ class NeighbourProcess:
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
     def _moments_of_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        near = self.index.nearest(x, self.num_neighbours)  # [n, k]
+        found = [moments(part, self.u) for part in self._given_nearest(x, self.index.nearest(x, self.num_neighbours))]
+        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
+
+    def _given_nearest(self, x: Tensor, near: Tensor) -> Iterator[Decorrelated]:
+        """The points x `[n, D]` given their nearest rows `[n, k]`, batch by batch."""
         touched, places = torch.unique(near, return_inverse=True)
         data = _followed_by(self.data.take(touched), x, noise=None)
         local = LocalRows(touched, len(touched) + torch.arange(len(x), device=x.device), places)
-        parts = in_batches(self.points, data, self.points.features(data.x), local)
-        found = [moments(part, self.u) for _, part in parts]
-        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
+        return (part for _, part in in_batches(self.points, data, self.points.features(data.x), local))
+
+    @torch.no_grad()
+    def consulted(self, x: Tensor) -> Consulted:
+        """Which rows the mean at a few points x `[n, D]` rests on, and how much of it is the coreset's."""
+        x = self._checked(x)
+        near = self.index.nearest(x, self.num_neighbours)
+        parts = list(self._given_nearest(x, near))
+        return Consulted(near, torch.cat([p.b for p in parts]), torch.cat([p.phi @ self.u.mean for p in parts]))
 
     @torch.no_grad()
     def joint(self, x: Tensor) -> JointMoments:

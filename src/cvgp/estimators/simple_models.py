@@ -1,18 +1,14 @@
-"""Simple models to compare with: learned from the training rows by `cvgp fit`, and kept in the model's file."""
+"""Simple models to compare with: learned from the rows of a fit, and kept with the model and in its file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Members
-
-if TYPE_CHECKING:
-    from cvgp.data.tables.training_table import TrainingTable
-    from cvgp.estimators.regressor import CVGPRegressor
 
 Predictions = tuple[Array, Array]
 """Means and standard deviations [n]."""
@@ -28,25 +24,29 @@ class Baselines(NamedTuple):
     line_sd: float
 
     @classmethod
-    def learn(cls, x: Array, y: Array) -> Baselines:
-        """From features [N, D] and targets [N].
+    def learn(cls, x: Array, y: Array, weight: Array | None = None) -> Baselines:
+        """From features [N, D] and targets [N]; a row of weight w counts as w rows.
 
         The line is a ridge regression. On standardised features its penalty of one is a single pseudo-observation for
         each slope: too little to matter where there are many rows, and enough where columns repeat each other, as the
         indicators of one text column do.
         """
-        centre, spread = x.mean(axis=0), x.std(axis=0)
+        count = np.ones(len(y)) if weight is None else weight  # [N]
+        share = count / count.sum()
+        centre, middle = share @ x, float(share @ y)
+        spread = np.sqrt(share @ (x - centre) ** 2)
         scale = np.where(spread > 0.0, spread, 1.0)
         z = (x - centre) / scale  # [N, D]
-        inverse = np.linalg.inv(z.T @ z + np.eye(z.shape[1]))
-        slopes = inverse @ (z.T @ (y - y.mean()))
-        leverage = 1.0 / len(y) + ((z @ inverse) * z).sum(axis=1)
+        inverse = np.linalg.inv((z.T * count) @ z + np.eye(z.shape[1]))
+        slopes = inverse @ (z.T @ (count * (y - middle)))
+        own = 1.0 / count.sum()  # the leverage of one row on the mean
+        leverage = own + ((z @ inverse) * z).sum(axis=1)
         return cls(
-            mean=float(y.mean()),
-            mean_sd=_sd_without_own_row(y, y - y.mean(), np.full(len(y), 1.0 / len(y))),
+            mean=middle,
+            mean_sd=_sd_without_own_row(y, y - middle, np.full(len(y), own), share),
             slopes=slopes / scale,
-            intercept=float(y.mean() - (slopes / scale) @ centre),
-            line_sd=_sd_without_own_row(y, y - y.mean() - z @ slopes, leverage),
+            intercept=middle - float((slopes / scale) @ centre),
+            line_sd=_sd_without_own_row(y, y - middle - z @ slopes, leverage, share),
         )
 
     def constant(self, num_rows: int) -> Predictions:
@@ -56,6 +56,11 @@ class Baselines(NamedTuple):
     def linear(self, x: Array) -> Predictions:
         """Predictions of the line."""
         return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all numbers are within the range of floats."""
+        return bool(np.isfinite([*self.slopes, self.mean, self.mean_sd, self.intercept, self.line_sd]).all())
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; :meth:`from_json` reads them."""
@@ -73,20 +78,15 @@ class Baselines(NamedTuple):
             members.number(name) for name in ("mean", "mean_sd", "intercept", "line_sd")
         )
         members.close()
-        if not (mean_sd > 0.0 and line_sd > 0.0):
-            raise FileFormatError("The baselines' standard deviations must be positive.")
+        tiny = float(np.finfo(np.float64).tiny)
+        if not (mean_sd >= tiny and line_sd >= tiny):
+            raise FileFormatError("baselines.mean_sd and baselines.line_sd must be positive.")
         return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
 
 
-def learn_baselines(model: CVGPRegressor, table: TrainingTable) -> None:
-    """Attach the simple models that `cvgp evaluate` compares with."""
-    sample = table.sample()
-    model.baselines_ = Baselines.learn(sample.x, sample.y[:, 0]).to_json()
-
-
-def _sd_without_own_row(y: Array, residual: Array, leverage: Array) -> float:
+def _sd_without_own_row(y: Array, residual: Array, leverage: Array, share: Array) -> float:
     """The root mean square error of each row's prediction by the others: residuals over (1 - leverage)."""
     left_out = residual / np.maximum(1.0 - leverage, 1e-6)
     # Rows without any spread would give a density without bounds.
     floor = 1e-6 * max(float(np.abs(y).max()), float(np.finfo(np.float64).tiny))
-    return max(float(np.sqrt(np.mean(left_out**2))), floor)
+    return max(float(np.sqrt(share @ left_out**2)), floor)

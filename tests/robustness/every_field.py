@@ -1,0 +1,267 @@
+"""Well-formed model files with one wrong value: every field of the format is given every kind of wrong value in turn.
+
+A forged file has a checksum that fits, so that nothing but the checks of each field stands between its values and a
+prediction. It must be refused by a `CVGPError`, or give finite predictions with positive standard deviations, and
+every command must end with a code and no traceback.
+"""
+
+import json
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import cvgp
+from cvgp.cli import app
+from cvgp.data.tables.training_table import TrainingTable
+from cvgp.errors import CVGPError
+from cvgp.files.tensors import read_tensors
+from tests.robustness.mutations import ArrayDict, tensor_file
+
+__all__ = ["Case", "Whole", "arrays_cases", "attempt", "json_cases", "run", "whole_model"]
+
+GONE = object()
+"""In place of a value: the field is left out."""
+DEEP: Any = []
+for _ in range(200):
+    DEEP = [DEEP]
+VALUES: tuple[Any, ...] = (
+    GONE,
+    None,
+    True,
+    -1,
+    0,
+    2**63,
+    10**400,
+    -1.0,
+    0.0,
+    5e-324,
+    1e-200,
+    1e200,
+    -1.7e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "\ud800",
+    "\x1b[2J\u202e",
+    "long" * 5000,
+    [],
+    [10**400],
+    [None],
+    DEEP,
+    {},
+    {"": DEEP},
+)
+
+
+COMMANDS = ("info", "predict", "coreset", "evaluate", "plot")
+"""What is done with a file that loads; the last two take the most time."""
+
+
+class Whole(NamedTuple):
+    """A model that has every part that a file can have, and the table to predict."""
+
+    arrays: ArrayDict
+    metadata: dict[str, Any]
+    table: Path
+    folder: Path
+
+
+class Case(NamedTuple):
+    """A file with one wrong value."""
+
+    name: str
+    content: bytes
+
+
+def whole_model(folder: Path) -> Whole:
+    """Fit a small model to a table with all kinds of columns, and add the parts that such a fit does not learn."""
+    rng, n = np.random.default_rng(0), 120
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(size=n),
+            "b": np.where(np.arange(n) % 17, rng.lognormal(size=n), np.nan),
+            "c": rng.choice(["x", "y"], n),
+            "d": rng.choice([f"level {i}" for i in range(40)], n),
+            "e": rng.random(n) < 0.5,
+            "when": days,
+        }
+    )
+    frame["y"] = np.sin(frame["a"]) + (frame["c"] == "x") + 0.1 * rng.normal(size=n)
+    frame.to_csv(folder / "table.csv", index=False)
+    table = TrainingTable(folder / "table.csv", "y", dates="features")
+    model = cvgp.CVGPRegressor(
+        4, solver="adam", max_iter=3, neighbors=0, noise="constant", inputs="identity", random_state=0
+    ).fit(table, "y")
+    model.merged_ = {"models": 2}
+    model.save(folder / "whole.cvgp")
+    arrays, metadata = read_tensors(folder / "whole.cvgp")
+    rows = table.load()
+    D, K = len(arrays["scaling.x_mean"]), 2
+    x = model.gp_.scaling.scale_x(rows.x)
+    counts = np.zeros(D, np.int64)
+    counts[:2] = 3
+    noise = {"alpha": np.zeros(K), "centres": x[:K], "inverse_lengthscale": np.ones(D), "level": -1.0, "lowest": -5.0}
+    noise |= {"highest": 3.0, "f_prior": 1.0, "f_scale": 1.0, "doubt": 0.1, "base": 0.5, "constant": 0.3}
+    noise |= {"multipliers": np.array([0.8, 2.8]), "weights": np.array([0.9, 0.1])}
+    more = {
+        **{f"noise.{name}": np.asarray(value, np.float64) for name, value in noise.items()},
+        "rows.x": x,
+        "rows.y": model.gp_.scaling.scale_y(rows.y)[:, 0],
+        "rows.sample_weight": np.ones(n),
+        "rows.noise_variance": np.zeros(n),
+        "target.centre": np.zeros(1),
+        "target.unit": np.ones(1),
+        "target.power": np.array([0.7]),
+        "outliers.share": np.asarray(0.02),
+        "outliers.variance": np.array([30.0]),
+        "warp.shares": np.where(counts > 0, 0.4, 0.0),
+        "warp.counts": counts,
+        "warp.knots": np.tile([-1.0, 0.0, 1.0], 2),
+        "warp.values": np.tile([-1.0, 0.2, 1.0], 2),
+        **{f"sobol.{name}": np.full(6, 0.1) for name in cvgp.estimators.sobol.SobolIndices._fields},
+    }
+    metadata["fit"] |= {"target": "yeo-johnson", "inputs": "mixed", "n_neighbors": 3}
+    frame.head(4).to_csv(folder / "few.csv", index=False)
+    return Whole(arrays | more, metadata, folder / "few.csv", folder)
+
+
+def json_cases(whole: Whole, values: tuple[Any, ...] = VALUES) -> Iterator[Case]:
+    """Every place of the description with every value."""
+    for path in _places(whole.metadata):
+        for value in values:
+            forged = json.loads(json.dumps(whole.metadata))
+            *above, last = path
+            at = forged
+            for key in above:
+                at = at[key]
+            if value is GONE:
+                del at[last]
+            elif at[last] == value and type(at[last]) is type(value):
+                continue
+            else:
+                at[last] = value
+            shown = "gone" if value is GONE else repr(value)[:20]
+            yield Case(f"{'.'.join(map(str, path))} = {shown}", tensor_file(whole.arrays, json.dumps(forged)))
+
+
+def arrays_cases(whole: Whole) -> Iterator[Case]:
+    """Every array with other values, shapes and types."""
+    text = json.dumps(whole.metadata)
+    for name, array in whole.arrays.items():
+        for change, forged in _changed(array).items():
+            arrays = {**whole.arrays, name: forged}
+            yield Case(f"{name}: {change}", tensor_file(arrays, text))
+        yield Case(f"{name}: gone", tensor_file({n: a for n, a in whole.arrays.items() if n != name}, text))
+
+
+def attempt(whole: Whole, content: bytes, commands: tuple[str, ...] = COMMANDS) -> str:
+    """What comes of a file: "used", or the name of the error of cvgp; anything else is raised."""
+    path, out = whole.folder / "forged.cvgp", whole.folder / "out.csv"
+    path.write_bytes(content)
+    arguments = {
+        "info": (path, "--json"),
+        "predict": (path, whole.table, "--out", out),
+        "coreset": (path, "--out", out),
+        "evaluate": (path, whole.table),
+        "plot": (path, "--out", whole.folder / "out.png"),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _predict(cvgp.load(path), whole.table)
+        except CVGPError as error:
+            str(error)
+            return type(error).__name__
+        for command in commands:
+            _run(command, *arguments[command])
+    return "used"
+
+
+def run(minutes: float, first: int = 0) -> list[str]:
+    """Use forged files in turn for as long as told, and say of each that was neither used nor refused why."""
+    end = time.monotonic() + 60.0 * minutes
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        whole = whole_model(Path(folder))
+        cases = islice(chain(arrays_cases(whole), json_cases(whole)), first, None)
+        count = Counter[str]()
+        for number, case in enumerate(cases, start=first):
+            if time.monotonic() > end:
+                print(f"Not all: go on with --first {number}.")
+                break
+            try:
+                outcome = attempt(whole, case.content)
+            except Exception as error:
+                outcome = "FAILED"
+                failures.append(f"case {number} ({case.name!a}): {type(error).__name__}: {ascii(str(error))[:200]}")
+            count[outcome] += 1
+    print(", ".join(f"{number} {outcome}" for outcome, number in count.most_common()))
+    return failures
+
+
+def _predict(model: cvgp.CVGPRegressor, table: Path) -> None:
+    frame = pd.read_csv(table, parse_dates=["when"]).drop(columns="y")
+    mean, sd = model.predict(frame, return_std=True)
+    assert np.isfinite(mean).all(), f"mean {mean}"
+    assert (np.isfinite(sd) & (sd > 0)).all(), f"sd {sd}"
+    draws = model.sample_y(frame, 2)
+    assert np.isfinite(draws).all(), "draws"
+
+
+def _run(*arguments: object) -> None:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="cvgp")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in (0, 1), result.stderr
+    text = result.stdout + result.stderr
+    assert not {"\x1b", "\x9b", "\u202e"} & set(text), "what a terminal obeys"
+
+
+def _places(value: Any, *above: Any) -> list[tuple[Any, ...]]:
+    """The paths to everything in a JSON value; of lists, to the first two items and the last."""
+    if isinstance(value, list):
+        chosen = sorted({0, 1, len(value) - 1} & set(range(len(value))))
+        items: Any = [(i, value[i]) for i in chosen]
+    else:
+        items = value.items() if isinstance(value, dict) else ()
+    return [path for key, inner in items for path in [(*above, key), *_places(inner, *above, key)]]
+
+
+def _changed(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    flat = array.reshape(-1)
+    extremes = [float("nan"), float("inf"), -1.0, 0.0, 5e-324, 1e-200, 1e15, 1e200, -1.7e308]
+    changed: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        for value in extremes if array.dtype.kind == "f" else [-1, 0, 1, 2**62, -(2**63)]:
+            changed[f"all {value}"] = np.full_like(array, value)
+            if array.size > 1:
+                one = flat.copy()
+                one[-1] = value
+                changed[f"one {value}"] = one.reshape(array.shape)
+        for dtype in ("float16", "float32", "float64", "int64", "uint8", "bool"):
+            if array.dtype != dtype:
+                changed[dtype] = array.astype(dtype)
+    changed |= {
+        "empty": np.zeros((0, *array.shape[1:]), array.dtype),
+        "flat": flat if array.ndim != 1 else array[:, None],
+        "shorter": flat[:-1],
+        "twice": np.concatenate([array, array]) if array.ndim else np.stack([array, array]),
+        "reversed": flat[::-1].reshape(array.shape),
+        "huge and empty": np.zeros((0, 10**6), array.dtype),
+    }
+    return {name: value for name, value in changed.items() if not _is_same(value, array)}
+
+
+def _is_same(value: NDArray[Any], array: NDArray[Any]) -> bool:
+    return value.dtype == array.dtype and np.array_equal(value, array)

@@ -1,0 +1,217 @@
+"""Every block of code and every command in the pages runs, and prints what the page says that it prints."""
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import cvgp
+from cvgp import errors
+from cvgp.cli import app
+
+DOCS = Path(__file__).parent.parent / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {
+    "botorch.md": "test_docs_botorch.py",
+    "gpytorch.md": "test_docs_gpytorch.py",
+    "scaling.md": "test_docs_scaling.py and test_docs_workers.py",
+    "time_series.md": "test_docs_time_series.py",
+}
+"""Pages whose code a test of its own runs."""
+SMALLER = {
+    "paper.md": [("steps=2000", "steps=20"), ("SVGP(100,", "SVGP(10,")],
+    "tutorials/million_rows.md": [("1_000_000", "400"), ("200", "20")],
+}
+"""Numbers that a page has for people and that would take a test too long."""
+ON_A_CLUSTER = "ray.fit_and_merge"
+
+
+def wave(rows: int, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 6, (rows, 1))
+    return X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=rows)
+
+
+def names_of_the_regressor(folder: Path) -> dict[str, Any]:
+    (X, y), (X_test, y_test) = wave(60), wave(20, seed=1)
+    new = {"X_new": X_test[:5], "y_new": y_test[:5]}
+    return {"X": X, "y": y, "X_test": X_test, "y_test": y_test, "price": np.exp(y), **new} | modules()
+
+
+def names_of_merging(folder: Path) -> dict[str, Any]:
+    shards = [wave(60), wave(60, seed=1)]
+    return {"shards": shards, "first": cvgp.CVGPRegressor(8, max_iter=5, random_state=0).fit(*shards[0])}
+
+
+def names_of_tables(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    area, sold = rng.normal(100, 20, 80), pd.date_range("2024-01-01", periods=80)
+    table = pd.DataFrame(
+        {"id": np.arange(80), "area": area, "sold": sold, "price": 50 * np.sin(area / 10) + 5 * rng.normal(size=80)}
+    )
+    table.to_csv(folder / "sales.csv", index=False)
+    table[:5].to_csv(folder / "new.csv", index=False)
+    return {"new": table.drop(columns=["id", "price"])[:5]}
+
+
+def names_of_the_paper(folder: Path) -> dict[str, Any]:
+    X, y = wave(120)
+    return {"x": X, "y": y, "x_new": X[:3]}
+
+
+def names_of_processes(folder: Path) -> dict[str, Any]:
+    (folder / "taxi").mkdir()
+    X, y = wave(60)
+    pd.DataFrame({"km": X[:, 0], "fare": y}).to_parquet(folder / "taxi" / "part.parquet")
+    return {}
+
+
+def files_of_commands(folder: Path) -> dict[str, Any]:
+    X, y = wave(60)
+    table = pd.DataFrame({"x": X[:, 0], "price": y})
+    for name in ("train", "test", "new"):
+        table.to_csv(folder / f"{name}.csv", index=False)
+    cvgp.CVGPRegressor(8, max_iter=5, random_state=0).fit(table, "price").save(folder / "model.cvgp")
+    return {}
+
+
+def modules() -> dict[str, Any]:
+    from cvgp import plots
+
+    return {"cvgp": cvgp, "plots": plots}
+
+
+BEFORE: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "regressor.md": names_of_the_regressor,
+    "merging.md": names_of_merging,
+    "tables.md": names_of_tables,
+    "paper.md": names_of_the_paper,
+    "api/distributed.md": names_of_processes,
+    "explanation/noise.md": files_of_commands,
+    "howto/saving_and_serving.md": files_of_commands,
+}
+"""What a page takes for granted: the reader's own data."""
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for large, small in SMALLER.get(page, []):
+        text = text.replace(large, small)
+    return BLOCK.findall(text)
+
+
+def run_commands(text: str) -> None:
+    for line in text.strip().splitlines():
+        words = shlex.split(line, comments=True)
+        assert words[0] == "cvgp", f"a block of `sh` holds commands of cvgp alone: {line}"
+        result = CliRunner().invoke(app, words[1:], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+WITH_CODE = [page for page in PAGES if page not in ELSEWHERE and {"python", "sh"} & {kind for kind, _ in blocks(page)}]
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.filterwarnings("ignore:.*priors")
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = BEFORE[page](tmp_path) if page in BEFORE else {}
+    printed = ""
+    for kind, text in blocks(page):
+        if kind == "text" and printed:
+            assert printed == text
+        printed = ""
+        if kind == "python" and ON_A_CLUSTER not in text:
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                exec(compile(text, page, "exec"), names)
+            printed = shown.getvalue()
+        elif kind == "sh":
+            run_commands(text)
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Commands of cvgp in blocks that are not run, as they hold names of the reader's own files."""
+    pages = [DOCS.parent / "README.md", *(DOCS / page for page in PAGES)]
+    return [
+        (page.relative_to(DOCS.parent).as_posix(), line)
+        for page in pages
+        for kind, text in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if kind == ""
+        for line in text.splitlines()
+        if line.startswith("cvgp ") and not line.startswith("cvgp COMMAND")
+    ]
+
+
+@pytest.fixture(scope="module")
+def help_of() -> Callable[[tuple[str, ...]], str]:
+    """What a command prints about itself, asked for once."""
+    return cache(lambda words: CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "300"}).output)
+
+
+@pytest.mark.parametrize(("page", "line"), command_lines())
+def test_a_command_in_a_page_has_only_flags_that_exist(
+    page: str, line: str, help_of: Callable[[tuple[str, ...]], str]
+) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    called = tuple(words[: 2 if words[0] == "paper" else 1])
+    shown = help_of(() if called[0].startswith("-") else called)
+    assert "No such command" not in shown
+    assert [word for word in words if word.startswith("--") and word not in shown] == []
+
+
+@pytest.mark.slow
+def test_models_of_shards_are_merged_on_a_cluster_as_the_page_says(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, place in enumerate(("north", "south")):
+        (tmp_path / "shards" / place).mkdir(parents=True)
+        X, y = wave(60, seed)
+        pd.DataFrame({"x": X[:, 0], "y": y}).to_parquet(tmp_path / "shards" / place / "part.parquet")
+    monkeypatch.chdir(tmp_path)
+    (code,) = [text.replace("100", "8") for _, text in blocks("merging.md") if ON_A_CLUSTER in text]
+    names: dict[str, Any] = {}
+    exec(compile(code, "merging.md", "exec"), names)
+    assert len(names["model"].merged_["rows"]) == 2
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page for page in PAGES if not re.search(rf"\b{re.escape(page)}$", navigation, re.MULTILINE)] == []
+
+
+def examples() -> list[str]:
+    return sorted(path.stem for path in (DOCS.parent / "examples").glob("*.py"))
+
+
+def test_the_gallery_shows_every_example_once() -> None:
+    gallery = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\[examples/(\w+)\.py\]\(\.\./examples/\1\.py\)$", gallery, re.MULTILINE)) == examples()
+    assert len(examples()) >= 15
+
+
+@pytest.mark.parametrize("name", examples())
+def test_the_gallery_has_the_first_sentence_and_the_picture_of_an_example(name: str) -> None:
+    code = (DOCS.parent / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    sentence = " ".join(code.removeprefix('"""').split("\n\n")[0].split())
+    section = (DOCS / "gallery.md").read_text(encoding="utf-8").split(f"[examples/{name}.py]")[0].split("### ")[-1]
+    assert f"\n\n{sentence}\n\n![" in section
+    assert f"(images/{name}.png)" in section
+    assert (DOCS / "images" / f"{name}.png").is_file()
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name != "CVGPError"])
+def test_the_page_of_errors_says_what_to_do(name: str) -> None:
+    page = (DOCS / "api" / "errors.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| `{name}` \|.*\| [^|]+ \|$", page, re.MULTILINE)
