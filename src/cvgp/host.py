@@ -34,9 +34,14 @@ class _Shared(ContextDecorator):
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self._make = make
+        self._forget_others()
+        # A thread that is not forked cannot leave, nor open the lock.
+        os.register_at_fork(after_in_child=self._forget_others)
+        self._context: AbstractContextManager[None]
+
+    def _forget_others(self) -> None:
         self._lock = threading.Lock()
         self._num_inside = 0
-        self._context: AbstractContextManager[None]
 
     def __enter__(self) -> None:
         with self._lock:
@@ -136,6 +141,36 @@ def _mallopt() -> "ctypes._NamedFuncPointer | None":
     if any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return None
     return getattr(ctypes.CDLL(None), "mallopt", None)
+
+
+class _OneAtATime(ContextDecorator):
+    """A lock that a thread may take again, and that a forked child finds open."""
+
+    def __init__(self) -> None:
+        self._open()
+        os.register_at_fork(after_in_child=self._open)
+
+    def _open(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+_SKLEARN = _OneAtATime()
+
+
+def sklearn_alone() -> _OneAtATime:
+    """Let one thread at a time call scikit-learn, whose checks change the filters of warnings and put them back.
+
+    Two threads that do so at once put back each other's filters, and leave the process with those of a check.
+    """
+    return _SKLEARN
 
 
 _KEPT: ContextVar[list[Warning] | None] = ContextVar("cvgp_kept_warnings", default=None)

@@ -6,6 +6,7 @@ the number of threads follows from the size of a computation, and threads that w
 and limits alone, not on the load of the machine: a fit gives the same result beside other work as alone.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,9 +82,14 @@ class _TorchThreads:
     """
 
     def __init__(self) -> None:
+        self._forget_others()
+        self._of_user = 1
+        # A thread that is not forked cannot leave, nor open the lock.
+        os.register_at_fork(after_in_child=self._forget_others)
+
+    def _forget_others(self) -> None:
         self._lock = threading.Lock()
         self._num_inside = 0
-        self._of_user = 1
 
     @contextmanager
     def borrowed(self) -> Iterator[int]:

@@ -4,13 +4,14 @@ Cases run in a process of its own with limits on memory and time. A case is told
 be repeated; a process that dies is started again after the case that killed it.
 """
 
+import json
 import select
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cvgp.paper.markdown import markdown_table
 
@@ -18,7 +19,10 @@ __all__ = ["Report", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SILENCE = 60.0
+SMALLEST = "smallest case: "
+"""Before a fit that failed, with as little as possible that is odd."""
+
+SILENCE = 120.0
 """Seconds without a word after which a worker counts as hanging."""
 
 
@@ -29,6 +33,10 @@ class Report(NamedTuple):
     """By target."""
     failures: list[str]
     cases: int
+    next_seed: int = 0
+    """The first case that was not run."""
+    kept: list[dict[str, Any]] = []  # noqa: RUF012 - of a named tuple
+    """The cases that failed, for the test that repeats them."""
 
     def table(self) -> str:
         """One row per target."""
@@ -44,11 +52,11 @@ class Report(NamedTuple):
 def run(minutes: float, first_seed: int = 0) -> Report:
     """Open spoilt files for as long as told."""
     end = time.monotonic() + 60.0 * minutes
-    report = Report({}, [], 0)
+    report = Report({}, [], 0, kept=[])
     seed = first_seed
     while (left := end - time.monotonic()) > 0.0:
         seed = _run_worker(seed, left, report)
-    return report._replace(cases=sum(counts.total() for counts in report.outcomes.values()))
+    return report._replace(cases=sum(counts.total() for counts in report.outcomes.values()), next_seed=seed)
 
 
 def _run_worker(seed: int, seconds: float, report: Report) -> int:
@@ -88,3 +96,5 @@ def _count(report: Report, case: tuple[int, str], outcome: str) -> None:
     report.outcomes.setdefault(target, Counter())["FAILED" if failed else outcome] += 1
     if failed:
         report.failures.append(f"case {seed} ({target}) {outcome}")
+        reason, _, case = outcome.partition(SMALLEST)
+        report.kept.append({"target": target, "seed": seed, "reason": reason, "case": json.loads(case or "null")})

@@ -1,5 +1,6 @@
 """One process that opens spoilt files, with a limit on its memory and its time; started by `fuzz`."""
 
+import json
 import resource
 import signal
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.robustness.fuzz import SMALLEST
+from tests.robustness.fuzz_fits import fails, minimise, odd_fit
 from tests.robustness.fuzz_targets import TARGETS, Corpus, attempt, seeded
 
 HEADROOM = 1_000_000_000
@@ -17,7 +20,7 @@ HEADROOM = 1_000_000_000
 GROWTH = 300_000
 """Kilobytes by which the largest resident size may grow in all."""
 SECONDS_A_CASE = 20
-WARM_UP = 8
+WARM_UP = 4
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
 """What Python reports to an audit hook when a program does more than to read."""
 
@@ -49,8 +52,15 @@ def main(first_seed: int, seconds: float) -> None:
             elif _peak() - before > GROWTH:
                 outcome = f"FAILED: memory grew by {(_peak() - before) / 1e3:.0f} MB"
                 before = _peak()
+            if target == "fit" and outcome.startswith("FAILED"):
+                outcome = f"{outcome} {SMALLEST}{_smallest(seed)}"
             print("end", seed, outcome, flush=True)
             seed += 1
+
+
+def _smallest(seed: int) -> str:
+    case = odd_fit(seeded(seed)[1])
+    return json.dumps(minimise(case) if fails(case) else case)
 
 
 def limit_memory(headroom: int) -> None:

@@ -1,6 +1,7 @@
 """A long run: fit, save, load and predict again and again, looking for memory that grows and answers that change."""
 
 import gc
+import os
 import resource
 import tempfile
 import time
@@ -39,6 +40,8 @@ class Report(NamedTuple):
     memory: list[float]
     """Resident megabytes after each round."""
     failures: list[str]
+    descriptors: tuple[int, int] = (0, 0)
+    """Open ones after the first round, and at the end."""
 
     @property
     def slope(self) -> float:
@@ -49,7 +52,7 @@ class Report(NamedTuple):
     @property
     def passed(self) -> bool:
         """Whether every answer was right and memory stayed."""
-        return not self.failures and self.slope <= MAX_SLOPE
+        return not self.failures and self.slope <= MAX_SLOPE and self.descriptors[1] <= self.descriptors[0]
 
     def table(self) -> str:
         """The numbers, one per row."""
@@ -62,6 +65,7 @@ class Report(NamedTuple):
             ["memory at the end, MB", f"{settled[-1]:.0f}"],
             ["largest, MB", f"{max(self.memory):.0f}"],
             ["growth, MB per round", f"{self.slope:+.4f} (at most {MAX_SLOPE})"],
+            ["open descriptors after the first round, and at the end", "{}, {}".format(*self.descriptors)],
             ["answers that changed", str(len(self.failures))],
         ]
         return markdown_table(["what", "value"], rows, num_text=1)
@@ -123,6 +127,7 @@ def run(minutes: float, say: Callable[[str], None] = print) -> Report:
     expected: dict[str, Any] = {}
     memory: list[float] = []
     failures: list[str] = []
+    descriptors: list[int] = []
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while len(memory) < 2 or time.monotonic() - begin < 60.0 * minutes:
@@ -130,9 +135,10 @@ def run(minutes: float, say: Callable[[str], None] = print) -> Report:
                 failures += _round(name, fit(), Path(folder) / "model.cvgp", expected, len(memory))
             gc.collect()
             memory.append(_resident())
+            descriptors.append(len(os.listdir("/proc/self/fd")))
             if len(memory) % 10 == 1:
                 say(f"round {len(memory)}, {time.monotonic() - begin:.0f} s, {memory[-1]:.0f} MB")
-    return Report(len(memory), time.monotonic() - begin, memory, failures)
+    return Report(len(memory), time.monotonic() - begin, memory, failures, (descriptors[0], descriptors[-1]))
 
 
 def _round(name: str, model: CVGPRegressor, path: Path, expected: dict[str, Any], number: int) -> list[str]:

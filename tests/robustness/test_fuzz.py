@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,16 @@ from typer.testing import CliRunner
 
 from cvgp.errors import FileFormatError
 from cvgp.estimators.simple_models import Baselines
-from tests.robustness import fuzz
+from tests.robustness import fuzz, fuzz_fits, record
 from tests.robustness.__main__ import app
+from tests.robustness.fuzz_fits import fails
 from tests.robustness.fuzz_targets import Corpus, attempt, seeded
+
+
+def failures() -> list[dict[str, Any]]:
+    """Those that long runs have stored."""
+    return record.entries(record.FAILURES)
+
 
 NUMBERS = st.integers(min_value=0, max_value=2**32)
 
@@ -105,6 +113,29 @@ def test_a_forged_size_takes_no_memory(corpus: Corpus, tmp_path: Path) -> None:
     assert done.stdout.split() == ["FileFormatError"] * len(forged)
 
 
+@pytest.mark.parametrize("failure", failures(), ids=lambda failure: f"{failure['target']} {failure['seed']}")
+def test_cases_that_failed_once_pass(corpus: Corpus, failure: dict[str, Any]) -> None:
+    if failure["case"] is None:
+        assert attempt(failure["target"], corpus, seeded(failure["seed"])[1])
+    else:
+        assert fails(failure["case"]) is None
+
+
+def test_a_case_is_made_smaller_while_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_fits, "fails", lambda case: "KeyError" if case["rows"] == 3 else None)
+    odd = {**fuzz_fits.PLAIN, "rows": 3, "y": "nan", "settings": {"solver": "adam"}}
+    assert fuzz_fits.minimise(odd) == {**fuzz_fits.PLAIN, "rows": 3}
+
+
+def test_counts_of_several_runs_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    for start in (0, 10):
+        record.add("fuzz", {"cases": {"fit": {"read": 7, "FAILED": 1}, "table": {"read": 2}}, "next": start + 10}, path)
+    assert record.next_seed(path) == 20
+    assert "| fuzzed fits | 16 | 10000 | 2 |" in record.table(path)
+    assert "| fuzzed inputs | 4 | 100000 | 0 |" in record.table(path)
+
+
 def test_a_case_is_repeated_by_its_number() -> None:
     assert [seeded(7)[1].random() for _ in range(2)] == [seeded(7)[1].random()] * 2
 
@@ -112,7 +143,7 @@ def test_a_case_is_repeated_by_its_number() -> None:
 def test_a_worker_that_dies_is_a_failure_of_the_case_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import os; print('start 5 table', flush=True); os.abort()"
     monkeypatch.setattr(fuzz, "_command", lambda seed, seconds: [sys.executable, "-c", script])
-    report = fuzz.Report({}, [], 0)
+    report = fuzz.Report({}, [], 0, kept=[])
     assert fuzz._run_worker(5, 1.0, report) == 6
     assert report.failures == ["case 5 (table) FAILED: the process ended with code -6"]
 
@@ -126,6 +157,6 @@ def test_a_minute_of_spoilt_files_ends_without_anything_unexpected() -> None:
 
 @pytest.mark.slow
 def test_the_command_runs_for_as_long_as_told() -> None:
-    result = CliRunner().invoke(app, ["fuzz", "--minutes", "0.05"], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["fuzz", "--hours", "0.0008", "--dry"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "anything else" in result.stdout

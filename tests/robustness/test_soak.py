@@ -18,5 +18,10 @@ def test_memory_that_grows_fails_a_long_run() -> None:
     assert not growing.passed
 
 
+def test_descriptors_that_stay_open_fail_a_long_run() -> None:
+    assert soak.Report(10, 1.0, [100.0] * 10, [], (5, 5)).passed
+    assert not soak.Report(10, 1.0, [100.0] * 10, [], (5, 6)).passed
+
+
 def test_an_answer_that_changes_fails_a_long_run() -> None:
     assert not soak.Report(10, 1.0, [100.0] * 10, ["round 3, adam: predictions differ"]).passed

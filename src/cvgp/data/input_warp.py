@@ -44,8 +44,9 @@ class Path(NamedTuple):
     def apply(self, x: Array) -> Array:
         """The function at x."""
         low, high = self.outer_slopes()
-        below, above = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
-        return np.asarray(np.interp(x, self.knots, self.values) + low * below + high * above)
+        with np.errstate(over="ignore"):  # as far away as can be
+            below, above = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
+            return np.asarray(np.interp(x, self.knots, self.values) + low * below + high * above)
 
     def invert(self, t: Array) -> Array:
         """The x with this value."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cvgp.data.input_warp import NO_WARP, InputWarp
 from cvgp.data.rows import Array, Rows
+from cvgp.errors import InvalidInputError
 
 PART_ROWS = 1 << 17
 """Rows that are looked at together: what is computed of large data takes no memory of their size."""
@@ -54,8 +55,9 @@ class Scaling(NamedTuple):
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
         scaled = self.warp.apply(x)
-        scaled -= self.x_mean
-        scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
+        with np.errstate(over="ignore"):  # as far away as can be
+            scaled -= self.x_mean
+            scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
         scaled[:, ~self.varies] = 0.0
         return np.clip(scaled, -self.x_limit, self.x_limit, out=scaled)
 
@@ -80,9 +82,19 @@ class Scaling(NamedTuple):
     ) -> Rows[Tensor]:
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
-        known = None if rows.noise_variance is None else rows.noise_variance / self.y_scale[0] ** 2
+        known = None if rows.noise_variance is None else self._scale_noise(rows.noise_variance)
         scaled = Rows(self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known)
         return scaled.map(lambda values: torch.as_tensor(values, dtype=dtype, device=device))
+
+    def _scale_noise(self, noise: Array) -> Array:
+        with np.errstate(over="ignore"):
+            known: Array = noise / self.y_scale[0] / self.y_scale[0]  # the square of the scale may be zero
+        if not np.isfinite(known).all():
+            raise InvalidInputError(
+                f"noise_variance must be in the units of y, squared: it is up to {noise.max():.3g}, and the standard "
+                f"deviation of y is {self.y_scale[0]:.3g}. Give both in the same units."
+            )
+        return known
 
 
 class Spread(NamedTuple):

@@ -50,7 +50,8 @@ def moments_of_y(target: TargetTransform, mean: Array, f_var: Array, noise: Arra
             found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
         return _checked(found)
     parts = range(0, len(mean), PART_ROWS)
-    pieces = [_by_expansion(target, *(a[i : i + PART_ROWS] for a in (mean, f_var, noise))) for i in parts]
+    with np.errstate(over="ignore", invalid="ignore"):
+        pieces = [_by_expansion(target, *(a[i : i + PART_ROWS] for a in (mean, f_var, noise))) for i in parts]
     return _checked(Moments(*(np.concatenate(column) for column in zip(*pieces, strict=True))))
 
 

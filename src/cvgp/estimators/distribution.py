@@ -14,6 +14,7 @@ from cvgp.estimators.inputs import check_observed, check_prediction, check_seed,
 from cvgp.estimators.new_observations import Predictive, ends_of_interval
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
+from cvgp.modes import usual_modes
 
 
 class DistributionMixin(BaseEstimator):  # type: ignore[misc]
@@ -22,6 +23,7 @@ class DistributionMixin(BaseEstimator):  # type: ignore[misc]
     gp_: ScaledGP
     _single_output: bool
 
+    @usual_modes()
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
         """Predict quantiles of new observations, noise included.
 
@@ -65,6 +67,7 @@ class DistributionMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self._shape(Predictive.at(self.gp_, check_prediction(self, X)).quantiles(levels))
 
+    @usual_modes()
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Predict central intervals of new observations, noise included.
 
@@ -107,6 +110,7 @@ class DistributionMixin(BaseEstimator):  # type: ignore[misc]
             raise InvalidInputError(f"level must be between 0 and 1, such as 0.9 for 90 %; got {level!r}.")
         return self.predict_quantiles(X, ends_of_interval(probability))
 
+    @usual_modes()
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw new observations at all rows of X jointly, noise included.
 
@@ -158,6 +162,7 @@ class DistributionMixin(BaseEstimator):  # type: ignore[misc]
         samples = np.stack([self.gp_.target.invert(mean + draws[..., i] * scale) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
+    @usual_modes()
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Return the density log p(y_i | x_i) of each row in nats, noise included.
 

@@ -32,6 +32,7 @@ from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
+from cvgp.modes import usual_modes
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.grow import grow_model
 from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order
@@ -132,6 +133,7 @@ def resize(
     return Resized(gp.with_model(model, kept), kept.statistics, bound)
 
 
+@usual_modes()
 def quality_by_size(
     model: CVGPRegressor,
     X: ArrayLike,

@@ -22,11 +22,13 @@ from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
+from cvgp.modes import usual_modes
 from cvgp.optim.stopping import Result
 from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch, as_columns
 
 
+@usual_modes()
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
 ) -> CVGPRegressor:

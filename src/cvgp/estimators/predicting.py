@@ -11,6 +11,7 @@ from cvgp.errors import InvalidInputError, SeveralArraysError
 from cvgp.estimators.distribution import DistributionMixin
 from cvgp.estimators.inputs import check_prediction
 from cvgp.estimators.new_observations import Predictive, known_noise
+from cvgp.modes import usual_modes
 
 
 class _Noise(TypedDict, total=False):
@@ -69,6 +70,7 @@ class PredictiveMixin(DistributionMixin):
         **noise: Unpack[_Noise],
     ) -> tuple[Array, ...]: ...
 
+    @usual_modes()
     def predict(
         self,
         X: ArrayLike,

@@ -47,6 +47,7 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
+from cvgp.modes import usual_modes
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import reports_tight_bound
@@ -318,6 +319,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     elbo_: float
     _log_slopes: float
 
+    @usual_modes()
     @reused_memory()
     def fit(
         self,
@@ -510,6 +512,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             progress.finish()
         return self
 
+    @usual_modes()
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
@@ -557,6 +560,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
             self._set_bound(bound, self.n_rows_, self._log_slopes)
         return pruned.dropped
 
+    @usual_modes()
     def grow(
         self,
         n: int,
@@ -640,6 +644,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         note_rows(self, source, seed, Watch())
         return grown.added
 
+    @usual_modes()
     def condition(
         self,
         X: ArrayLike,

@@ -48,6 +48,7 @@ from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import MAX_INTEGER, SQUARABLE, Arrays, Members, check_texts
 from cvgp.gp.bounds import Statistics
+from cvgp.modes import usual_modes
 
 ArrayDict = dict[str, NDArray[Any]]
 
@@ -74,6 +75,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 MODEL = "model."
 
 
+@usual_modes()
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
@@ -90,6 +92,7 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     write_tensors(path, arrays, metadata)
 
 
+@usual_modes()
 def load(path: str | os.PathLike[str]) -> CVGPRegressor:
     """Open the estimator that `save` wrote, of its own class.
 

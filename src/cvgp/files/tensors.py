@@ -7,7 +7,10 @@ show who wrote a file, so the content must still be checked.
 import hashlib
 import json
 import os
+import re
+import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ from numpy.typing import NDArray
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
 from cvgp.files.regular import check_readable, checked_path
+from cvgp.files.untrusted import MAX_ARRAYS
+from cvgp.limits import check_metadata, check_stored
 
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"
@@ -43,6 +48,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
 
     path = checked_path(path)
     check_readable(path)
+    _check_sizes(path)
     try:
         with access_errors(f"read {path}"), safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
@@ -64,6 +70,26 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     if not isinstance(metadata, dict):
         raise FileFormatError(f"{path} holds cvgp metadata that is not a JSON object.")
     return tensors, metadata
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)  # possessive: takes no memory for other ends
+
+
+def _check_sizes(path: Path) -> None:
+    """Refuse holes, a long header and very many arrays before safetensors reads them, which takes it seconds."""
+    with access_errors(f"read {path}"), path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        check_stored(path, found.st_size, getattr(found, "st_blocks", None))
+        begin = file.read(8)
+        length = struct.unpack("<Q", begin)[0] if len(begin) == 8 else 0
+        if length > found.st_size:
+            return  # safetensors says what is wrong
+        check_metadata(path, length)
+        header = file.read(length)
+    # Each array is an object; braces within strings are no objects.
+    count = _STRING.sub(b"", header).count(b"{") - 2
+    if count > MAX_ARRAYS:
+        raise FileFormatError(f"{path} holds {count} arrays, and a model has at most {MAX_ARRAYS}; it is no model.")
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]], text: str) -> NDArray[np.uint8]:

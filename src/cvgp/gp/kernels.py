@@ -47,6 +47,14 @@ def log_positive() -> Positive:
     return Positive(transform=torch.exp, inv_transform=torch.log)
 
 
+def log_above(floor: float | Tensor) -> GreaterThan:
+    """A lower bound in float64, with the logarithm of what is above it as the raw parameter."""
+    constraint = GreaterThan(floor, transform=torch.exp, inv_transform=torch.log)
+    # GPyTorch rounds a bound to torch's default type, in which 1e-8 may be another number, or zero.
+    constraint.lower_bound = torch.as_tensor(floor, dtype=torch.float64, device="cpu").clone()
+    return constraint
+
+
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     """Build a kernel by name, or a sum and product of several, in float64.
 
@@ -121,8 +129,7 @@ def gaussian_likelihood(noise: float = 0.1, floor: float = NOISE_FLOOR) -> Gauss
     """GPyTorch's Gaussian likelihood in float64, with the logarithm of the noise variance as its parameter."""
     if not floor < noise < math.inf:
         raise InvalidInputError(f"noise is a variance, finite and above the floor of {floor}; got {noise}.")
-    constraint = GreaterThan(floor, transform=torch.exp, inv_transform=torch.log)
-    likelihood = GaussianLikelihood(noise_constraint=constraint).double()
+    likelihood = GaussianLikelihood(noise_constraint=log_above(floor)).double()
     likelihood.noise = torch.tensor(noise, dtype=torch.float64)  # GPyTorch would round a float to float32
     return likelihood
 

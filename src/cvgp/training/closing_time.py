@@ -38,9 +38,8 @@ def plan_close(model: CVGP, source: DataSource, watch: Watch) -> int | None:
     both = watch.own_seconds() - begin - factorised
     read = max(both - factorised, LEAST_OF_READING * both)  # the first factorisation may take longer than the second
     share = len(rows.x) / (source.num_rows / source.group.world)
-    read, solved = (
-        t.item() for t in source.group.first([torch.tensor(read / share), torch.tensor(SOLVING * factorised)])
-    )
+    own = torch.tensor([read / share, SOLVING * factorised], dtype=torch.float64)
+    read, solved = source.group.first([own])[0].tolist()
     assert watch.max_time is not None
     most = LARGEST_CLOSE * max(watch.max_time - watch.seconds, 0.0) - solved
     watch.keep_back(min(read, max(most, 0.0)) + solved)

@@ -15,7 +15,7 @@ from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import cross_matrix, diagonal, stationary_form
 from cvgp.gp.slopes import typical_slopes
-from cvgp.host import single_threaded_blas
+from cvgp.host import single_threaded_blas, sklearn_alone
 
 Array = NDArray[np.float64]
 InitName = Literal["kmeans", "random", "greedy"]
@@ -110,6 +110,8 @@ def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp],
             left[pivot] = 0.0
             chosen.append(pivot)
             remaining.append(left.mean().item())
+    if not chosen:  # no point has any variance, so that each is as good
+        return np.zeros(1, dtype=np.intp), np.zeros(1)
     return np.array(chosen, dtype=np.intp), np.array(remaining)
 
 
@@ -120,6 +122,7 @@ def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.i
     return np.sort(rng.choice(count, limit, replace=False))
 
 
+@sklearn_alone()
 @single_threaded_blas()  # which scikit-learn limits too, but without counting the threads that do
 def _kmeans(x: Array, weight: Array, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """The cluster of each row."""
@@ -154,6 +157,7 @@ def _cluster_means(x: Array, labels: NDArray[np.intp], weight: Array) -> Array:
     return np.asarray(sums / mass[:, None])
 
 
+@sklearn_alone()
 @single_threaded_blas()
 def _nearest(x: Array, centres: Array) -> NDArray[np.intp]:
     from sklearn.metrics import pairwise_distances_argmin

@@ -127,7 +127,7 @@ def choose_inputs(name: InputsName, rows: Rows[Array], seed: int, watch: Watch, 
     plain = _learn(lambda x: x, learning, judging, next(watches))
     tensors = judging.map(torch.as_tensor)
     is_better = plain is None or _is_better(mixed.densities, plain.densities, tensors)
-    (first,) = watch.group.first([torch.tensor(float(is_better))])
+    (first,) = watch.group.first([torch.tensor(float(is_better), dtype=torch.float64)])
     _report(bool(first), mixed, plain, tensors, watch)
     return warp if bool(first) else NO_WARP
 

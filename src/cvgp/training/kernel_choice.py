@@ -75,7 +75,7 @@ def choose_kernel(
         if leader >= 0 and is_better(learned[leader], best):
             chosen, best = leader, learned[leader]
     # Processes whose last digits differ must not fit different kernels.
-    (first,) = watch.group.first([torch.tensor(float(chosen))])
+    (first,) = watch.group.first([torch.tensor(float(chosen), dtype=torch.float64)])
     chosen = int(first)
     best = default if chosen < 0 else learned.get(chosen) or _going_on(default, alternatives[chosen])
     _report(best, default, watch)

@@ -102,7 +102,9 @@ def fit_adam(
     def loss_and_backward(step: int) -> float:
         if step % CHECK_EVERY == 0:
             state.rates = _rates(model, state)
-        gradient, loss = sum_of(source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty(())])
+        gradient, loss = sum_of(
+            source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty((), dtype=torch.float64)]
+        )
         if source.group.world > 1:
             state.gradient.copy_(gradient)
         return loss.item()

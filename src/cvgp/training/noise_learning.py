@@ -180,6 +180,8 @@ def clear_gain(densities: Tensor, others: Tensor, rows: Residuals) -> bool:
     No row counts for more than a few nats. Otherwise the very rows that only heavy tails describe would make the
     difference look uncertain.
     """
+    if not len(densities):  # of a few rows none may be left to judge by
+        return False
     gain = (densities - others).clamp(-LARGEST_GAIN, LARGEST_GAIN)
     spread = (gain - mean_over(gain, rows)).square()
     return mean_over(gain, rows) > STANDARD_ERRORS * math.sqrt(mean_over(spread, rows) / len(gain))

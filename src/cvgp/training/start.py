@@ -55,7 +55,7 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = typical_lengthscale(varying)
+            part.lengthscale = torch.full_like(part.lengthscale, typical_lengthscale(varying))
         elif isinstance(part, AdditiveKernel):
             _share_variance(part, varying)
     if spread is not None:
@@ -80,11 +80,11 @@ def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
     share = 1.0 / len(kernel.kernels)
     for term in kernel.kernels:
         if isinstance(term, ScaleKernel):
-            term.outputscale = share
+            term.outputscale = torch.full_like(term.outputscale, share)
         else:
             linear = [part for part in term.modules() if isinstance(part, LinearKernel)]
             for part in linear:
-                part.variance = share ** (1.0 / len(linear)) / num_dims
+                part.variance = torch.full_like(part.variance, share ** (1.0 / len(linear)) / num_dims)
 
 
 def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
@@ -208,7 +208,7 @@ def wants_all_rows(
     if is_worth_it(SMALLEST) or not is_worth_it(largest_size(max_time)):
         return is_worth_it(SMALLEST)
     decision = is_worth_it(enough_points(start.kernel, start.noise, x, max_time))
-    (first,) = source.group.first([torch.tensor(float(decision))])
+    (first,) = source.group.first([torch.tensor(float(decision), dtype=torch.float64)])
     return bool(first)
 
 
@@ -243,7 +243,7 @@ def _adopt_first(group: Group, model: CVGP) -> None:
 
 
 def _first_coreset(group: Group, coreset: Coreset) -> Coreset:
-    (size,) = group.first([torch.tensor(float(len(coreset)))])
+    (size,) = group.first([torch.tensor(float(len(coreset)), dtype=torch.float64)])
     # Clusters may be lost: to take the first process's points, the others need arrays of their number.
     arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
     x, y, beta = group.first([torch.as_tensor(a) for a in arrays])

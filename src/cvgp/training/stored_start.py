@@ -107,12 +107,13 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
             raise FileFormatError("There are no pseudo-points.")
         model = blank(Coreset(np.zeros(x.shape), np.zeros(y.shape), np.ones(len(x))), kernel)
         # What is stored takes the place of these ones.
+        ones = torch.ones(x.shape[1], dtype=torch.float64)
         if is_around:
-            hold_around(model.kernel, torch.ones(x.shape[1]), 1.0)
+            hold_around(model.kernel, ones, 1.0)
         if is_above:
-            hold_above(model.kernel, torch.ones(x.shape[1]))
+            hold_above(model.kernel, ones)
         if is_noise:
-            hold_noise(model.likelihood, torch.ones(()))
+            hold_noise(model.likelihood, ones.new_ones(()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.jittered_covariance()  # some kernels make a part of themselves when they are first used
             for name, tensor in _tensors(model).items():

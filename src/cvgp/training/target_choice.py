@@ -98,7 +98,7 @@ def choose_target(
     judged = [_judge(transform, *parts, watches) for transform in (IDENTITY, *others)]
     chosen = _clearly_best(judged)
     # Processes whose last digits differ must not fit different transforms.
-    (first,) = watch.group.first([torch.tensor(float(chosen))])
+    (first,) = watch.group.first([torch.tensor(float(chosen), dtype=torch.float64)])
     best = judged[int(first)]
     _report(judged, best, watch)
     return best.transform

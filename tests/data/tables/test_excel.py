@@ -5,7 +5,6 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from cvgp.data.tables import excel
 from cvgp.data.tables.location import open_dataset
 from cvgp.data.tables.training_table import TrainingTable
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError, MissingFileError
@@ -91,7 +90,10 @@ def test_a_damaged_sheet_is_refused(tmp_path: Path) -> None:
         open_dataset(broken)
 
 
-def test_a_book_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excel, "memory_left", lambda: 1000)
-    with pytest.raises(InvalidInputError, match="when it is unpacked"):
+def test_a_book_that_unpacks_to_far_more_than_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CVGP_MAX_UNPACKED", "1000")
+    monkeypatch.setenv("CVGP_MAX_PACKING", "1")
+    with pytest.raises(InvalidInputError, match="unpacks to at least"):
         open_dataset(book(tmp_path / "a.xlsx", one=ROWS))

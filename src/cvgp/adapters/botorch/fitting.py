@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gpytorch.constraints import GreaterThan, Interval, LessThan
+from gpytorch.constraints import Interval, LessThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
@@ -25,7 +25,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.bounds import log_marginal
 from cvgp.gp.hyperparameters import inside, multiply_inside
-from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.gp.kernels import log_above, prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.training.candidates import Start
 from cvgp.training.fit import fit_model
@@ -172,7 +172,7 @@ def _source(rows: TrainingRows) -> MemorySource:
 
 
 def _as_points(rows: Rows[Tensor]) -> Coreset:
-    weight = torch.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+    weight = torch.ones(len(rows.x), dtype=torch.float64) if rows.sample_weight is None else rows.sample_weight
     return Coreset(rows.x.cpu(), rows.y.cpu(), weight.cpu())
 
 
@@ -194,7 +194,7 @@ def _searchable(module: nn.Module) -> nn.Module:
 def _with_transform(constraint: Interval) -> Interval:
     lower, upper = constraint.lower_bound.clone(), constraint.upper_bound.clone()
     if torch.isinf(upper).all():
-        return GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
+        return log_above(lower)
     return LessThan(upper) if torch.isinf(lower).all() else Interval(lower, upper)
 
 

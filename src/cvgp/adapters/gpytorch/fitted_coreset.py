@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import torch
-from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussianLikelihood
@@ -22,7 +21,7 @@ from cvgp.adapters.gpytorch.user_units import kernel_of, mean_of
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_above
 
 
 class CoresetGP(ApproximateGP):  # type: ignore[misc]
@@ -204,8 +203,9 @@ def _likelihood(gp: ScaledGP, several: bool) -> Likelihood:
     if not several:
         return gaussian_likelihood(noise.item(), NOISE_FLOOR * y_scale.square().item())
     floor = NOISE_FLOOR * y_scale.square().min().item()
-    constraint = GreaterThan(floor, transform=torch.exp, inv_transform=torch.log)
-    likelihood = MultitaskGaussianLikelihood(len(noise), noise_constraint=constraint, has_global_noise=False).double()
+    likelihood = MultitaskGaussianLikelihood(
+        len(noise), noise_constraint=log_above(floor), has_global_noise=False
+    ).double()
     likelihood.task_noises = noise
     return likelihood
 

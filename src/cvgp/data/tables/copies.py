@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,9 +19,12 @@ from cvgp.data.reading import Reading
 from cvgp.data.tables.notes import Notes, named_after, with_notes
 from cvgp.data.tables.numerals import Evidence, choose_numerals
 from cvgp.errors import FileAccessError
+from cvgp.limits import check_unpacked
 
 Row = Sequence[Any]
-_PIECE = 1 << 13
+_PIECE_ROWS, _PIECE_BYTES = 1 << 13, 1 << 24
+"""The most that is held of the rows at a time, by their number and by what their cells take."""
+_CELL_BYTES = 8
 _PLAIN = (".", "")
 _NUMBERS = {int, float, Decimal}
 _TIMES = {
@@ -44,13 +46,14 @@ class Copy(NamedTuple):
     """Columns of text in which other values stand too."""
 
 
-def copy_rows(source: str, names: Sequence[str], rows: Callable[[], Iterable[Row]]) -> Copy:
+def copy_rows(source: str, names: Sequence[str], rows: Callable[[], Iterable[Row]], packed: int) -> Copy:
     """Rows of Python values under some names; they are gone through twice, since all of them decide the types.
 
-    A column that holds text and other values becomes text.
+    A column that holds text and other values becomes text. The rows of a file of `packed` bytes may be in some
+    proportion to it (:mod:`cvgp.limits`), and are refused as soon as they are not.
     """
     found: list[set[type]] = [set() for _ in names]
-    for piece in _pieces(rows()):
+    for piece in _pieces(source, rows(), packed):
         for types, column in zip(found, zip(*piece, strict=True), strict=True):
             types |= set(map(type, column)) - {type(None)}
             if int in types and not _fits(column):
@@ -59,22 +62,25 @@ def copy_rows(source: str, names: Sequence[str], rows: Callable[[], Iterable[Row
     schema = pa.schema(list(zip(names, arrow, strict=True)))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for piece in _pieces(rows()):
+        for piece in _pieces(source, rows(), packed):
             columns = [_array(column, to) for column, to in zip(zip(*piece, strict=True), arrow, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     mixed = [n for n, types, to in zip(names, found, arrow, strict=True) if pa.types.is_string(to) and types - {str}]
-    return Copy(copy_batches(source, schema, batches()), mixed)
+    return Copy(copy_batches(source, schema, batches(), packed), mixed)
 
 
-def copy_batches(source: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> ds.Fragment:
+def copy_batches(source: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], packed: int) -> ds.Fragment:
     """Batches of one schema as a piece of a dataset, which is called by the name of their source."""
     handle, path = tempfile.mkstemp(prefix="cvgp-", suffix=".arrow")
     os.close(handle)
     try:
         named = named_after(schema, source)
         with _space(source), pa.OSFile(path, "wb") as stream, pa.ipc.new_file(stream, named) as writer:
+            total = 0
             for batch in batches:
+                total += batch.nbytes
+                check_unpacked(source, packed, total)
                 writer.write_batch(batch.replace_schema_metadata(named.metadata))
         with pa.memory_map(path) as mapped:
             return ds.IpcFileFormat().make_fragment(mapped.read_buffer())
@@ -94,9 +100,18 @@ def copied_dataset(copies: Sequence[Copy]) -> ds.Dataset:
     return with_notes(dataset, Notes(Reading(None, None, choose_numerals(found, ".", None))))
 
 
-def _pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    remaining = iter(rows)
-    while piece := list(islice(remaining, _PIECE)):
+def _pieces(source: str, rows: Iterable[Row], packed: int) -> Iterator[list[Row]]:
+    piece: list[Row] = []
+    size = total = 0
+    for row in rows:
+        piece.append(row)
+        size += _CELL_BYTES * len(row) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+        if len(piece) == _PIECE_ROWS or size > _PIECE_BYTES:
+            total += size
+            check_unpacked(source, packed, total)
+            yield piece
+            piece, size = [], 0
+    if piece:
         yield piece
 
 

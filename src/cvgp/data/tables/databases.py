@@ -12,10 +12,12 @@ from cvgp.data.tables.copies import Copy, copied_dataset, copy_batches, copy_row
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
 from cvgp.files.regular import check_readable, checked_path
+from cvgp.limits import CELL, check_columns, check_stored
 from cvgp.printable import printable
 
 _SCHEMES = ("sqlite:///", "duckdb:///")
 _ROWS = 1 << 14
+_LENGTH = sqlite3.SQLITE_LIMIT_LENGTH
 
 
 def is_database(location: str) -> bool:
@@ -28,6 +30,8 @@ def copy_database(location: str) -> ds.Dataset:
     scheme, path = location[: len(_SCHEMES[0])].lower(), location[len(_SCHEMES[0]) :]
     file, _, table = path.partition("::")
     check_readable(checked_path(file))
+    found = os.stat(file)
+    check_stored(file, found.st_size, getattr(found, "st_blocks", None))
     return copied_dataset([(_copy_sqlite if scheme == "sqlite:///" else _copy_duckdb)(location, file, table)])
 
 
@@ -36,11 +40,18 @@ def _copy_sqlite(location: str, file: str, table: str) -> Copy:
         # Nothing is written, and what a damaged or hostile file defines calls no function.
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
+            database.setlimit(_LENGTH, min(CELL.value, database.getlimit(_LENGTH)))
             known = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
             _check_table(location, table, [name for (name,) in known if not str(name).startswith("sqlite_")])
             query = f"SELECT * FROM {_quoted(table)}"
             names = [column[0] for column in database.execute(f"{query} LIMIT 0").description]
-            return copy_rows(location, names, lambda: iter(database.execute(query)))
+            check_columns(location, len(names))
+            return copy_rows(location, names, lambda: iter(database.execute(query)), os.path.getsize(file))
+    except sqlite3.DataError as error:
+        raise InvalidInputError(
+            f"{location} holds a text or a blob of more than {CELL.value} bytes ({error}); read a view without it. "
+            f"{CELL.advice}"
+        ) from error
     except (sqlite3.Error, UnicodeError) as error:
         raise FileFormatError(
             f"{location} could not be read ({error}); it is damaged, locked or no SQLite file: check it with sqlite3."
@@ -61,7 +72,8 @@ def _copy_duckdb(location: str, file: str, table: str) -> Copy:
             query = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
             _check_table(location, table, [name for (name,) in database.execute(query).fetchall()])
             reader = _batches(database.sql(f"SELECT * FROM {_quoted(table)}"))
-            return Copy(copy_batches(location, reader.schema, reader), [])
+            check_columns(location, len(reader.schema))
+            return Copy(copy_batches(location, reader.schema, reader, os.path.getsize(file)), [])
     except duckdb.Error as error:
         raise FileFormatError(
             f"{location} could not be read ({str(error).strip()}); it is damaged, in use or no DuckDB file."

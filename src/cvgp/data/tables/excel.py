@@ -1,6 +1,8 @@
 """Sheets of Excel files: the names in the first row that holds anything, then one row for each row."""
 
+import struct
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import dropwhile
@@ -12,9 +14,11 @@ import pyarrow.fs as pafs
 from cvgp.data.tables.copies import Copy, Row, copied_dataset, copy_rows
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
-from cvgp.host import memory_left
+from cvgp.limits import check_columns, check_unpacked
 from cvgp.printable import printable
 
+_TAIL_BYTES, _CONTENTS_BYTES = 66_000, 1 << 20
+"""Where the end of a ZIP file says how long its list of contents is, and how long that may be."""
 _ERRORS = {"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A", "#GETTING_DATA"}
 """What stands in a cell whose formula has no value."""
 
@@ -51,7 +55,7 @@ def _copy(filesystem: pafs.FileSystem, file: str, sheet: str | None) -> Copy:
                 if cells:  # rows that only have a format are none
                     yield [*cells, *[None] * (len(names) - len(cells))]
 
-    return copy_rows(file, names, body)
+    return copy_rows(file, names, body, filesystem.get_file_info(file).size or 0)
 
 
 @contextmanager
@@ -60,8 +64,10 @@ def _opened(filesystem: pafs.FileSystem, file: str, sheet: str | None) -> Iterat
     with optional_packages():
         import openpyxl
     with _blaming(file), filesystem.open_input_file(file) as stream:
+        _check_contents(file, stream)
         with zipfile.ZipFile(stream) as packed:
-            _check_size(file, sum(info.file_size for info in packed.infolist()))
+            size = sum(info.file_size for info in packed.infolist())
+            check_unpacked(file, sum(info.compress_size for info in packed.infolist()), size)
         stream.seek(0)
         # Values as Excel last computed them, one row at a time.
         book = openpyxl.load_workbook(stream, read_only=True, data_only=True, keep_links=False)
@@ -88,7 +94,8 @@ def _name(cell: Any) -> str:
 
 
 def _check_names(file: str, names: list[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    check_columns(file, len(names))
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise InvalidInputError(
             f"Column names must be unique: {file} has {repeated} more than once; rename the columns."
@@ -103,11 +110,16 @@ def _without_end(row: Row) -> Row:
     return row[:size]
 
 
-def _check_size(file: str, size: int) -> None:
-    """Refuse more than there is memory for: a few bytes of a file can stand for very many."""
-    if size > memory_left():
-        raise InvalidInputError(
-            f"{file} holds {size / 1e9:.1f} GB when it is unpacked; store the table as Parquet or CSV."
+def _check_contents(file: str, stream: Any) -> None:
+    """Refuse a list of contents that would take long to read: a book has a few dozen parts."""
+    size = stream.size()
+    stream.seek(max(size - _TAIL_BYTES, 0))
+    tail = stream.read(_TAIL_BYTES)
+    stream.seek(0)
+    at = tail.rfind(b"PK\5\6")
+    if at >= 0 and len(tail) >= at + 20 and struct.unpack_from("<I", tail, at + 12)[0] > _CONTENTS_BYTES:
+        raise FileFormatError(
+            f"{file} has a list of contents of more than {_CONTENTS_BYTES} bytes: it is no Excel file."
         )
 
 

@@ -1,5 +1,6 @@
 """Data frames and Arrow tables in memory, as the tables that files hold."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def column_names(frame: Any) -> list[str]:
         raise InvalidTypeError(
             f"Column names must be text, got {names}; rename them, with pandas by frame.columns.astype(str)."
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InvalidInputError(f"Column names must be unique, and {twice} are not; rename or drop the repeated ones.")
     return names

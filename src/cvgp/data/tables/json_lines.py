@@ -11,10 +11,9 @@ import pyarrow.fs as pafs
 from cvgp.data.tables.copies import Copy, copied_dataset, copy_rows
 from cvgp.data.tables.sniffing import compression_of
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.limits import CELL, check_columns
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json")
-MOST_LINE_BYTES = 1 << 20
-MOST_COLUMNS = 10_000
 _READ_BYTES = 1 << 18
 
 
@@ -27,15 +26,14 @@ def _copy(filesystem: pafs.FileSystem, file: str) -> Copy:
     names: dict[str, None] = {}
     for number, row in _objects(filesystem, file):
         names |= dict.fromkeys(row)
-        if len(names) > MOST_COLUMNS:
-            raise InvalidInputError(
-                f"{file} has more than {MOST_COLUMNS} different keys up to line {number}; every line of a table has "
-                "the same keys."
-            )
+        check_columns(f"{file}, of which every line should have the same keys, up to line {number}", len(names))
     if not names:
         raise InvalidInputError(f"{file} holds no rows; it must have at least one object.")
     return copy_rows(
-        file, list(names), lambda: ([row.get(name) for name in names] for _, row in _objects(filesystem, file))
+        file,
+        list(names),
+        lambda: ([row.get(name) for name in names] for _, row in _objects(filesystem, file)),
+        filesystem.get_file_info(file).size or 0,
     )
 
 
@@ -66,16 +64,17 @@ def _lines(filesystem: pafs.FileSystem, file: str) -> Iterator[bytes]:
     """Lines, of which none may be so long that it fills the memory."""
     rest = b""
     number = 0
+    most = CELL.value
     try:
         with filesystem.open_input_stream(file, compression=compression_of(file)) as stream:
             while content := stream.read(_READ_BYTES):
                 *whole, rest = (rest + content).split(b"\n")
                 yield from whole
                 number += len(whole)
-                if len(rest) > MOST_LINE_BYTES:
+                if len(rest) > most:
                     raise FileFormatError(
-                        f"Line {number + 1} of {file} is longer than {MOST_LINE_BYTES} bytes; JSON lines have one "
-                        "object in each line."
+                        f"Line {number + 1} of {file} is longer than {most} bytes; JSON lines have one object in each "
+                        f"line. {CELL.advice}"
                     )
     except pa.ArrowException as error:
         raise FileFormatError(f"{file} could not be read ({error}); it is damaged: write it again.") from error

@@ -14,6 +14,7 @@ import pyarrow.fs as pafs
 from cvgp.data.reading import CsvOptions, Reading, check_csv
 from cvgp.data.tables.databases import copy_database, is_database
 from cvgp.data.tables.excel import copy_sheets, split_sheet
+from cvgp.data.tables.forged_sizes import check_sizes
 from cvgp.data.tables.json_lines import JSON_ENDINGS, copy_json
 from cvgp.data.tables.local_files import files_of, find_local
 from cvgp.data.tables.spelled import with_numerals
@@ -92,6 +93,7 @@ def open_dataset(location: Location, csv: CsvOptions | None = None, known: Readi
     # The folders of a file that is named itself are no part of the table.
     partitioning = None if len(files) == 1 and files == paths else "hive"
     with _blaming(files[0], ending):
+        check_sizes(filesystem, files, ending)
         if ending in SEPARATORS:
             dataset = open_text(filesystem, files, ending, partitioning, options, known)
         else:

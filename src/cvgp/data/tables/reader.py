@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from cvgp.data.reading import Numerals
 from cvgp.data.tables.arrow_cells import is_text_type, kind_of_type
+from cvgp.data.tables.forged_sizes import check_row_groups, is_text, plain_text
 from cvgp.data.tables.notes import Notes, name_of, notes_of
 from cvgp.data.tables.numerals import spelled_numbers
 from cvgp.data.tables.text_files import misfit_error
@@ -61,6 +62,8 @@ def list_parts(dataset: ds.Dataset) -> list[Part]:
         with _blaming(file):
             stamp = _stamp(fragment)
             if isinstance(fragment, ds.ParquetFileFragment):
+                if stamp is not None:
+                    check_row_groups(file, fragment, stamp[0] or 0)
                 first = 0
                 for group in fragment.row_groups:
                     rows, size = group.num_rows, group.total_byte_size
@@ -191,10 +194,14 @@ def _read_row_group(part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch
             pre_buffer=False,
             buffer_size=BUFFER_BYTES,
             page_checksum_verification=True,  # where the writer stored checksums
+            # One long text that all rows have would otherwise be repeated in memory.
+            read_dictionary=[name for name in stored if is_text(fragment.physical_schema.field(name).type)],
         )
         for batch in file.iter_batches(BATCH_ROWS, row_groups=[part.row_group], columns=stored, use_threads=False):
             columns = [
-                pa.repeat(pa.scalar(constants[name]), len(batch)) if name in constants else batch.column(name)
+                pa.repeat(pa.scalar(constants[name]), len(batch))
+                if name in constants
+                else plain_text(part.file, name, batch.column(name), fragment.physical_schema.field(name).type)
                 for name in names
             ]
             yield pa.RecordBatch.from_arrays(columns, list(names))

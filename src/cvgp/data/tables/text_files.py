@@ -12,6 +12,7 @@ from cvgp.data.tables.notes import Notes, with_notes
 from cvgp.data.tables.numerals import Evidence, allowed_forms, choose_numerals
 from cvgp.data.tables.sniffing import Sniffed, compression_of, first_bytes, sniff
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.limits import check_columns, check_unpacked
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 """What separates columns if a file does not tell."""
@@ -48,6 +49,7 @@ def open_text(
         How a model has read its training table; it decides what these files do not tell.
     """
     found = _sniff_all(filesystem, files, options, SEPARATORS[ending])
+    check_columns(files[0], found.num_columns)
     block, is_whole = _block_size(filesystem, files)
     form = ds.CsvFileFormat(
         parse_options=pa.csv.ParseOptions(delimiter=found.sep, newlines_in_values=True),
@@ -97,15 +99,20 @@ def _block_size(filesystem: pafs.FileSystem, files: Sequence[str]) -> tuple[int,
 
 
 def _unpacked_size(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
-    """Of a file; for a packed one it is counted up to what matters."""
+    """Of a file; for a packed one it is counted up to what matters, and must be in proportion to what was unpacked."""
     limit = max(TYPED_BYTES, BLOCK_BYTES)
-    if compression_of(info.path) is None or info.size > limit:
+    packing = compression_of(info.path)
+    if packing is None:
         return info.size or 0
     total = 0
-    with filesystem.open_input_stream(info.path, compression=compression_of(info.path)) as stream:
+    with (
+        filesystem.open_input_file(info.path) as packed,
+        pa.CompressedInputStream(packed, packing) as stream,
+    ):
         while total <= limit and (piece := stream.read(BLOCK_BYTES)):
             total += len(piece)
-    return total
+            check_unpacked(info.path, packed.tell(), total)
+    return total if total <= limit else max(total, info.size or 0)
 
 
 def _find_numerals(

@@ -1,0 +1,68 @@
+"""Numbers at the ends of their range, and data with almost nothing in them: finite answers, or an error of cvgp."""
+
+import numpy as np
+import pytest
+
+from cvgp import CVGPRegressor
+from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError
+from tests.robustness.fuzz_fits import HASTY, PLAIN, run_fit
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(30, 2))
+Y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=30)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in HASTY.items():
+        monkeypatch.setattr(f"cvgp.training.kernel_search.{name}", value)
+
+
+def regressor(**settings: object) -> CVGPRegressor:
+    return CVGPRegressor(**({"n_coreset": 5, "max_iter": 3, "random_state": 0, "neighbors": 0} | settings))
+
+
+@pytest.mark.parametrize("weight", [1e308, 1e200, 1e-150, 5e-324])
+def test_weights_beyond_the_range_are_refused(weight: float) -> None:
+    with pytest.raises(InvalidInputError, match="The weights must sum to a number between 1e-100 and 1e"):
+        regressor().fit(X, Y, sample_weight=np.full(30, weight))
+
+
+def test_a_noise_in_other_units_than_y_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="noise_variance must be in the units of y"):
+        regressor().fit(X, 1e-59 * Y, noise_variance=np.full(30, 1e300))
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_greedy_start_on_constant_columns_fits(kernel: str) -> None:
+    model = regressor(init="greedy", kernel=kernel, inputs="identity")
+    with pytest.warns(CVGPWarning, match="one value in all rows"):
+        model.fit(np.ones((30, 2)), Y)
+    np.testing.assert_allclose(model.predict(np.ones((1, 2))), Y.mean(), atol=0.05)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+@pytest.mark.parametrize("factor", [1e150, 1e184, 1e300])
+def test_huge_outputs_have_a_finite_bound_or_are_refused(solver: str, factor: float) -> None:
+    try:
+        model = regressor(solver=solver, standardize=False).fit(X, factor * Y)
+    except CVGPError:
+        return
+    assert np.isfinite(model.elbo_)
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+
+
+def test_a_prediction_very_far_away_is_the_prior() -> None:
+    model = regressor(kernel="rbf", inputs="identity").fit(1e-158 * X, Y)
+    np.testing.assert_allclose(model.predict(np.full((1, 2), 1e200)), model.predict(np.full((1, 2), 1e-100)))
+
+
+def test_noise_of_very_few_rows_is_fitted() -> None:
+    run_fit({**PLAIN, "rows": 3, "settings": {"noise": "input-dependent"}})
+
+
+def test_infinite_float16_is_refused_without_a_warning() -> None:
+    with np.errstate(over="ignore"):
+        x = (1e20 * X).astype(np.float16)
+    with pytest.raises(InvalidInputError, match="infinity"):
+        regressor().fit(x, Y)
