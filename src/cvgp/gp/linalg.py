@@ -89,6 +89,24 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
     )
 
 
+def cholesky_above_identity(A: Tensor, name: str = "matrices") -> Tensor:
+    """Lower Cholesky factors of matrices `[n, k, k]` whose eigenvalues are at least one but for rounding.
+
+    Where rounding has made a matrix indefinite, its eigenvalues below one are raised to one, with a warning.
+    """
+    L: Tensor
+    L, info = torch.linalg.cholesky_ex(A)
+    failed = info > 0
+    if not failed.any() or not torch.isfinite(A).all():
+        return L if torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all() else safe_cholesky(A, name)
+    values, V = torch.linalg.eigh(A[failed])
+    raised = (V * values.clamp_min(1.0)[..., None, :]) @ V.mT
+    L[failed] = safe_cholesky(0.5 * (raised + raised.mT), name)
+    lost = f"{int(failed.sum())} of {len(A)} were not positive definite in {A.dtype}"
+    warn_or_keep(JitterWarning(f"{name} ({_size(A)}): {lost}; eigenvalues below one were raised to one."))
+    return L
+
+
 def inverse_lower(L: Tensor) -> Tensor:
     """Explicit inverse of a lower triangular matrix.
 

@@ -157,9 +157,9 @@ def choose_noise(
     ]
     recipes = [recipe for recipe in from_simple if recipe.tails == "normal" or not is_normal]
     densities = [try_out(at, recipe) for recipe in recipes if recipe is recipes[0] or is_in_time()]
-    most = max(densities, key=lambda density: mean_over(density, some))
-    # The first, and so the simplest, that is not clearly behind the best.
-    chosen = next(i for i, density in enumerate(densities) if not clear_gain(most, density, some))
+    # The best, clearly or not. Of few rows nothing is clear, and normal tails that are not there cost more than heavy
+    # ones: learned tails are normal unless rows say otherwise.
+    chosen = max(range(len(densities)), key=lambda i: mean_over(densities[i], some))
     constant = _held_out(some.x[:, :0], some, folds, Recipe(FIRST_STRENGTH))
     if always or clear_gain(densities[chosen], constant, some):
         return NoiseChoice(features[leader], recipes[chosen], prior, model.noise.item())

@@ -45,6 +45,9 @@ TRIAL_SHARE = 0.5
 MOST_RUNS, FAR_FROM_DONE = 2, 0.2
 """All steps are made again, so many times at most, where they gained more than this many nats per row: a function
 without noise has a kernel that is far from any start."""
+LARGEST_OUTPUTSCALE = 100.0
+"""Over the variance of y. Neighbours hardly say how far f goes where there are none, and without a limit a search may
+end at a standard deviation of hundreds of times that of y."""
 ROUGH_FACTORS, ROUGH_NOISE = (0.3, 0.1, 0.03), 0.1
 """Lengthscales that are tried beside those of the fit, over the spread of the inputs, and the share of noise in y."""
 
@@ -159,7 +162,10 @@ def _learn(
     scales_of_search = _lengthscales(model, rows)
     total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
 
+    largest = LARGEST_OUTPUTSCALE * variance_of_y(rows)
+
     def negative_density(step: int) -> float:
+        _limit_outputscale(model, largest)
         if step == 0 or (step == steps // 2 and _have_moved(scales_of_search, _lengthscales(model, rows))):
             near[drawn] = RowIndex(model.kernel, rows.x).others(drawn, count)
         objective.batch = batches[step]
@@ -208,6 +214,14 @@ def _rougher(model: CVGP, rows: Rows[Tensor]) -> list[CVGP]:
         multiply_inside(rough.likelihood.noise_covar, "noise", ROUGH_NOISE * variance / rough.noise)
         starts.append(rough)
     return starts
+
+
+@torch.no_grad()
+def _limit_outputscale(model: CVGP, largest: float) -> None:
+    """Back to the largest one that is allowed, if it is learned and beyond it."""
+    kernel = model.kernel
+    if isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad and kernel.outputscale > largest > 0.0:
+        multiply_inside(kernel, "outputscale", largest / kernel.outputscale)
 
 
 @torch.no_grad()

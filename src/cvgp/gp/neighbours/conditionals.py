@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.linalg import first_derivative_only, plus_identity, safe_cholesky
+from cvgp.gp.linalg import cholesky_above_identity, first_derivative_only, plus_identity
 
 
 def condition_on_neighbours(C: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +45,7 @@ class _Conditional(torch.autograd.Function):
     def forward(ctx: Any, C: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
         C_NN, C_Ni, C_ii = C[:, :-1, :-1], C[:, :-1, -1:], C[:, -1, -1]
         R = precision.sqrt()[..., None]  # [n, k, 1], the diagonal of R as a column
-        L = safe_cholesky(plus_identity(R * C_NN * R.mT), "I + R C_NN R of the neighbours")
+        L = cholesky_above_identity(plus_identity(R * C_NN * R.mT), "I + R C_NN R of the neighbours")
         half = torch.linalg.solve_triangular(L, R * C_Ni, upper=False)  # [n, k, 1]
         a = torch.linalg.solve_triangular(L.mT, half, upper=True)  # [n, k, 1], b = R a
         ctx.save_for_backward(L, R, a)
