@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.accuracy.accuracy_race import Plan as AccuracyPlan
 from benchmarks.accuracy.accuracy_results import best_peer, is_better, results_of
-from benchmarks.accuracy.entries import OURS, choose
+from benchmarks.accuracy.entries import OURS, Entry, choose
 from benchmarks.speed import large, prediction, race_results
 from benchmarks.speed.plans import Plans
 from cvgp.paper.markdown import markdown_table
@@ -65,8 +65,13 @@ def _accuracy(plan: AccuracyPlan, store: Store) -> Iterator[Sequence[str]]:
         close += (own.median("rmse") or 0.0) <= CLOSE * error[1]
     if compared:
         command = "`python -m benchmarks accuracy`"
-        yield "mean log-likelihood ahead of every peer that was run", f"on {ahead} of {compared} data sets", command
-        yield "RMSE ahead of every peer, or within 2 % of the best", f"on {close} of {compared} data sets", command
+        peers = ", ".join(entry.title for entry in plan.entries if not entry.ours and _was_run(plan, store, entry))
+        yield f"mean log-likelihood ahead of {peers}", f"on {ahead} of {compared} data sets", command
+        yield "RMSE ahead of these, or within 2 % of the best", f"on {close} of {compared} data sets", command
+
+
+def _was_run(plan: AccuracyPlan, store: Store, entry: Entry) -> bool:
+    return any(results_of(plan, store, KIND, name, entry).records for name in plan.datasets)
 
 
 def _time_to_quality(plans: Plans, store: Store) -> Iterator[Sequence[str]]:
