@@ -8,6 +8,7 @@ import pytest
 import cvgp
 from cvgp import metrics
 from cvgp.estimators.simple_models import Baselines
+from cvgp.files.tensors import read_tensors, write_tensors
 from tests.cli.conftest import Run, flat, make_table
 from tests.data.tables.tables import read_table
 
@@ -73,9 +74,9 @@ def test_model_without_simple_models_is_scored_alone(run: Run, model: Path, test
 def test_damaged_simple_models_are_refused(
     run: Run, model: Path, test_table: Path, tmp_path: Path, damage: dict[str, object]
 ) -> None:
-    damaged = cvgp.load(model)
-    damaged.baselines_ |= damage
-    damaged.save(tmp_path / "damaged.cvgp")
+    arrays, metadata = read_tensors(model)
+    metadata["baselines"] |= damage
+    write_tensors(tmp_path / "damaged.cvgp", arrays, metadata)
     result = run("evaluate", tmp_path / "damaged.cvgp", test_table)
     assert (result.exit_code, "aseline" in result.stderr) == (1, True)
 
