@@ -50,7 +50,7 @@ def forged_by(whole: Whole, where: str, value: Any) -> Path:
     ("where", "value", "named"),
     [
         ("history.phase.0", None, "phase of a row"),
-        ("history.phase.0", "long" * 10**7, "phase of the history"),
+        ("history.phase.0", "long" * 10**6, "phase of the history"),
         ("history.phase.0", "\ud800", r"history\.phase"),
         ("history.iteration", -1, "iteration of a row"),
         ("fit.n_iter", 10**400, r"fit\.n_iter"),
