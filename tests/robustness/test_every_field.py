@@ -50,7 +50,7 @@ def forged_by(whole: Whole, where: str, value: Any) -> Path:
     ("where", "value", "named"),
     [
         ("history.phase.0", None, "phase of a row"),
-        ("history.phase.0", "long" * 10**7, "phase of the history"),
+        ("history.phase.0", "long" * 10**6, "phase of the history"),
         ("history.phase.0", "\ud800", r"history\.phase"),
         ("history.iteration", -1, "iteration of a row"),
         ("fit.n_iter", 10**400, r"fit\.n_iter"),
@@ -103,7 +103,7 @@ def test_importances_of_another_number_of_columns_are_refused(whole: Whole) -> N
         cvgp.load(whole.folder / "forged.cvgp")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("value", [np.nan, -1.7e308])
 def test_a_history_that_cannot_be_drawn_ends_the_picture_with_a_message(whole: Whole, value: float) -> None:
     path = forged_by(whole, "history.bound", value)
     assert attempt(whole, path.read_bytes(), ("plot",)) == "used"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
+LARGEST = 1e200
+"""Larger numbers leave no room for an axis around them."""
+
 
 def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     """Draw the bound over the iterations of the solver, and the validation error where there is one.
@@ -80,11 +83,12 @@ def training_course(model: CVGPRegressor) -> Course:
     is_training &= (phases != "neighbours") | np.isfinite(model.history_["learning_rate"])
     if model.solver_ != "neighbours":
         is_training &= phases != "neighbours"
-    is_shown = is_training & np.isfinite(model.history_["bound"])
+    is_shown = is_training & (np.abs(model.history_["bound"]) < LARGEST)
     if not is_shown.any():
         raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
     last = is_shown & (phases == phases[is_shown][-1])
-    return Course(*(model.history_[name][last] for name in Course._fields))
+    iteration, bound, validation = (model.history_[name][last] for name in Course._fields)
+    return Course(iteration, bound, np.where(np.abs(validation) < LARGEST, validation, np.nan))
 
 
 def settled_range(bound: Array) -> tuple[float, float]:
