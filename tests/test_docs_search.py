@@ -90,7 +90,8 @@ def is_found(term: str, text: str) -> bool:
 
 @pytest.mark.parametrize("term", TERMS)
 def test_a_term_is_on_the_page_that_answers_it(term: str) -> None:
-    assert is_found(term, (DOCS / TERMS[term]).read_text(encoding="utf-8"))
+    text = (DOCS / TERMS[term]).read_text(encoding="utf-8")
+    assert is_found(term, re.sub(r"\]\([^)]*\)", "]", text))  # without the targets of links
 
 
 @pytest.mark.slow

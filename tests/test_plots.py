@@ -286,3 +286,11 @@ def test_noise_is_drawn_in_the_units_of_the_target(ax: Axes) -> None:
     assert loud > 3.0 * quiet
     assert 25.0 < loud < 50.0
     assert ax.get_ylim()[0] == 0.0
+
+
+def test_the_axis_of_a_column_of_dates_shows_dates(ax: Axes) -> None:
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=60), "y": np.arange(60.0)})
+    fitted = CVGPRegressor(6, max_iter=2, neighbors=0, noise="constant", dates="features", random_state=0)
+    plots.plot_partial_dependence(fitted.fit(frame, "y"), "day", ax)
+    ax.figure.canvas.draw()
+    assert {label.get_text()[:5] for label in ax.get_xticklabels()} <= {"2023-", "2024-"}

@@ -1,6 +1,6 @@
 """The tables of our strategy in GPyTorch."""
 
-from benchmarks.hosts.strategies import Plan, bound_key, step_key
+from benchmarks.hosts.strategies import FITS, Plan, bound_key, step_key
 from cvgp.paper.markdown import markdown_table, number, origin
 from cvgp.paper.store import Record, Store
 
@@ -16,10 +16,8 @@ def report(plan: Plan, store: Store) -> str:
         [str(size), str(batch), *(_milliseconds(record, name) for name in ("svgp_seconds", "seconds")), _ratio(record)]
         for (size, batch), record in steps.items()
     ]
-    fits = {
-        (name, method): _best(plan, store, name, method) for name in plan.datasets for method in ("svgp", "coreset")
-    }
-    bound_rows = [_bound_row(name, fits[name, "svgp"], fits[name, "coreset"]) for name in plan.datasets]
+    fits = {(name, method): _best(plan, store, name, method) for name in plan.datasets for method in FITS}
+    bound_rows = [_bound_row(name, *(fits[name, method] for method in FITS)) for name in plan.datasets]
     found = [record for record in [*steps.values(), *fits.values()] if record is not None]
     header = ["data set", "SVGP: rate", "nats per row", "seconds", "coreset: rate", "nats per row", "sites solved"]
     return "\n\n".join(
@@ -27,7 +25,7 @@ def report(plan: Plan, store: Store) -> str:
             markdown_table(["M", "rows of a batch", "SVGP, ms", "coreset, ms", "ratio"], step_rows, num_text=0),
             f"The bound of all training rows after {plan.steps} steps with M = {plan.size}; higher is better. The rate "
             "is the best of " + ", ".join(map(str, plan.rates)) + " for each.",
-            markdown_table([*header, "seconds"], bound_rows, num_text=1),
+            markdown_table([*header, "seconds", "started from data: rate", "nats per row"], bound_rows, num_text=1),
             origin(found),
         ]
     )
@@ -44,7 +42,7 @@ def _last_bound(method: str) -> str:
     return "solved_bound" if method == "coreset" else "bound"
 
 
-def _bound_row(name: str, svgp: Record | None, ours: Record | None) -> list[str]:
+def _bound_row(name: str, svgp: Record | None, ours: Record | None, initialised: Record | None) -> list[str]:
     both = None if ours is None else ours.number("seconds") + ours.number("solve_seconds")
     return [
         name,
@@ -52,6 +50,7 @@ def _bound_row(name: str, svgp: Record | None, ours: Record | None) -> list[str]
         number(None if svgp is None else svgp.number("seconds"), ".1f"),
         *_cells(ours, "rate", "bound", "solved_bound"),
         number(both, ".1f"),
+        *_cells(initialised, "rate", "bound"),
     ]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.extras import optional_packages
 from cvgp.finite import REAL_KINDS, FloatArray
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,9 +99,9 @@ def html_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Sequence
         (name, [f"{value:.4g}" for value in own]) for name, own in zip(_names_of_outputs(y), outputs, strict=False)
     ]
     shown.append(("beta", [f"{value:.4g}" for value in beta[heaviest]]))
-    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name, _ in shown)
+    head = "".join(f"<th scope='col'>{escape(printable(name))}</th>" for name, _ in shown)
     rows = zip(*(values for _, values in shown), strict=True)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{escape(printable(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

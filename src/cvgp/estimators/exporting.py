@@ -38,13 +38,13 @@ class ExportMixin(BaseEstimator):  # type: ignore[misc]
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If the estimator models a transform of y.
+            If the estimator models a transform of y, or was fitted to a table that is more than numbers.
 
         Warns
         -----
         CVGPWarning
-            If predictions of the estimator use more than the coreset and a constant noise: neighbours, a noise that
-            depends on x, or outliers. The message says what is lost.
+            If predictions of the estimator use more than the coreset and Gaussian noise: neighbours, heavy tails, or
+            outliers. The message says what is lost.
 
         Examples
         --------
@@ -77,7 +77,7 @@ class ExportMixin(BaseEstimator):  # type: ignore[misc]
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If y is transformed.
+            If y is transformed, or the estimator was fitted to a table that is more than numbers.
         MissingDependencyError
             If BoTorch is not installed.
 

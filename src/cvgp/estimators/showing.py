@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.estimators.units import ScaledGP
 from cvgp.estimators.user_columns import user_columns
+from cvgp.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ class ShowingMixin(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "gp_"):
             return ""
         rows = "".join(
-            f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(self).items()
+            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in _facts(self).items()
         )
         return f"<table>{rows}</table>"
 

@@ -12,6 +12,8 @@ from cvgp.estimators.frames import schema_of
 from cvgp.estimators.user_columns import UserColumn, user_columns
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+
     from cvgp.estimators.regressor import CVGPRegressor
 
 
@@ -67,6 +69,25 @@ def column_places(model: CVGPRegressor, column: UserColumn) -> Array:
     """Where the coreset's points are along a column [M]: the number of the nearest category, or the first feature."""
     inputs = model.coreset_.X[:, column.features]
     return inputs[:, : len(column.categories)].argmax(axis=1).astype(np.float64) if column.categories else inputs[:, 0]
+
+
+def is_date(column: UserColumn) -> bool:
+    """Whether the first feature of a column is the days of a date."""
+    return bool(column.parts) and column.parts[0] == "trend"
+
+
+def as_date(days: float) -> str:
+    """The date of a number of days since 1970."""
+    return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
+
+
+def write_dates(axis: Axis, column: UserColumn) -> None:
+    """Write dates along an axis, where the column holds dates."""
+    if is_date(column):
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        axis.set_major_locator(MaxNLocator(3))
+        axis.set_major_formatter(FuncFormatter(lambda days, _: as_date(days)))
 
 
 def target_name(model: CVGPRegressor) -> str:

@@ -11,7 +11,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import UserColumn
-from cvgp.plots.columns import find_column, most_important, target_name
+from cvgp.plots.columns import find_column, most_important, target_name, write_dates
 from cvgp.plots.style import ORANGE, Z95, as_label, axes_or_current, draw_band, draw_coreset, one_output
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def _draw_line(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
     draw_band(ax, grid, mean, sd, 0.3, "95 %", ORANGE)
     ax.plot(grid, mean, color=ORANGE, lw=2, zorder=4, label="mean")  # above the dots, which can be many
     draw_coreset(ax, model, column.features.start)
+    write_dates(ax.xaxis, column)
     margin = 0.02 * (high - low) if high > low else 1.0
     ax.set_xlim(low - margin, high + margin)
 

@@ -11,7 +11,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import user_columns
-from cvgp.plots.columns import target_name
+from cvgp.plots.columns import target_name, write_dates
 from cvgp.plots.dependence import axis_values, varying_column
 from cvgp.plots.style import BLUE, GREY, Z95, as_label, axes_or_current, draw_band, draw_coreset, some_rows
 
@@ -104,6 +104,7 @@ def plot_posterior(
         ax.plot(grid, mean, color=BLUE, label="mean")
         if num_inputs == 1:
             draw_coreset(ax, model, 0)
+        write_dates(ax.xaxis, chosen)
         ax.set_xlim(grid[0], grid[-1])
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, frameon=False, fontsize="small", markerscale=1.5)
     return ax

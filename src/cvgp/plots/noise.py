@@ -9,7 +9,7 @@ import numpy as np
 from cvgp.data.rows import Array
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.user_columns import UserColumn
-from cvgp.plots.columns import target_name
+from cvgp.plots.columns import target_name, write_dates
 from cvgp.plots.dependence import axis_values, heaviest_points, varying_column
 from cvgp.plots.style import ORANGE, as_label, axes_or_current
 
@@ -67,6 +67,7 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     else:
         ax.fill_between(values[:, 0], low, high, color=ORANGE, alpha=0.3, lw=0, label="90 % of the points")
         ax.plot(values[:, 0], typical, color=ORANGE, lw=2, label="root mean square")
+    write_dates(ax.xaxis, chosen)
     ax.set(xlabel=as_label(chosen.name), ylabel=f"noise sd of {as_label(target_name(model))}", title="Noise")
     ax.set_ylim(bottom=0.0)
     return ax

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
 from cvgp.extras import optional_packages
-from cvgp.plots.columns import column_places, find_column, most_important, target_name
+from cvgp.plots.columns import column_places, find_column, most_important, target_name, write_dates
 from cvgp.plots.style import BLUE, GREY, as_label, axes_or_current
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = Non
     second = chosen[1].name if len(chosen) > 1 else target_name(model)
     ax.set(xlabel=as_label(chosen[0].name), ylabel=as_label(second))
     for axis, column in zip((ax.xaxis, ax.yaxis), chosen, strict=False):
+        write_dates(axis, column)
         if column.categories:
             axis.set_ticks(range(len(column.categories)), labels=[as_label(category) for category in column.categories])
     ax.set_title(f"{len(coreset)} pseudo-points, sized by weight")

@@ -8,6 +8,7 @@ import numpy as np
 
 from cvgp.data.rows import Array
 from cvgp.estimators.columns_seen import LEVELS, ColumnsSeen
+from cvgp.plots.style import some_rows
 from cvgp.report.markup import shortened
 from cvgp.report.tightness import Tightness
 
@@ -28,6 +29,8 @@ LARGE_GAP, FEWEST_ROWS = 0.1, 50
 SAME = 0.2
 """If more than this share of the rows are rows of the fit, scores are too good."""
 MOST_NAMED = 5
+PART_ROWS = 10_000
+"""Rows of the fit that are looked at together."""
 
 
 def cautions(rows: Evaluated, scores: Scores, gap: Tightness | None) -> list[str]:
@@ -152,9 +155,15 @@ def _share_of_known(rows: Evaluated) -> float:
     """Which share of the rows are rows of the fit, where these are known."""
     if rows.train is None:
         return 0.0
+    shown = some_rows(len(rows.x))
+    wanted = _keys(rows, rows.x[shown], rows.y[shown])
+    x, y = rows.train
+    parts = [slice(start, start + PART_ROWS) for start in range(0, len(x), PART_ROWS)]
+    known = set[bytes]().union(*(wanted & _keys(rows, x[part], y[part]) for part in parts))
+    return len(known) / len(wanted)
+
+
+def _keys(rows: Evaluated, x: Array, y: Array) -> set[bytes]:
+    """Rows as values to compare, without the last digits."""
     scaling = rows.model.gp_.scaling
-    keys = [
-        {row.tobytes() for row in np.round(np.hstack([scaling.scale_x(x), y / scaling.y_scale]), 6) + 0.0}
-        for x, y in (rows.train, (rows.x, rows.y))
-    ]
-    return len(keys[0] & keys[1]) / len(keys[1])
+    return {row.tobytes() for row in np.round(np.hstack([scaling.scale_x(x), y / scaling.y_scale]), 6) + 0.0}

@@ -9,7 +9,7 @@ import numpy as np
 
 from cvgp.data.rows import Array
 from cvgp.estimators.user_columns import UserColumn
-from cvgp.plots.columns import column_places
+from cvgp.plots.columns import column_places, is_date
 from cvgp.plots.pseudo_points import weight_histogram
 from cvgp.report.evaluated import is_level, shown_place
 from cvgp.report.markup import figure, grid, number, paragraph, section, shortened, table, text
@@ -101,7 +101,7 @@ def _points_table(
     write = [_cell(column) for column in columns]
     head = "<th scope='col' data-kind='number'>point</th>"
     for column in columns:
-        kind = "text" if column.categories else "date" if shown_place(column)(0.0).startswith("1970-") else "number"
+        kind = "text" if column.categories else "date" if is_date(column) else "number"
         head += f"<th scope='col' data-kind='{kind}'>{text(column.name)}</th>"
     head += f"<th scope='col' data-kind='number'>{text(rows.target)}</th><th scope='col' data-kind='number'>weight</th>"
     body = ""

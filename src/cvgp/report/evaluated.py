@@ -20,7 +20,7 @@ from cvgp.estimators.simple_models import Baselines
 from cvgp.estimators.table_options import is_in_files
 from cvgp.estimators.user_columns import UserColumn, user_columns
 from cvgp.extras import optional_packages
-from cvgp.plots.columns import most_important
+from cvgp.plots.columns import as_date, is_date, most_important
 from cvgp.report.markup import number
 
 if TYPE_CHECKING:
@@ -139,14 +139,9 @@ def shown_place(column: UserColumn) -> Callable[[float], str]:
     """How a place along a column is written: a category, a date or a number."""
     if column.categories:
         return lambda place: column.categories[int(place)]
-    if column.parts and column.parts[0] == "trend":
+    if is_date(column):
         return as_date
     return number
-
-
-def as_date(days: float) -> str:
-    """The date of a number of days since 1970."""
-    return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
 
 
 def is_level(model: CVGPRegressor, column: UserColumn) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
+from cvgp.printable import printable
+
 LONGEST = 60
 """Characters of a name or a value that the page shows."""
 
@@ -10,9 +12,8 @@ Row = Sequence[str]
 
 
 def text(value: str) -> str:
-    """A name or a value as text of a page, shortened and escaped; characters that pages cannot hold are replaced."""
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shortened(value))
-    return escape(plain)
+    """A name or a value as text of a page, shortened and escaped."""
+    return escape(printable(shortened(value)))
 
 
 def shortened(value: str) -> str:

@@ -10,7 +10,9 @@ from botorch.acquisition import (
     qLogExpectedImprovement,
     qLogNoisyExpectedImprovement,
 )
+from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Standardize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 
@@ -167,6 +169,20 @@ def test_acquisition_functions_are_those_of_the_exact_gp(make_model: Make, name:
         return qLogNoisyExpectedImprovement(of, X_baseline=model.X_c, sampler=sampler, prune_baseline=False)(X)
 
     torch.testing.assert_close(values(model), values(exact_twin(model)), atol=1e-4, rtol=1e-3)
+
+
+def test_hypervolume_improvement_takes_several_outputs_with_an_outcome_transform(make_model: Make) -> None:
+    transform = Standardize(m=2)
+    transform(3 * torch.rand(20, 2, **DOUBLE))
+    model, X = make_model(outputs=2, own=True, outcome_transform=transform), torch.rand(5, 2, 2, **DOUBLE)
+
+    def values(cache_root: bool) -> torch.Tensor:
+        sampler = SobolQMCNormalSampler(torch.Size([8]), seed=0)
+        arguments = {"sampler": sampler, "cache_root": cache_root, "prune_baseline": False}
+        improvement = qLogNoisyExpectedHypervolumeImprovement(model, [-1.0, -1.0], model.X_c[:4], **arguments)
+        return improvement(X)
+
+    torch.testing.assert_close(values(True), values(False), atol=1e-4, rtol=1e-3)
 
 
 def test_knowledge_gradient_is_that_of_a_single_task_gp() -> None:

@@ -23,7 +23,7 @@ def data(outputs: int = 1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows whose columns have units far from one."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (80, 2)) * [100.0, 0.01] + [1950.0, 0.5]
-    f = np.sin((X[:, 0] - 1950) / 30) + (X[:, 1] - 0.5) * 100
+    f = np.sin((X[:, 0] - 1950) / 30) + np.cos((X[:, 1] - 0.5) * 200)
     y = 1e3 + 50.0 * f[:, None] * (1.0 + np.arange(outputs)) + rng.normal(0, 5.0, (80, outputs))
     return X, y[:, 0] if outputs == 1 else y
 

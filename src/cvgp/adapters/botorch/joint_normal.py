@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.operators import BlockDiagLinearOperator, DiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from cvgp.adapters.botorch.layers import Moments
@@ -25,8 +25,10 @@ def as_joint(found: Moments, num_outputs: int, outputs: Sequence[int], dtype: to
     mean, covariance = _expanded(found, num_outputs, dtype)
     if len(outputs) == 1:
         return _normal(mean[..., outputs[0], :], covariance[..., outputs[0], :, :])
-    batch = _normal(mean[..., list(outputs), :], covariance[..., list(outputs), :, :])
-    return MultitaskMultivariateNormal.from_batch_mvn(batch, task_dim=-1)
+    chosen = list(outputs)
+    # BoTorch's acquisition functions of several outputs look for this form, a block for each output.
+    blocks = BlockDiagLinearOperator(to_linear_operator(covariance[..., chosen, :, :]))
+    return MultitaskMultivariateNormal(mean[..., chosen, :].mT, blocks, interleaved=False)
 
 
 def with_noise(found: Moments, noise: Tensor) -> Moments:

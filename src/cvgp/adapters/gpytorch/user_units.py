@@ -33,9 +33,10 @@ class StandardisedKernel(Kernel):  # type: ignore[misc]
         self.base_kernel = base_kernel
         self.standardise = standardise
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The base kernel of standardised inputs."""
-        return self.base_kernel(self.standardise(x1), self.standardise(x2), diag=diag, **params)
+        # By cvgp's own code, as GPyTorch adds a jitter where one of several terms is singular.
+        return evaluate(self.base_kernel, self.standardise(x1), self.standardise(x2), diag=diag)
 
 
 class StandardisedMean(Mean):  # type: ignore[misc]
