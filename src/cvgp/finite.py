@@ -48,3 +48,18 @@ def finite_array(name: str, value: ArrayLike | torch.Tensor) -> FloatArray:
             f"the first at index {bad[0].tolist()}; remove or replace them."
         )
     return copy
+
+
+LEAST_SUM, MOST_SUM = 1e-100, 1e100
+"""Between these, sums of weights and of their products with squares are numbers too."""
+
+
+def check_sum(name: str, values: NDArray[np.float64]) -> None:
+    """Refuse numbers that are not negative, and whose sum is too near to the ends of the range of numbers."""
+    with np.errstate(over="ignore"):
+        total = float(values.sum())
+    if not LEAST_SUM < total < MOST_SUM:
+        raise InvalidInputError(
+            f"The {name} must sum to a number between {LEAST_SUM:g} and {MOST_SUM:g}; they sum to {total:.3g}. "
+            "Divide them by their mean."
+        )

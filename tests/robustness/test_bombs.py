@@ -19,8 +19,8 @@ import pytest
 
 from cvgp.data.tables.location import open_dataset
 from cvgp.errors import InvalidInputError
+from cvgp.files.limits import COLUMNS, LIMITS
 from cvgp.files.tensors import read_tensors
-from cvgp.limits import COLUMNS, LIMITS
 from tests.data.tables.tables import read_table
 from tests.robustness.mutations import tensor_file
 

@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.inputs import check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.new_observations import Predictive, ends_of_interval
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.linalg import safe_cholesky
-from cvgp.modes import usual_modes
 
 
 class DistributionMixin(BaseEstimator):  # type: ignore[misc]

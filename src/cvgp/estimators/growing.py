@@ -25,6 +25,7 @@ from cvgp.estimators.inputs import (
     check_size,
     check_training,
 )
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.new_observations import Predictive
 from cvgp.estimators.table_options import TableOptions, is_table
 from cvgp.estimators.tables import open_table, refuse_transform
@@ -32,7 +33,6 @@ from cvgp.estimators.transformed_rows import sum_of_log_slopes, transformed
 from cvgp.estimators.units import ScaledGP
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
-from cvgp.modes import usual_modes
 from cvgp.parallel.group import ALONE, Group
 from cvgp.training.grow import grow_model
 from cvgp.training.neighbour_rows import adopt_neighbours, in_random_order

@@ -24,7 +24,7 @@ from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.described_rows import Described
 from cvgp.estimators.frames import frame_inputs, reads_columns, schema_of
 from cvgp.estimators.model_units import Sources, Units
-from cvgp.finite import refuse_masked
+from cvgp.finite import check_sum, refuse_masked
 from cvgp.host import sklearn_alone
 from cvgp.parallel.group import Group
 from cvgp.training.plan import Settings
@@ -33,10 +33,6 @@ MOST_SHOWN = 3
 """Rows that an error names."""
 MERGE_ROWS = 100_000
 """Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
-
-
-LEAST_WEIGHT, MOST_WEIGHT = 1e-100, 1e100
-"""Between these, sums of weights and of their products with squares are numbers too."""
 
 
 def check_training(
@@ -248,13 +244,7 @@ def _check_weight(sample_weight: Any, num_rows: int) -> Array:
         raise InvalidInputError("Negative values in data passed to `sample_weight`; weights are at least 0.")
     if not weight.any():  # in the words of scikit-learn, whose checks look for them
         raise InvalidInputError("Sample weights must contain at least one non-zero number. All of them are zero.")
-    with np.errstate(over="ignore"):
-        total = float(weight.sum())
-    if not LEAST_WEIGHT < total < MOST_WEIGHT:
-        raise InvalidInputError(
-            f"The weights must sum to a number between {LEAST_WEIGHT:g} and {MOST_WEIGHT:g}; they sum to {total:.3g}. "
-            "Divide them by their mean."
-        )
+    check_sum("weights", weight)
     return weight
 
 

@@ -19,10 +19,10 @@ from cvgp.data.schema import Schema
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.units import ScaledGP
-from cvgp.modes import usual_modes
 from cvgp.optim.stopping import Result
 from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
 from cvgp.training.monitor import Watch, as_columns

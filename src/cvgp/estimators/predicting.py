@@ -10,8 +10,8 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, SeveralArraysError
 from cvgp.estimators.distribution import DistributionMixin
 from cvgp.estimators.inputs import check_prediction
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.new_observations import Predictive, known_noise
-from cvgp.modes import usual_modes
 
 
 class _Noise(TypedDict, total=False):

@@ -35,6 +35,7 @@ from cvgp.estimators.inputs import (
     first_seed,
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.noted_rows import note_rows
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.showing import ShowingMixin
@@ -47,7 +48,6 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernel_names import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.host import reused_memory
-from cvgp.modes import usual_modes
 from cvgp.parallel.process_group import current_group
 from cvgp.threads import check_n_jobs, limited_threads
 from cvgp.training.fit import reports_tight_bound

@@ -28,6 +28,7 @@ from cvgp.data.input_warp import NO_WARP
 from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import set_columns
+from cvgp.estimators.modes import usual_modes
 from cvgp.estimators.noted_rows import check_noted
 from cvgp.estimators.packed_fit import (
     pack_history,
@@ -48,7 +49,6 @@ from cvgp.files.packed_noise import NOISE, pack_noise, unpack_noise
 from cvgp.files.tensors import read_tensors, write_tensors
 from cvgp.files.untrusted import MAX_INTEGER, SQUARABLE, Arrays, Members, check_texts
 from cvgp.gp.bounds import Statistics
-from cvgp.modes import usual_modes
 
 ArrayDict = dict[str, NDArray[Any]]
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
+from cvgp.files.limits import check_metadata, check_stored
 from cvgp.files.regular import check_readable, checked_path
 from cvgp.files.untrusted import MAX_ARRAYS
-from cvgp.limits import check_metadata, check_stored
 
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"

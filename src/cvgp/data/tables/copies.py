@@ -19,7 +19,7 @@ from cvgp.data.reading import Reading
 from cvgp.data.tables.notes import Notes, named_after, with_notes
 from cvgp.data.tables.numerals import Evidence, choose_numerals
 from cvgp.errors import FileAccessError
-from cvgp.limits import check_unpacked
+from cvgp.files.limits import check_unpacked
 
 Row = Sequence[Any]
 _PIECE_ROWS, _PIECE_BYTES = 1 << 13, 1 << 24
@@ -50,7 +50,7 @@ def copy_rows(source: str, names: Sequence[str], rows: Callable[[], Iterable[Row
     """Rows of Python values under some names; they are gone through twice, since all of them decide the types.
 
     A column that holds text and other values becomes text. The rows of a file of `packed` bytes may be in some
-    proportion to it (:mod:`cvgp.limits`), and are refused as soon as they are not.
+    proportion to it (:mod:`cvgp.files.limits`), and are refused as soon as they are not.
     """
     found: list[set[type]] = [set() for _ in names]
     for piece in _pieces(source, rows(), packed):

@@ -11,8 +11,8 @@ import pyarrow.dataset as ds
 from cvgp.data.tables.copies import Copy, copied_dataset, copy_batches, copy_rows
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
+from cvgp.files.limits import CELL, check_columns, check_stored
 from cvgp.files.regular import check_readable, checked_path
-from cvgp.limits import CELL, check_columns, check_stored
 from cvgp.printable import printable
 
 _SCHEMES = ("sqlite:///", "duckdb:///")

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from cvgp.data.tables.copies import Copy, Row, copied_dataset, copy_rows
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError
 from cvgp.extras import optional_packages
-from cvgp.limits import check_columns, check_unpacked
+from cvgp.files.limits import check_columns, check_unpacked
 from cvgp.printable import printable
 
 _TAIL_BYTES, _CONTENTS_BYTES = 66_000, 1 << 20

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from cvgp.limits import check_columns, check_metadata, check_stored, check_unpacked
+from cvgp.files.limits import check_columns, check_metadata, check_stored, check_unpacked
 
 CELL_BYTES = 8
 """A cell in memory, whatever it takes in the file."""

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 from cvgp.data.tables.copies import Copy, copied_dataset, copy_rows
 from cvgp.data.tables.sniffing import compression_of
 from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.limits import CELL, check_columns
+from cvgp.files.limits import CELL, check_columns
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json")
 _READ_BYTES = 1 << 18

@@ -12,7 +12,7 @@ from cvgp.data.tables.notes import Notes, with_notes
 from cvgp.data.tables.numerals import Evidence, allowed_forms, choose_numerals
 from cvgp.data.tables.sniffing import Sniffed, compression_of, first_bytes, sniff
 from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.limits import check_columns, check_unpacked
+from cvgp.files.limits import check_columns, check_unpacked
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 """What separates columns if a file does not tell."""
