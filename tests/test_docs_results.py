@@ -88,20 +88,6 @@ def test_a_default_is_ahead_by_what_the_page_says_over_ten_sets(row: tuple[str, 
     assert sum(value > 0 for value in found) == int(sets)
 
 
-def test_the_intervals_cover_as_much_as_readme_says() -> None:
-    shares: dict[str, list[int]] = {"random": [], "grouped": []}
-    for record in records("accuracy.jsonl"):
-        if record["task"]["method"] == "cvgp":
-            shares[record["task"]["kind"]].append(round(100 * record["metrics"]["coverage_90"]))
-    (*most, highest), grouped = sorted(shares["random"]), sorted(shares["grouped"])
-    assert (len(most), len(grouped)) == (9, 10)
-    claim = (
-        f"cover {most[0]} to {most[-1]} % of new observations on nine of them and {highest} % on one. In splits that "
-        f"keep groups of rows together they cover {grouped[0]} to {grouped[-1]} %."
-    )
-    assert claim in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-
-
 def accuracy_of(dataset: str, method: str) -> str:
     """RMSE and mean log-likelihood on the first random split, as README shows them."""
     (found,) = [

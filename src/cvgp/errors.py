@@ -111,7 +111,7 @@ class FileAccessError(CVGPError, OSError):
     >>> cvgp.load(".")
     Traceback (most recent call last):
     ...
-    cvgp.errors.FileAccessError: . is not a regular file. Give the file itself.
+    cvgp.errors.FileAccessError: . is a folder, and not a regular file. Give the file itself.
     """
 
 

@@ -12,6 +12,7 @@ from sklearn.base import clone
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.training import plan as plan_module
+from cvgp.training import shrinkage
 from tests import reference as ref
 
 RNG = np.random.default_rng(0)
@@ -37,7 +38,7 @@ def in_models_units(model: CVGPRegressor) -> tuple[torch.Tensor, torch.Tensor]:
 def test_reported_value_is_the_estimate_in_the_units_of_y(fitted: CVGPRegressor) -> None:
     value = fitted.model_.power_evidence(*in_models_units(fitted), power=0.7).item()
     # The weights have taken up the jitter of their solution, and the model's estimate has its own.
-    assert fitted.elbo_ == pytest.approx(value - 90 * np.log(fitted.gp_.scaling.y_scale[0]), abs=0.02)
+    assert fitted.elbo_ == pytest.approx(value - 90 * np.log(fitted.gp_.scaling.y_scale[0]), abs=0.05)
 
 
 def test_statistics_have_the_precisions_of_power_ep(fitted: CVGPRegressor) -> None:
@@ -103,6 +104,7 @@ def test_minibatches_in_either_precision_learn_the_function(dtype: str) -> None:
 
 
 def test_both_solvers_of_many_rows_climb_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinkage, "FEW", 0)  # no prior, which would be a part of what is climbed
     monkeypatch.setattr(plan_module, "LBFGS_ROWS", 10)
     monkeypatch.setattr(plan_module, "ADAM_STEPS", 40)
     monkeypatch.setattr(plan_module, "POLISH_EVALUATIONS", 20)

@@ -374,7 +374,7 @@ def test_prediction_is_chunked(fitted: CVGPRegressor, monkeypatch: pytest.Monkey
     whole = fitted.predict(NEW, return_std=True)
     monkeypatch.setattr(scaled, "CHUNK_ROWS", 7)
     for found, expected in zip(fitted.predict(NEW, return_std=True), whole, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_float32_predicts_nearly_the_same(one_input: CVGPRegressor) -> None:
@@ -470,7 +470,8 @@ def test_random_state_may_be_a_generator(fitted: CVGPRegressor) -> None:
 
 def test_history_is_a_table_of_every_phase(fitted: CVGPRegressor) -> None:
     starts = {f"{kind} x{factor:g}" for kind in ("start", "start coreset") for factor in START_FACTORS}
-    assert set(fitted.history_["phase"]) == starts | {"start coreset", "lbfgs"}
+    # Where the first coreset is as good as the exact GP, no other is tried.
+    assert {"start coreset", "lbfgs"} < set(fitted.history_["phase"]) <= starts | {"start coreset", "lbfgs"}
 
 
 def test_history_ends_where_the_fit_did(fitted: CVGPRegressor) -> None:

@@ -97,8 +97,8 @@ def test_rows_that_are_consulted_return_from_a_file_to_the_bit(tmp_path: Path) -
     ("name", "change", "message"),
     [
         ("warp.knots", lambda a: a[::-1].copy(), "must increase"),
-        ("warp.values", lambda a: a[:-1].copy(), "not as many"),
-        ("warp.counts", lambda a: -a, "not as many"),
+        ("warp.values", lambda a: a[:-1].copy(), "how many knots"),
+        ("warp.counts", lambda a: -a, "warp.counts"),
     ],
 )
 def test_a_damaged_warp_is_reported(

@@ -65,7 +65,8 @@ TYPICAL = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
 def held_kernel() -> Kernel:
     kernel = make_kernel("matern32", 3, ard=True)
     kernel.base_kernel.lengthscale = torch.tensor([[0.5, 2.0, 1.0]])
-    hold_above(kernel, TYPICAL)
+    kernel.outputscale = 16.0
+    hold_above(kernel, TYPICAL, torch.tensor(2.0))
     return kernel
 
 
@@ -77,13 +78,14 @@ def test_lengthscales_that_are_held_around_others_have_normal_logarithms() -> No
     assert log_density(registered_priors(kernel), TYPICAL).item() == pytest.approx(expected)
 
 
-def test_inverses_of_held_lengthscales_are_half_cauchy() -> None:
+def test_inverses_of_held_lengthscales_and_the_held_deviation_of_f_are_half_cauchy() -> None:
     expected = [
         stats.halfcauchy(scale=1.0 / t).logpdf([1.0 / v, 0.0])
         for t, v in zip(TYPICAL.tolist(), [0.5, 2.0, 1.0], strict=True)
     ]
     found = log_density(registered_priors(held_kernel()), TYPICAL).item()
-    assert found == pytest.approx(sum(at - at_infinity for at, at_infinity in expected))
+    of_f = -np.log(5.0)  # 1 + (4 / 2)^2
+    assert found == pytest.approx(of_f + sum(at - at_infinity for at, at_infinity in expected))
 
 
 def test_the_inverse_of_a_held_noise_is_half_cauchy() -> None:

@@ -11,6 +11,7 @@ from cvgp.gp.linalg import (
     add_jitter,
     as_square,
     backward_from,
+    cholesky_above_identity,
     inverse_lower,
     safe_cholesky,
     symmetrise,
@@ -173,3 +174,27 @@ def test_backward_from_known_gradients_is_that_of_torch() -> None:
     assert torch.equal(ours.grad, theirs.grad)
     backward_from(outputs(ours), gradients)
     assert torch.equal(ours.grad, 2 * theirs.grad)
+
+
+def test_eigenvalues_that_rounding_has_lost_are_raised_to_one() -> None:
+    fine, lost = (
+        torch.eye(3, dtype=torch.float64) * 2.0,
+        torch.diag(torch.tensor([4.0, 1.0, -45.0], dtype=torch.float64)),
+    )
+    with pytest.warns(JitterWarning, match="1 of 2 were not positive definite"):
+        L = cholesky_above_identity(torch.stack([fine, lost]))
+    assert torch.allclose(L[0] @ L[0].mT, fine)
+    assert torch.allclose(L[1] @ L[1].mT, torch.diag(torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64)))
+
+
+def test_matrices_above_the_identity_are_factorised_as_they_are() -> None:
+    A = positive_definite(4)[None] + torch.eye(4, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        L = cholesky_above_identity(A)
+    assert torch.equal(L, torch.linalg.cholesky(A))
+
+
+def test_matrices_above_the_identity_must_be_finite() -> None:
+    with pytest.raises(FactorisationError, match="NaN or infinite"):
+        cholesky_above_identity(torch.full((1, 2, 2), math.nan, dtype=torch.float64))

@@ -45,7 +45,7 @@ def test_a_model_that_knows_nothing_is_not_good() -> None:
 def test_a_fit_that_a_line_beats_starts_once_more_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
 
-    def poor(model: CVGP, source: DataSource) -> Verdict:
+    def poor(model: CVGP, source: DataSource, num_rows: int) -> Verdict:
         return Verdict(fit=-2.0, constant=-1.4, line=-0.5)
 
     def begin(folder: str | None) -> CVGP:

@@ -47,5 +47,5 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with mirrored(tmp_path, group):
             pass
 
-    with pytest.raises(FileAccessError, match=f"Could not read {tmp_path / STATE_FILE}"):
+    with pytest.raises(FileAccessError, match=f"{tmp_path / STATE_FILE} is a folder"):
         run_in_threads(2, look)

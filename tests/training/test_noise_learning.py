@@ -121,6 +121,14 @@ def test_heavy_tails_are_found_where_residuals_have_them() -> None:
     }
 
 
+def test_few_rows_need_no_proof_of_heavy_tails() -> None:
+    model, _ = problem(100)
+    residuals = np.random.default_rng(3).standard_t(2.0, 150)
+    choice = choose_noise(model, made_up(residuals**2, 1e-6), np.random.default_rng(1), Watch(), always=True)
+    assert choice is not None
+    assert choice.recipe.tails == "learned"
+
+
 def test_variance_of_f_is_doubted_where_residuals_are_far_smaller() -> None:
     model, _ = problem(100)
     rng = np.random.default_rng(0)

@@ -56,6 +56,17 @@ def test_a_kernel_that_takes_the_function_for_noise_is_left(monkeypatch: pytest.
     assert refined.noise.item() < 0.25
 
 
+def test_the_outputscale_stays_below_a_multiple_of_the_variance_of_y(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refine, "STEPS", 30)
+    monkeypatch.setattr(refine, "LARGEST_OUTPUTSCALE", 2.0)
+    rows = problem()
+    rows = Rows(rows.x, 3.0 * rows.x[:, 0])  # a line, for which no outputscale is large enough
+    refined, _ = run(starting_model(rows), rows)
+    assert refined is not None
+    # The last step may go beyond the limit, by no more than one step of Adam.
+    assert refined.kernel.outputscale.item() < 2.5 * rows.y.var().item()
+
+
 def test_a_frozen_kernel_stays() -> None:
     rows = problem(50)
     model = starting_model(rows)

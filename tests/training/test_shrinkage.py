@@ -52,12 +52,16 @@ def with_a_prior() -> Kernel:
     ("kernel", "num_rows", "expected"),
     [
         (starting_kernel("matern32", D, ard=True), 2 * D, [HELD_AROUND]),
-        (starting_kernel("matern32", D, ard=True), 2 * D + 1, [HELD_ABOVE]),
-        (starting_kernel("matern32", D, ard=True), 100 * D, [HELD_ABOVE]),
+        (
+            starting_kernel("matern32", D, ard=True),
+            2 * D + 1,
+            [HELD_ABOVE, HELD_ABOVE],
+        ),  # its outputscale, and its lengthscales
+        (starting_kernel("matern32", D, ard=True), 100 * D, [HELD_ABOVE, HELD_ABOVE]),
         (starting_kernel("matern32", D, ard=True), 100 * D + 1, []),
         (starting_kernel("matern32", D, ard=False), D, []),
         (starting_kernel("matern32+matern12", D, ard=True), D, []),
-        (starting_kernel("matern32+matern12", D, ard=True), 3 * D, [HELD_ABOVE, HELD_ABOVE]),
+        (starting_kernel("matern32+matern12", D, ard=True), 3 * D, 4 * [HELD_ABOVE]),
         (starting_kernel("linear", D, ard=True), 3 * D, []),
         (frozen(), D, []),
         (with_a_prior(), D, []),
@@ -66,19 +70,19 @@ def with_a_prior() -> Kernel:
 def test_lengthscales_are_held_where_more_are_learned_than_rows_can_tell(
     kernel: Kernel, num_rows: int, expected: list[str]
 ) -> None:
-    held = hold_if_few(kernel, num_rows, torch.randn(D, D, dtype=torch.float64))
+    held = hold_if_few(kernel, num_rows, torch.randn(D, D, dtype=torch.float64), 1.0)
     assert [name.rpartition(".")[2] for name, *_ in registered_priors(held) if "held" in name] == expected
 
 
 def test_the_kernel_that_was_given_stays_as_it_is() -> None:
     kernel, x = starting_kernel("matern32", D, ard=True), torch.randn(D, D, dtype=torch.float64)
-    assert is_held(hold_if_few(kernel, D, x))
+    assert is_held(hold_if_few(kernel, D, x, 1.0))
     assert not is_held(kernel)
 
 
 def test_lengthscales_are_held_around_those_that_a_search_begins_at() -> None:
     x = torch.tensor(np.random.default_rng(0).normal(size=(40, D)) * np.linspace(0.1, 5.0, D))
-    held = hold_if_few(starting_kernel("matern32", D, ard=True), 40, x)
+    held = hold_if_few(starting_kernel("matern32", D, ard=True), 40, x, 1.0)
     ((_, _, prior, _),) = registered_priors(held)
     np.testing.assert_allclose(prior.mean.exp(), np.sqrt(D) * x.std(0, correction=0), rtol=1e-10)
 

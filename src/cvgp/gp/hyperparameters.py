@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
@@ -94,10 +94,23 @@ def hold_around(kernel: Kernel, typical: Tensor, spread: float) -> None:
         part.register_prior(HELD_AROUND, prior, _log_lengthscale)
 
 
-def hold_above(kernel: Kernel, typical: Tensor) -> None:
-    """Give each lengthscale of a kernel a prior that is against those far below the typical ones `[D]`."""
+def hold_above(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
+    """Give a kernel priors against lengthscales that are far below typical ones, and against an f that is far above.
+
+    Parameters
+    ----------
+    kernel
+        Its parts with lengthscales get one prior each, and so do its learned outputscales.
+    typical
+        Lengthscales `[D]`.
+    f_sd
+        The standard deviation of f `[]`.
+    """
     for part in _with_lengthscales(kernel):
         part.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(part.lengthscale)), _lengthscale)
+    for part in kernel.modules():
+        if isinstance(part, ScaleKernel) and part.raw_outputscale.requires_grad:
+            part.register_prior(HELD_ABOVE, InverseHalfCauchy(1.0 / f_sd.to(part.outputscale)), _inverse_f_sd)
 
 
 def hold_noise(likelihood: GaussianLikelihood, typical: Tensor) -> None:
@@ -132,6 +145,11 @@ def _lengthscale(kernel: Any) -> Tensor:
 
 def _log_lengthscale(kernel: Any) -> Tensor:
     return torch.log(kernel.lengthscale)
+
+
+def _inverse_f_sd(kernel: Any) -> Tensor:
+    found: Tensor = kernel.outputscale.rsqrt()
+    return found
 
 
 def _noise_sd(noise: Any) -> Tensor:

@@ -227,8 +227,8 @@ def _has_no_time(model: CVGP, source: DataSource, watch: Watch) -> bool:
 def _keeping_better(model: CVGP, rows: Rows[Tensor], total_weight: float, plan: Plan) -> Callable[[], None]:
     """Remember the model; what is returned goes back to it if training has made it worse, and says so.
 
-    It is judged by the bound of some rows that count as all rows do. Of these rows alone, the bound would prefer a
-    simpler model than all of them can teach.
+    It is judged by priors and by the bound of some rows that count as all rows do. Of these rows alone, the bound would
+    prefer a simpler model than all of them can teach.
     """
     before = [p.detach().clone() for p in model.parameters()]
     factor = total_weight / (len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item())
@@ -236,7 +236,8 @@ def _keeping_better(model: CVGP, rows: Rows[Tensor], total_weight: float, plan: 
     @torch.no_grad()
     def bound_per_row() -> float:
         found = statistics(model, [rows], power=plan.power).times(factor)
-        return solve_titsias(found, whitener(model.jittered_covariance())).value.item() / total_weight
+        bound = solve_titsias(found, whitener(model.jittered_covariance())).value + model.log_prior()
+        return bound.item() / total_weight
 
     value = bound_per_row()
 

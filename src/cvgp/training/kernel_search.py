@@ -104,7 +104,8 @@ def search_start(
     learning, judging = _two_parts(source.sample(most + watch.some_of(JUDGING_ROWS), rng), most, rng)
     learning = _counting_as(learning, source.total_weight)
     few = _counting_as(learning.take(slice(watch.some_of(EXACT_ROWS))), source.total_weight)
-    kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x) for k in (kernel, *alternatives))
+    y_sd = math.sqrt(variance_of_y(learning))
+    kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
     if known_noise is not None:

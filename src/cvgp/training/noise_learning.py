@@ -157,9 +157,10 @@ def choose_noise(
     ]
     recipes = [recipe for recipe in from_simple if recipe.tails == "normal" or not is_normal]
     densities = [try_out(at, recipe) for recipe in recipes if recipe is recipes[0] or is_in_time()]
-    # The best, clearly or not. Of few rows nothing is clear, and normal tails that are not there cost more than heavy
-    # ones: learned tails are normal unless rows say otherwise.
-    chosen = max(range(len(densities)), key=lambda i: mean_over(densities[i], some))
+    # The first, and so the simplest, that is as good as the best. Whether the difference is clear is not asked: few
+    # rows make nothing clear, and tails that are too light cost more than tails that are too heavy.
+    means = [mean_over(density, some) for density in densities]
+    chosen = next(i for i, mean in enumerate(means) if mean >= max(means) - CHOICE_TOL)
     constant = _held_out(some.x[:, :0], some, folds, Recipe(FIRST_STRENGTH))
     if always or clear_gain(densities[chosen], constant, some):
         return NoiseChoice(features[leader], recipes[chosen], prior, model.noise.item())

@@ -28,8 +28,12 @@ SHORT = 3.0
 """Standard deviations of a column. A lengthscale of one of them then costs 2.3 nats, which is what the criterion of
 Schwarz (1978) asks of a parameter with 100 rows. All columns together cost at most about nine where a search begins."""
 
+LARGE = 3.0
+"""Standard deviations of y. Long lengthscales and a large f are nearly the same for rows that are close together, and
+without a limit both grow until numbers lose their digits and predictions beyond the rows go anywhere."""
 
-def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
+
+def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float) -> Kernel:
     """A copy of the kernel whose lengthscales are held, where rows are few for so many; else the kernel itself.
 
     Parameters
@@ -40,6 +44,8 @@ def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
         How many rows the fit has.
     x
         Some of their inputs `[n, D]`, whose spread says which lengthscale is typical.
+    y_sd
+        The standard deviation of their outputs, which says it of f.
     """
     num_dims = x.shape[1]
     if not _may_be_held(kernel, num_dims) or num_rows > FEW * num_dims:
@@ -47,7 +53,7 @@ def hold_if_few(kernel: Kernel, num_rows: int, x: Tensor) -> Kernel:
     held, width = deepcopy(kernel), x.std(0, correction=0)
     width = torch.where(width > 0.0, width, 1.0)  # [D]
     if num_rows > VERY_FEW * num_dims:
-        hold_above(held, SHORT * width)
+        hold_above(held, SHORT * width, width.new_tensor(LARGE * y_sd))
     elif isinstance(kernel, ScaleKernel) and stationary_form(kernel, num_dims) is not None:
         hold_around(held, math.sqrt(num_dims) * width, SPREAD)
     return held

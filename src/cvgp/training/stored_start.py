@@ -111,7 +111,7 @@ def _recall(path: Path, identity: str, blank: Callable[[Coreset, str], CVGP], rn
         if is_around:
             hold_around(model.kernel, ones, 1.0)
         if is_above:
-            hold_above(model.kernel, ones)
+            hold_above(model.kernel, ones, ones.new_ones(()))
         if is_noise:
             hold_noise(model.likelihood, ones.new_ones(()))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -125,7 +125,7 @@ def test_quoted_name_with_a_separator_is_one_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_missing_file_is_reported(tmp_path: Path, ending: str) -> None:
-    with pytest.raises(MissingFileError, match=r"There is no file .*check its name"):
+    with pytest.raises(MissingFileError, match=r"There is no file .*Check the path"):
         read_table(tmp_path / f"a{ending}")
 
 
