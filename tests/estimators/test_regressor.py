@@ -480,8 +480,8 @@ def test_history_ends_where_the_fit_did(fitted: CVGPRegressor) -> None:
 
 def test_history_is_in_nats_an_observation_of_scaled_data(fitted: CVGPRegressor) -> None:
     last = fitted.history_["bound"][-1] - np.log(fitted.gp_.scaling.y_scale[0])
-    # The search sees sites of any covariance, which diagonal ones come close to.
-    assert last == pytest.approx(fitted.elbo_ / N, abs=0.05)
+    # The search sees sites of any covariance, which diagonal ones come close to, and the priors of few rows.
+    assert last == pytest.approx(fitted.elbo_ / N, abs=0.1)
 
 
 @pytest.mark.parametrize(("options", "solver"), [({}, "lbfgs"), ({"early_stopping": True}, "adam")], ids=str)

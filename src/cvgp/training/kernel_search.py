@@ -104,7 +104,7 @@ def search_start(
     learning, judging = _two_parts(source.sample(most + watch.some_of(JUDGING_ROWS), rng), most, rng)
     learning = _counting_as(learning, source.total_weight)
     few = _counting_as(learning.take(slice(watch.some_of(EXACT_ROWS))), source.total_weight)
-    y_sd = math.sqrt(variance_of_y(learning))
+    y_sd = math.sqrt(variance_of_y(learning)) or 1.0  # outputs that are all the same say nothing of f
     kernel, *alternatives = (hold_if_few(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
     noise = max(START_NOISE * variance_of_y(learning), LEAST_START_NOISE * noise_floor)
     first = Start(kernel, mean, noise, -math.inf, noise_floor=noise_floor)
