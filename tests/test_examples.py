@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
+LONG = ("gpytorch_multitask", "synthetic3")
+"""These take more than a few seconds."""
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
+    for path in sorted(FOLDER.glob("*.py"))
+]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of arrays of torch in Matplotlib
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_the_example_draws_its_picture(example: Path, tmp_path: Path) -> None:
     # In this process: a new one would spend most of its time on imports.
     spec = importlib.util.spec_from_file_location(f"example_{example.stem}", example)

@@ -26,6 +26,7 @@ def predictions(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return mean, sd
 
 
+@pytest.mark.slow
 def test_two_workers_give_one_answer_which_is_that_of_one(run: Run, tmp_path: Path) -> None:
     make_table(200).to_csv(tmp_path / "table.csv", index=False)
     # One noise level: of two kinds that are as good, rounding may decide for either.

@@ -57,7 +57,7 @@ def test_a_spoilt_table_is_read_or_refused(corpus: Corpus, number: int) -> None:
     assert attempt("table", corpus, seeded(number)[1])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(number=NUMBERS)
 def test_a_command_on_a_spoilt_file_ends_with_a_code_and_no_traceback(corpus: Corpus, number: int) -> None:
     assert attempt("command", corpus, seeded(number)[1])

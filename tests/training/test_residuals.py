@@ -28,5 +28,18 @@ def test_new_rows_leave_what_the_exact_gp_of_the_seen_ones_leaves() -> None:
     torch.testing.assert_close(found.f_var, expected.f_var, rtol=1e-3, atol=1e-6)
 
 
+def test_a_row_of_weight_w_leaves_what_one_of_w_copies_leaves_of_a_coreset_that_cannot_pin_it() -> None:
+    source = make_source(60, dims=2)
+    model = make_model(source, 4)  # too few points to follow a single row, however often it counts
+    times = torch.ones(60, dtype=torch.int64).index_fill_(0, torch.arange(5), 7)
+    weighted = source.data._replace(sample_weight=times.double())
+    of = torch.repeat_interleave(torch.arange(60), times)
+    repeated = source.data.take(of)
+    found = residuals_of(model, statistics(model, [weighted]), weighted)
+    expected = residuals_of(model, statistics(model, [repeated]), repeated)
+    torch.testing.assert_close(found.square[of], expected.square)
+    torch.testing.assert_close(found.f_var[of], expected.f_var)
+
+
 def _all_points(source: MemorySource) -> Coreset:
     return Coreset(source.data.x, source.data.y, torch.ones(source.num_rows))

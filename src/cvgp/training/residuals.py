@@ -27,18 +27,23 @@ class Residuals(NamedTuple):
         return Residuals(*(part[index] for part in self))
 
     @staticmethod
-    def of(rows: Rows[Tensor], square: Tensor, f_var: Tensor, noise: Tensor) -> "Residuals":
+    def of(
+        rows: Rows[Tensor], square: Tensor, f_var: Tensor, noise: Tensor, unexplained: Tensor | None = None
+    ) -> "Residuals":
         """What is left of one copy of each row, given what other rows and the noise variance `[n]` say of it.
 
         A row of weight w is w copies. When one of them is left out, w - 1 others with the same y are still there. These
-        are further observations of f, by which its residual and its variance become smaller by the same factor.
+        are further observations of f, by which its residual and its variance become smaller by the same factor. Of a
+        variance `unexplained` [n] that no row can make smaller, as a coreset has it, copies say nothing either.
         """
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
         if rows.sample_weight is None:
             return Residuals(rows.x, square, f_var, known, torch.ones_like(f_var))
         copies = (rows.sample_weight - 1.0).clamp_min(0.0)
-        shrinks = noise / (noise + copies * f_var)
-        return Residuals(rows.x, square * shrinks.square()[:, None], f_var * shrinks, known, rows.sample_weight)
+        stays = torch.zeros_like(f_var) if unexplained is None else torch.minimum(unexplained, f_var)
+        shrinks = noise / (noise + copies * (f_var - stays))
+        f_var = stays + (f_var - stays) * shrinks
+        return Residuals(rows.x, square * shrinks.square()[:, None], f_var, known, rows.sample_weight)
 
 
 @torch.no_grad()
@@ -52,7 +57,8 @@ def residuals_of(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *, are
     if are_new:
         precision = torch.zeros_like(precision)  # there is nothing to leave out
     left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
-    return Residuals.of(rows, left_out.residual.square(), left_out.variance, noise)
+    unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
+    return Residuals.of(rows, left_out.residual.square(), left_out.variance, noise, unexplained)
 
 
 @torch.no_grad()
