@@ -30,6 +30,7 @@ def test_without_ray_the_error_has_the_command_that_installs_it(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
+@pytest.mark.filterwarnings("always::cvgp.errors.CVGPWarning")  # which the command shows
 def test_commands_fit_and_predict_on_a_cluster(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
