@@ -4,9 +4,10 @@ The likelihood of few rows prefers lengthscales that explain their noise: some c
 falls to its floor, and intervals are far too narrow. Weak priors take that freedom (§6.4). Rows that were held out
 cannot decide it: after the few steps of a search, nothing is to be seen of the trouble yet.
 
-With up to 100 rows for each lengthscale, lengthscales and noises that are far below typical ones, and an outputscale that
-is far above the variance of y, have to be worth a few nats of all rows together. A column that is not needed costs nothing. With up to two rows for each, lengthscales are
-held together from both sides. With more rows the priors would have little say, and are left out.
+With up to 100 rows for each lengthscale, lengthscales and noises that are far below typical ones, and an outputscale
+that is far above the variance of y, have to be worth a few nats of all rows together. A column that is not needed
+costs nothing. With up to two rows for each, lengthscales are held together from both sides. With more rows the priors
+would have little say, and are left out.
 """
 
 import math
