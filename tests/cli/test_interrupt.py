@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files.tensors import read_tensors
 from tests.cli.conftest import Run, flat, make_table
 
@@ -77,12 +78,12 @@ def test_termination_stores_the_last_step_and_resume_ends_where_an_uninterrupted
     run: Run, train: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "checkpoint"
-    settings = ("--target", "price", "--coreset", 20, "--solver", "adam", "--max-iter", 5000, "--json")
+    solver = ("--solver", "adam", "--max-iter", 5000, "--neighbors", 0)
+    settings = ("--target", "price", "--coreset", 20, *solver, "--json")
     arguments = ("fit", train, "--out", tmp_path / "m", *settings, "--checkpoint-dir", folder)
     process = start(*arguments)
-    assert process.stderr is not None
-    while not process.stderr.readline().startswith("adam"):
-        assert process.poll() is None
+    # The steps begin once the start is stored. Without neighbours, nothing lies between.
+    wait_until_larger(folder / "start.safetensors", 0, process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=300)
     assert (process.returncode, "Go on with" in errors) == (143, True)
@@ -91,6 +92,18 @@ def test_termination_stores_the_last_step_and_resume_ends_where_an_uninterrupted
     resumed = json.loads(run(*arguments, "--resume").stdout)
     whole = json.loads(run("fit", train, "--out", tmp_path / "m2", *settings).stdout)
     assert (resumed["elbo"], resumed["iterations"]) == (whole["elbo"], whole["iterations"])
+
+
+def test_an_interrupt_while_the_model_is_stored_says_how_to_go_on(
+    run: Run, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: CVGPRegressor, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CVGPRegressor, "save", interrupted)
+    quick = ("--coreset", 5, "--max-iter", 5, "--quiet", "--checkpoint-dir", tmp_path / "c")
+    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *quick)
+    assert (result.exit_code, "Go on with" in result.stderr) == (130, True)
 
 
 def test_resume_needs_a_folder(run: Run, table: Path, tmp_path: Path) -> None:

@@ -248,6 +248,8 @@ def _finish(model: CVGPRegressor, out: Path, target: str, seconds: float, as_jso
         model.save(out)
     except FileAccessError as error:
         raise FileAccessError(f"{error}\n{how_to_go_on(model.checkpoint_dir)}") from error
+    except KeyboardInterrupt as stop:
+        raise type(stop)(how_to_go_on(model.checkpoint_dir)) from stop
     facts = summarise(model)
     if as_json:
         left_out = {"rows_dropped": model.schema_["n_dropped"], "rows_skipped": model.n_bad_rows_}
