@@ -14,7 +14,7 @@ from cvgp.gp.neighbours.conditional_densities import RowMoments, earlier_moments
 from cvgp.gp.neighbours.decorrelated import OrderedRows, gather_decorrelated, order_rows
 from cvgp.gp.neighbours.global_part import global_part
 from cvgp.gp.neighbours.local_prediction import NeighbourProcess
-from cvgp.gp.neighbours.search import BLOCK_QUERIES, RowIndex, random_order
+from cvgp.gp.neighbours.search import RowIndex, random_order
 from cvgp.gp.neighbours.whitened_points import WhitenedPoints, whiten_points
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.threads import threads_for
@@ -131,8 +131,7 @@ def find_near(model: CVGP, x: Tensor, count: int, group: Group = ALONE) -> NearR
     first = max(N - LATE_ROWS, N // 2)
     start = max(first - rows_for_u(len(model.X_c)), 0)
     own = (start + place for place in cut(first - start, group))
-    with threads_for(N * BLOCK_QUERIES * x.shape[1]):
-        return NearRows(start, first, index.earlier(count, *own), index.earlier(count, first))
+    return NearRows(start, first, index.earlier(count, *own), index.earlier(count, first))
 
 
 @torch.no_grad()

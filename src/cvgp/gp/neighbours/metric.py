@@ -6,6 +6,8 @@ gives the same order and is cheaper. For every other kernel the correlations are
 set of rows is a valid set of neighbours, so a rounded distance costs nothing but the order of rows that are as near.
 """
 
+from collections.abc import Iterable, Iterator
+
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -33,11 +35,20 @@ class Distance:
         """Inputs in lengthscales from the centre of the rows."""
         return x.to(torch.float64) * self._scale - self._centre
 
-    def block(self, x: Tensor, num_rows: int) -> Tensor:
-        """From x [n, D] to the first rows, and to those after them that fill up the last group."""
-        queries = self.place(x).to(torch.float32)
-        columns = num_rows + -num_rows % GROUPS
-        return torch.cat([queries, queries.new_ones(len(x), 1)], 1) @ self._lifted[:, :columns]
+    def blocks(self, queries: Iterable[tuple[Tensor, int]]) -> Iterator[Tensor]:
+        """From each x [n, D] to as many of the first rows as are asked for, and to those that fill up the last group.
+
+        A block lies where the one before it lay: to ask the system for new memory takes longer than to fill it.
+        """
+        memory = self._lifted.new_empty(0)
+        for x, num_rows in queries:
+            lifted = self._lifted[:, : num_rows + -num_rows % GROUPS]
+            points = self.place(x).to(torch.float32)
+            size = len(x) * lifted.shape[1]
+            if len(memory) < size:
+                memory = self._lifted.new_empty(size)
+            block = memory[:size].view(len(x), -1)
+            yield torch.mm(torch.cat([points, points.new_ones(len(x), 1)], 1), lifted, out=block)
 
 
 class Correlation:
@@ -48,8 +59,9 @@ class Correlation:
         self._x = x.to(torch.float32)
         self._variance = diagonal(kernel, self._x)  # [N]
 
-    def block(self, x: Tensor, num_rows: int) -> Tensor:
-        """From x [n, D] to the first rows [n, num_rows]."""
-        K = cross_matrix(self._kernel, x.to(torch.float32), self._x[:num_rows])
-        floor = torch.finfo(K.dtype).tiny  # where f is constant, it explains nothing
-        return K.square().div_(self._variance[:num_rows].clamp_min(floor)).neg_()
+    def blocks(self, queries: Iterable[tuple[Tensor, int]]) -> Iterator[Tensor]:
+        """From each x [n, D] to as many of the first rows as are asked for."""
+        for x, num_rows in queries:
+            K = cross_matrix(self._kernel, x.to(torch.float32), self._x[:num_rows])
+            floor = torch.finfo(K.dtype).tiny  # where f is constant, it explains nothing
+            yield K.square().div_(self._variance[:num_rows].clamp_min(floor)).neg_()
