@@ -60,6 +60,16 @@ def test_noise_is_returned_in_the_units_of_y(fitted: CVGPRegressor) -> None:
     np.testing.assert_allclose(sd**2, f_sd**2 + noise**2)
 
 
+@pytest.mark.filterwarnings("ignore:y is")
+def test_of_a_constant_y_there_is_no_noise_to_learn() -> None:
+    x, _ = make_rows(30)
+    varying, constant = (regressor(noise=noise).fit(x, np.full(30, 2.0)) for noise in ("input-dependent", "constant"))
+    assert varying.noise_ == "constant"
+    np.testing.assert_allclose(
+        varying.predict(x, return_std=True)[1], constant.predict(x, return_std=True)[1], rtol=1e-6
+    )
+
+
 def test_constant_noise_is_returned_for_each_row() -> None:
     model = regressor(noise="constant").fit(*make_rows(200))
     _, noise = model.predict([[0.0, 0.0], [1.0, 1.0]], return_noise=True)

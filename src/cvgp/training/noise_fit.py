@@ -79,6 +79,8 @@ def fit_noise(
     left, judged = trials.left(fit)
     counted = left.weight > 0
     left = left.take(counted)
+    if not left.square.any():
+        return fit  # y is constant: of no error, nothing is to be learned
     choice = choose_noise(report.model, left, rng, watch, always=always, is_normal=is_normal)
     if choice is None:
         return fit

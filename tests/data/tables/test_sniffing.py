@@ -1,6 +1,11 @@
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pyarrow.fs as pafs
 import pytest
 
-from cvgp.data.tables.sniffing import find_encoding, find_separator, sniff
+from cvgp.data.tables.sniffing import SAMPLE_BYTES, find_encoding, find_separator, first_bytes, sniff
 from cvgp.errors import FileFormatError, InvalidInputError
 
 
@@ -83,3 +88,17 @@ def test_a_cell_too_long_to_look_at_leaves_the_usual_separator() -> None:
 def test_names_that_are_repeated_are_refused_with_their_places() -> None:
     with pytest.raises(InvalidInputError, match=r"'a', 'b' more than once \(columns 1, 2, 3, 4\)"):
         sniff("a.csv", b"a,b,a,b,c\n1,2,3,4,5\n", True, {}, ",")
+
+
+def test_a_damaged_file_gives_its_memory_back(tmp_path: Path) -> None:
+    file = tmp_path / "damaged.csv.gz"
+    whole = gzip.compress(bytes(range(256)) * 100)
+    file.write_bytes(whole[:30] + b"\0" * 40 + whole[70:])
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            with pytest.raises(OSError, match="zlib"):
+                first_bytes(pafs.LocalFileSystem(), str(file))
+        assert tracemalloc.get_traced_memory()[0] < SAMPLE_BYTES  # of twenty reads of as much
+    finally:
+        tracemalloc.stop()

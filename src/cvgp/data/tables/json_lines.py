@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from cvgp.data.tables.copies import Copy, copied_dataset, copy_rows
-from cvgp.data.tables.sniffing import compression_of
+from cvgp.data.tables.sniffing import compression_of, read_piece
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files.limits import CELL, check_columns
 
@@ -67,7 +67,7 @@ def _lines(filesystem: pafs.FileSystem, file: str) -> Iterator[bytes]:
     most = CELL.value
     try:
         with filesystem.open_input_stream(file, compression=compression_of(file)) as stream:
-            while content := stream.read(_READ_BYTES):
+            while content := read_piece(stream, _READ_BYTES):
                 *whole, rest = (rest + content).split(b"\n")
                 yield from whole
                 number += len(whole)

@@ -12,6 +12,7 @@ import io
 from collections import Counter
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cvgp.data.reading import CsvOptions
@@ -38,8 +39,14 @@ class Sniffed(NamedTuple):
 def first_bytes(filesystem: pafs.FileSystem, file: str, size: int = SAMPLE_BYTES) -> tuple[bytes, bool]:
     """The beginning of a file, unpacked, and whether it is all of it."""
     with filesystem.open_input_stream(file, compression=compression_of(file)) as stream:
-        content = stream.read(size + 1)
+        content = read_piece(stream, size + 1)
     return content[:size], len(content) <= size
+
+
+def read_piece(stream: pa.NativeFile, size: int) -> bytes:
+    """The next bytes of a file. Where this fails its memory is freed, which that of Arrow's own `read` is not."""
+    content: bytes = stream.read_buffer(size).to_pybytes()
+    return content
 
 
 def compression_of(file: str) -> str | None:

@@ -10,7 +10,7 @@ import pyarrow.fs as pafs
 from cvgp.data.reading import SEPARATOR_NAMES, CsvOptions, Numerals, Reading
 from cvgp.data.tables.notes import Notes, with_notes
 from cvgp.data.tables.numerals import Evidence, allowed_forms, choose_numerals
-from cvgp.data.tables.sniffing import Sniffed, compression_of, first_bytes, sniff
+from cvgp.data.tables.sniffing import Sniffed, compression_of, first_bytes, read_piece, sniff
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files.limits import check_columns, check_unpacked
 
@@ -109,7 +109,7 @@ def _unpacked_size(filesystem: pafs.FileSystem, info: pafs.FileInfo) -> int:
         filesystem.open_input_file(info.path) as packed,
         pa.CompressedInputStream(packed, packing) as stream,
     ):
-        while total <= limit and (piece := stream.read(BLOCK_BYTES)):
+        while total <= limit and (piece := read_piece(stream, BLOCK_BYTES)):
             total += len(piece)
             check_unpacked(info.path, packed.tell(), total)
     return total if total <= limit else max(total, info.size or 0)
