@@ -15,7 +15,7 @@ def local_matrices(kernel: Kernel, x: Tensor) -> Tensor:
     return no_points(kernel, x[0]).among(x)
 
 
-@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("name", [*KERNEL_NAMES, "matern32+matern12", "rbf+linear"])
 @pytest.mark.parametrize("with_gradients", [True, False])
 def test_each_matrix_is_the_kernel_matrix_of_its_points(name: str, with_gradients: bool) -> None:
     kernel = make_kernel(name, 3)
@@ -33,7 +33,7 @@ def test_copies_far_from_the_origin_are_as_one_point(name: str) -> None:
     torch.testing.assert_close(K[:, 0], K[:, -1], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, "matern32+matern12"])
 @pytest.mark.parametrize("ard", [True, False], ids=["ard", "one lengthscale"])
 def test_gradients_are_those_of_differences(name: str, ard: bool) -> None:
     kernel = make_kernel(name, 3, ard=ard)

@@ -1,15 +1,15 @@
 """Pseudo-inputs as features of unit prior covariance, with the kernel that makes them so (§5.1)."""
 
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
 from cvgp.gp.bounds.statistics import whitener
 from cvgp.gp.kernels import cross_matrix, evaluate, stationary_form
 from cvgp.gp.neighbours.local_kernel import local_matrices
-from cvgp.gp.stationary import Placed, StationaryKernel, covariance_at, place
+from cvgp.gp.stationary import Placed, covariance_at, place
 
 
 class WhitenedPoints:
@@ -47,17 +47,22 @@ class WhitenedPoints:
 
     def among(self, x: Tensor) -> Tensor:
         """Kernel matrices [n, m, m] of the sets of points x [n, m, D], differentiable where gradients are on."""
-        form = stationary_form(self.kernel, x.shape[-1]) if torch.is_grad_enabled() else self._form
-        return evaluate(self.kernel, x, x) if form is None else local_matrices(form, x)
+        return _among(self.kernel, x)
 
     # What is kept holds no graph: derivatives need the kernel's parameters each time.
     @cached_property
-    def _form(self) -> StationaryKernel | None:
-        return stationary_form(self.kernel, self.X_c.shape[-1])
-
-    @cached_property
     def _placed(self) -> Placed | None:
-        return None if self._form is None else place(self._form, self.X_c, torch.float64)
+        form = stationary_form(self.kernel, self.X_c.shape[-1])
+        return None if form is None else place(form, self.X_c, torch.float64)
+
+
+def _among(kernel: Kernel, x: Tensor) -> Tensor:
+    form = stationary_form(kernel, x.shape[-1])
+    if form is not None:
+        return local_matrices(form, x)
+    if type(kernel) is AdditiveKernel:  # whose terms may have fused forms
+        return reduce(torch.add, (_among(term, x) for term in kernel.kernels))
+    return evaluate(kernel, x, x)
 
 
 def whiten_points(kernel: Kernel, X_c: Tensor, K_cc: Tensor) -> WhitenedPoints:
