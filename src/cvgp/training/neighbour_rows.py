@@ -139,7 +139,7 @@ def walk(model: CVGP, rows: Rows[Tensor], near: NearRows, group: Group = ALONE) 
     """Go through rows in their order."""
     points, data = whitened(model), ordered(model, rows)
     # Gathered, not taken off from the statistics of all rows: of rows with next to no noise nothing would be left.
-    with threads_for(len(near.late) * near.late.shape[1] * points.size):
+    with threads_for(len(near.late) * near.late.shape[1] ** 2 * points.size):
         early = gather_rows(points, data, near.early, group, near.start, near.first)
         moments, found = earlier_moments(points, data, near.late, early)
     return Walk(near, found, moments)

@@ -26,7 +26,7 @@ from cvgp.optim.stopping import Progress
 from cvgp.parallel.group import Group
 from cvgp.training.fit import FitReport, close_at_start, fit_from_start
 from cvgp.training.monitor import Watch
-from cvgp.training.neighbour_choice import Candidate, Choice, choose, judge
+from cvgp.training.neighbour_choice import Candidate, Choice, choose, is_clearly_ahead, judge
 from cvgp.training.neighbour_rows import NeighbourRows, adopt_neighbours, all_statistics, in_random_order
 from cvgp.training.plan import Settings
 from cvgp.training.refine import PHASE, Refined, refine_kernel
@@ -115,7 +115,8 @@ def fit_with_neighbours(
     if not candidates:
         refined = _refined(report.model, rows, count, settings, watch)
         candidates = [] if refined is None else [judge("refined kernel", refined.model, rows, count, group)]
-    if not candidates or _seconds(len(rows.x), len(report.model.X_c), watch) / 2.0 <= watch.left:
+    has_time = _seconds(len(rows.x), len(report.model.X_c), watch) / 2.0 <= watch.left
+    if not candidates or is_needed or (has_time and not is_clearly_ahead(report, candidates[0], rows)):
         candidates.append(judge("kernel of the fit", report.model, rows, count, group))
     return _adopt(report, choose(report, candidates, rows, needed=is_needed), rows, count, source, watch)
 

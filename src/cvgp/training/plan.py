@@ -177,7 +177,8 @@ def lbfgs_evaluations(num_rows: int, size: int, num_dims: int, *, is_brief: bool
     seconds = exact_seconds(num_rows, num_dims) if is_exact else evaluation_seconds(num_rows, size, num_dims)
     if is_brief and num_rows > LBFGS_ROWS:
         return int(np.clip(BRIEF_SECONDS / seconds, *BRIEF_EVALUATIONS))
-    return int(np.clip(LBFGS_SECONDS / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
+    longest = BRIEF_SECONDS if is_brief else LBFGS_SECONDS
+    return int(np.clip(longest / seconds, FEWEST_LBFGS_EVALUATIONS, LBFGS_EVALUATIONS))
 
 
 def adam_steps(num_rows: int, max_time: float | None) -> int:
