@@ -1,5 +1,6 @@
 """What is left of rows when others predict them."""
 
+import pytest
 import torch
 
 from cvgp.coreset import Coreset
@@ -28,17 +29,25 @@ def test_new_rows_leave_what_the_exact_gp_of_the_seen_ones_leaves() -> None:
     torch.testing.assert_close(found.f_var, expected.f_var, rtol=1e-3, atol=1e-6)
 
 
-def test_a_row_of_weight_w_leaves_what_one_of_w_copies_leaves_of_a_coreset_that_cannot_pin_it() -> None:
+@pytest.mark.parametrize("size", [4, 60], ids=["a coreset", "all rows"])
+def test_a_row_is_left_out_with_all_its_copies(size: int) -> None:
     source = make_source(60, dims=2)
-    model = make_model(source, 4)  # too few points to follow a single row, however often it counts
-    times = torch.ones(60, dtype=torch.int64).index_fill_(0, torch.arange(5), 7)
-    weighted = source.data._replace(sample_weight=times.double())
-    of = torch.repeat_interleave(torch.arange(60), times)
-    repeated = source.data.take(of)
-    found = residuals_of(model, statistics(model, [weighted]), weighted)
-    expected = residuals_of(model, statistics(model, [repeated]), repeated)
-    torch.testing.assert_close(found.square[of], expected.square)
-    torch.testing.assert_close(found.f_var[of], expected.f_var)
+    model = make_model(source, 4) if size == 4 else make_model(source, 4).with_coreset(_all_points(source))
+    weighted = source.data._replace(
+        sample_weight=torch.ones(60, dtype=torch.float64).index_fill_(0, torch.tensor(7), 50.0)
+    )
+    others = source.data.take(torch.arange(60) != 7)
+    expected = residuals_of(model, statistics(model, [others]), source.data.take(slice(7, 8)), are_new=True)
+    found = residuals_of(model, statistics(model, [weighted]), weighted).take(torch.tensor([7]))
+    torch.testing.assert_close(found, expected)
+
+
+def test_weights_below_one_make_rows_count_less_and_weights_beyond_it_do_not_make_them_count_more() -> None:
+    source = make_source(4, dims=2)
+    weighted = source.data._replace(sample_weight=torch.tensor([0.0, 0.25, 1.0, 9.0], dtype=torch.float64))
+    model = make_model(source, 2)
+    left = residuals_of(model, statistics(model, [weighted]), weighted)
+    torch.testing.assert_close(left.weight, torch.tensor([0.0, 0.25, 1.0, 1.0], dtype=torch.float64))
 
 
 def _all_points(source: MemorySource) -> Coreset:

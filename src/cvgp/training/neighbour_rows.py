@@ -163,7 +163,7 @@ def late_residuals(model: CVGP, rows: Rows[Tensor], found: Walk, count: int) -> 
     late = rows.take(slice(len(rows.x) - len(moments.f_var), None))
     y = late.y - prior_mean(model.mean, late.x, late.y)
     square = (y.reshape(len(y), -1) - moments.f_mean).square()
-    return Residuals.of(late, square, moments.f_var, model.total_noise(late.noise_variance))
+    return Residuals.of(late, square, moments.f_var)
 
 
 @torch.no_grad()
