@@ -1,5 +1,6 @@
 """`python -m cvgp` is the command `cvgp`."""
 
+import atexit
 import io
 import os
 import sys
@@ -12,14 +13,36 @@ def main() -> None:
     """Run the command line, or say which packages it needs."""
     _prepare_streams()
     try:
-        try:
-            with optional_packages():
-                from cvgp.cli.app import app
-        except MissingDependencyError as error:
-            sys.exit(f"Error: {error}")
-        app(prog_name="cvgp")
+        _run()
+    except SystemExit as end:
+        if end.code:
+            _fail(end.code)
+        raise
     finally:
         _flush_streams()
+
+
+def _run() -> None:
+    try:
+        with optional_packages():
+            from cvgp.cli.app import app
+    except MissingDependencyError as error:
+        sys.exit(f"Error: {error}")
+    app(prog_name="cvgp")
+
+
+def _fail(code: str | int) -> None:
+    """End the process with its code, whatever threads of libraries still do.
+
+    Arrow reads ahead in threads of its own, which ask for Python where a file is not in UTF-8. Before Python 3.14, one
+    that asks while Python ends brings the process down, so that a clear error would end with a crash.
+    """
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    atexit._run_exitfuncs()
+    _flush_streams()
+    os._exit(code)
 
 
 def _prepare_streams() -> None:

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -81,3 +82,14 @@ def test_commands_and_options_are_completed(words: str, expected: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **asked}
     )
     assert done.stdout.split() == [expected]
+
+
+def test_an_error_while_arrow_still_reads_ends_with_its_code(tmp_path: Path) -> None:
+    lines = [f"{i};K\u00f6ln {i},1;{i % 7}\n" for i in range(800)]
+    (tmp_path / "t.csv").write_bytes(("a;b;y\n" + "".join(lines)).encode("cp1252"))
+    words = ["fit", "t.csv", "--target", "y", "--out", "m.cvgp", "--sep", ","]
+    for _ in range(4):  # threads that end later than Python brought every second of these processes down
+        done = subprocess.run(
+            [sys.executable, "-m", "cvgp", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, "could not be read" in done.stderr) == (1, True)
