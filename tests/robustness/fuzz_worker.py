@@ -20,6 +20,7 @@ HEADROOM = 1_000_000_000
 GROWTH = 300_000
 """Kilobytes by which the largest resident size may grow in all."""
 SECONDS_A_CASE = 20
+"""Of the processor, which other work on the machine does not take. One who waits in silence is killed from outside."""
 WARM_UP = 4
 FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect", "pickle.find_class")
 """What Python reports to an audit hook when a program does more than to read."""
@@ -71,8 +72,8 @@ def limit_memory(headroom: int) -> None:
 
 
 def _outcome(target: str, corpus: Corpus, choices: Any) -> str:
-    signal.signal(signal.SIGALRM, _hang)
-    signal.alarm(SECONDS_A_CASE)
+    signal.signal(signal.SIGPROF, _hang)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS_A_CASE)
     try:
         random = choices if not isinstance(choices, int) else seeded(choices)[1]
         return attempt(target, corpus, random)
@@ -83,7 +84,7 @@ def _outcome(target: str, corpus: Corpus, choices: Any) -> str:
         reason = " ".join(str(error).split())[:200]
         return f"FAILED: {type(error).__name__} in {Path(where.filename).name}:{where.lineno}: {reason}"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _hang(number: int, frame: FrameType | None) -> None:
