@@ -26,6 +26,7 @@ from benchmarks.runner import Task, run_tasks
 from benchmarks.scaling import cluster as cluster_benchmark
 from benchmarks.scaling import cluster_table
 from benchmarks.scaling import streaming as streaming_benchmark
+from benchmarks.speed import default_fit
 from benchmarks.speed import figures as speed_figures
 from benchmarks.speed import nearest as nearest_benchmark
 from benchmarks.speed import plans as speed
@@ -289,6 +290,22 @@ def hard(
     if not table:
         run_tasks(hard_benchmark.tasks(names, seeds), results, threads, renew=renew)
     _show(hard_benchmark.report(names, seeds, results), "hard", write)
+
+
+@app.command()
+def seconds(
+    quick: Quick = False,
+    threads: Threads = 2,
+    store: SpeedStore = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Time the default fit by rows and columns, up to a million rows."""
+    sizes, results = default_fit.SIZES[: 2 if quick else None], _store("speed", quick, store)
+    if not table:
+        run_tasks(default_fit.tasks(sizes, threads), results, threads, renew=renew, warm_up=False)
+    _show(default_fit.report(sizes, threads, results), "seconds", write)
 
 
 @app.command()

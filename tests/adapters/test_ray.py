@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,54 @@ def test_a_killed_worker_is_replaced_and_the_fit_goes_on_from_the_checkpoint(fol
     kept = pd.read_json(tmp_path / "history.json")["seconds"][: len(history)]
     np.testing.assert_allclose(kept, [row["seconds"] for row in history], rtol=1e-6)
 
+    alone = CVGPRegressor(max_iter=8000, **SETTINGS).fit(folder, "price")
+    points = make_table(50, 9).drop(columns="price")
+    np.testing.assert_allclose(model.predict(points), alone.predict(points), atol=0.01)  # a tenth of the noise
+
+
+def wait_for_checkpoints(storage: Path, count: int) -> None:
+    while len(list(storage.glob("run/checkpoint_*/state.safetensors"))) < count:
+        time.sleep(0.05)
+
+
+def fit_while(disturb: Callable[[], None], folder: Path, storage: Path) -> CVGPRegressor:
+    """Fit, and disturb the workers once it has begun to store checkpoints."""
+
+    def act() -> None:
+        wait_for_checkpoints(storage, 1)
+        disturb()
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    model = on_ray.fit(folder, "price", storage=storage, name="run", seconds_between=0.5, max_iter=8000, **SETTINGS)
+    thread.join(timeout=10.0)
+    assert not thread.is_alive()
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["slowed", "stopped"])
+def test_a_slowed_worker_is_waited_for_and_a_stopped_one_is_replaced(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    monkeypatch.setenv("CVGP_WORKER_TIMEOUT", "10")
+    disturbed: list[int] = []
+
+    def disturb() -> None:
+        worker = train_workers()[-1]
+        disturbed.append(worker)
+        os.kill(worker, signal.SIGSTOP)
+        for _ in range(0 if is_stopped else 10):
+            time.sleep(0.3)
+            os.kill(worker, signal.SIGCONT)
+            time.sleep(0.05)
+            os.kill(worker, signal.SIGSTOP)
+        if not is_stopped:
+            os.kill(worker, signal.SIGCONT)
+
+    model = fit_while(disturb, folder, tmp_path / "storage")
+    assert len(disturbed) == 1
     alone = CVGPRegressor(max_iter=8000, **SETTINGS).fit(folder, "price")
     points = make_table(50, 9).drop(columns="price")
     np.testing.assert_allclose(model.predict(points), alone.predict(points), atol=0.01)  # a tenth of the noise

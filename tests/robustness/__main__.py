@@ -32,6 +32,7 @@ WORKER_TESTS = (
     "tests/cli/test_torchrun.py::test_a_stopped_worker_is_given_up_after_the_timeout",
     "tests/cli/test_torchrun.py::test_a_slowed_worker_changes_nothing_but_the_time",
     "tests/adapters/test_ray.py::test_a_killed_worker_is_replaced_and_the_fit_goes_on_from_the_checkpoint",
+    "tests/adapters/test_ray.py::test_a_slowed_worker_is_waited_for_and_a_stopped_one_is_replaced",
 )
 
 

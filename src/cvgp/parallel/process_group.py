@@ -134,7 +134,7 @@ class TorchGroup:
 
 
 def _join(launch: Launch) -> None:
-    timeout = timedelta(seconds=_timeout())
+    timeout = timedelta(seconds=worker_timeout())
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
@@ -151,7 +151,8 @@ def _join(launch: Launch) -> None:
         torch.set_num_threads(max(len(os.sched_getaffinity(0)) // launch.local_world, 1))
 
 
-def _timeout() -> float:
+def worker_timeout() -> float:
+    """Seconds for which a process waits for the others, as the environment says."""
     text = os.environ.get(TIMEOUT_VARIABLE, str(DEFAULT_TIMEOUT))
     try:
         seconds = float(text)

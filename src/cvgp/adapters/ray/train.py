@@ -7,6 +7,7 @@ last checkpoint in the storage.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from cvgp.adapters.ray.connection import absolute, connect, import_ray
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, WorkerError
 from cvgp.parallel.group import Group
-from cvgp.parallel.process_group import process_group
+from cvgp.parallel.process_group import process_group, worker_timeout
 from cvgp.training.monitor import FitEvent
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ def fit(
             "threads": cpus_per_worker,
             "mishaps": mishaps,
         },
-        torch_config=ray.train.torch.TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo", timeout_s=600),
+        torch_config=ray.train.torch.TorchConfig(
+            backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo", timeout_s=math.ceil(worker_timeout())
+        ),
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers, use_gpu=use_gpu, resources_per_worker={"CPU": cpus_per_worker}
         ),
