@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError
 from cvgp.files.untrusted import Arrays
+from cvgp.host import sklearn_alone
 
 Predictions = tuple[Array, Array]
 """Means and standard deviations [n]."""
@@ -65,7 +66,8 @@ class BoostedTrees(NamedTuple):
         # scikit-learn's sums are of float32. A power of two changes no digit of them, but keeps them in its range.
         unit = _power_of_two(np.abs(y - y.mean()).mean())
         trees = _trained(x, y / unit, weight, learning)
-        error = y[held] / unit - trees.predict(x[held])
+        with sklearn_alone():
+            error = y[held] / unit - trees.predict(x[held])
         share = np.ones(len(held)) if weight is None else weight[held] / weight[held].max()
         sd = unit * float(np.sqrt(share @ error**2 / share.sum()))
         if x[order].size <= CELLS_TO_LEARN_AGAIN:
@@ -160,7 +162,10 @@ def _trained(x: Array, y: Array, weight: Array | None, rows: NDArray[np.int64]) 
 
     often = rows if weight is None else _as_often_as_they_count(rows, weight[rows], rows_to_learn_from(x.shape[1]))
     bins = number_of_bins(x.shape[1])
-    return HistGradientBoostingRegressor(random_state=0, early_stopping=False, max_bins=bins).fit(x[often], y[often])
+    with sklearn_alone():
+        return HistGradientBoostingRegressor(random_state=0, early_stopping=False, max_bins=bins).fit(
+            x[often], y[often]
+        )
 
 
 def _as_often_as_they_count(rows: NDArray[np.int64], weight: Array, most: int) -> NDArray[np.int64]:
