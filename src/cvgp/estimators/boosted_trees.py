@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError
+from cvgp.estimators.simple_models import Predictions
 from cvgp.files.untrusted import Arrays
 from cvgp.host import sklearn_alone
-
-Predictions = tuple[Array, Array]
-"""Means and standard deviations [n]."""
 
 FEWEST_ROWS = 20
 MOST_ROWS, MOST_CELLS, ROWS_OF_WIDE_TABLES = 20_000, 600_000, 2000
@@ -70,7 +68,7 @@ class BoostedTrees(NamedTuple):
             error = y[held] / unit - trees.predict(x[held])
         share = np.ones(len(held)) if weight is None else weight[held] / weight[held].max()
         sd = unit * float(np.sqrt(share @ error**2 / share.sum()))
-        if x[order].size <= CELLS_TO_LEARN_AGAIN:
+        if len(order) * x.shape[1] <= CELLS_TO_LEARN_AGAIN:
             learning = order
             trees = _trained(x, y / unit, weight, learning)
         # Rows that are predicted exactly would give a density without bounds.

@@ -19,9 +19,8 @@ def compare(rows: Evaluated) -> Scores:
     """The scores of each model that there is."""
     scores = {"cvgp": scores_of_model(rows.found, rows.y, rows.output)}
     if rows.boosting is not None:
-        scores["boosting"] = scores_of_normal(
-            rows.observed, *rows.boosting.predict(rows.model.gp_.scaling.scale_x(rows.x))
-        )
+        inputs = rows.model.gp_.scaling.scale_x(rows.x)
+        scores["boosting"] = scores_of_normal(rows.observed, *rows.boosting.predict(inputs))
     if rows.baselines is not None:
         scores["linear"] = scores_of_normal(rows.observed, *rows.baselines.linear(rows.x))
         scores["constant"] = scores_of_normal(rows.observed, *rows.baselines.constant(len(rows.x)))
@@ -70,7 +69,7 @@ def _about_missing_trees(rows: Evaluated) -> str:
     elif model.max_time is not None:
         reason = "<code>max_time</code> left the fit no time to learn trees, or they were taken out"
     else:
-        reason = "the model has stored no trees, as files of earlier versions of cvgp"
+        reason = "the model has stored no trees: it is of an earlier version of cvgp, or had too few different rows"
     return (
         f"Gradient boosting is missing: {reason}. Give the rows of the fit (<code>train=(X, y)</code>, "
         "<code>--train TABLE</code>) to have it."
