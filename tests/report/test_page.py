@@ -1,17 +1,20 @@
 """What is on the page, as far as it can be told without a browser."""
 
 import re
+from copy import deepcopy
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import cvgp
 from cvgp import CVGPRegressor, metrics
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.inputs import check_prediction
 from tests.report.conftest import IMAGE, SCRIPT, Case
 
 SECTIONS = [
@@ -111,27 +114,70 @@ def test_simple_models_have_learned_from_the_rows_of_the_fit(case: Case) -> None
         for own in (case.train, case.test)
     ]
     trees = HistGradientBoostingRegressor(random_state=0, early_stopping=False).fit(features[0], known)
-    assert case.report.scores["boosting"]["rmse"] == pytest.approx(
-        metrics.rmse(y, trees.predict(features[1])), rel=0.05
-    )
+    expected = metrics.rmse(y, trees.predict(features[1]))
+    assert case.report.scores["boosting"]["rmse"] == pytest.approx(expected, rel=0.05)
+    assert "has learned from 90 rows of the fit, not from these rows" in case.report.html
 
 
-def test_without_rows_of_the_fit_the_page_says_what_is_missing(case: Case, tmp_path: Path) -> None:
+def test_a_file_needs_no_rows_of_the_fit_for_the_same_scores(case: Case, tmp_path: Path) -> None:
     case.model.save(tmp_path / "m")
     again = cvgp.load(tmp_path / "m").report(case.test, "<b>price")
-    assert list(again.scores) == ["cvgp", "linear", "constant"]
-    assert "Gradient boosting is missing" in again.html
+    assert again.scores == case.report.scores
     again.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == again.html
+
+
+def test_stored_trees_depend_neither_on_the_rows_of_the_page_nor_on_those_that_are_given(case: Case) -> None:
+    half = case.test[:30]
+    scores = [case.model.report(half, "<b>price").scores["boosting"]]
+    y = half["<b>price"].to_numpy()
+    scores.append(case.model.report(half, "<b>price", train=(case.test, "<b>price")).scores["boosting"])
+    assert scores[0] == scores[1]
+    x = case.model.gp_.scaling.scale_x(check_prediction(case.model, half.drop(columns="<b>price")))
+    assert scores[0]["rmse"] == pytest.approx(metrics.rmse(y, case.model.boosting_.predict(x)[0]))
+
+
+def test_a_model_without_trees_learns_them_from_rows_that_are_given(case: Case) -> None:
+    bare = deepcopy(case.model)
+    del bare.boosting_
+    found = bare.report(case.test, "<b>price", train=(case.train, "<b>price")).scores["boosting"]["rmse"]
+    assert found == pytest.approx(case.report.scores["boosting"]["rmse"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "outputs", "count", "reason"),
+    [
+        ({}, 2, 30, "a model of several outputs stores no trees"),
+        ({}, 1, 15, "the fit had fewer than 20 rows"),
+        ({"max_time": 0.01}, 1, 30, "left the fit no time"),
+    ],
+)
+def test_the_page_says_why_there_is_no_boosting(
+    rows: tuple[np.ndarray, np.ndarray], settings: dict[str, float], outputs: int, count: int, reason: str
+) -> None:
+    X, y = rows
+    Y = np.column_stack([y] * outputs) if outputs > 1 else y
+    model = CVGPRegressor(4, max_iter=2, neighbors=0, noise="constant", random_state=0, **settings)
+    found = model.fit(X[:count], Y[:count]).report(X[120:], Y[120:])
+    assert "boosting" not in found.scores
+    assert reason in found.html
+
+
+def test_the_page_of_a_merged_model_says_why_there_is_no_boosting(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = rows
+    model = CVGPRegressor(4, max_iter=2, neighbors=0, noise="constant", random_state=0)
+    parts = [clone(model).fit(X[part], y[part]) for part in (slice(0, 60), slice(60, 120))]
+    assert "a merged model has seen no rows" in cvgp.merge(parts).report(X[120:], y[120:]).html
 
 
 def test_a_model_without_stored_numbers_is_reported_all_the_same(case: Case, tmp_path: Path) -> None:
     case.model.save(tmp_path / "m")
     bare = cvgp.load(tmp_path / "m")
-    del bare.baselines_, bare.columns_seen_
+    del bare.baselines_, bare.columns_seen_, bare.boosting_
     found = bare.report(case.test, "<b>price")
     assert list(found.scores) == ["cvgp"]
     assert "A constant and a linear model are missing" in found.html
+    assert "the model has stored no trees" in found.html
     assert any("drift was not looked for" in words for words in found.warnings)
 
 

@@ -217,6 +217,9 @@ def _predict(model: cvgp.CVGPRegressor, table: Path) -> None:
     assert (np.isfinite(sd) & (sd > 0)).all(), f"sd {sd}"
     draws = model.sample_y(frame, 2)
     assert np.isfinite(draws).all(), "draws"
+    if hasattr(model, "boosting_"):
+        boosted = model.boosting_.predict(np.zeros((3, len(model.gp_.scaling.x_mean))))
+        assert np.isfinite(boosted).all(), "boosting"
 
 
 def _run(*arguments: object) -> None:
@@ -243,7 +246,7 @@ def _changed(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
     extremes = [float("nan"), float("inf"), -1.0, 0.0, 5e-324, 1e-200, 1e15, 1e200, -1.7e308]
     changed: dict[str, Any] = {}
     with np.errstate(all="ignore"):
-        for value in extremes if array.dtype.kind == "f" else [-1, 0, 1, 2**62, -(2**63)]:
+        for value in extremes if array.dtype.kind == "f" else np.array([-1, 0, 1, 2**62, -(2**63)]).astype(array.dtype):
             changed[f"all {value}"] = np.full_like(array, value)
             if array.size > 1:
                 one = flat.copy()

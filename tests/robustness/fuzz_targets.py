@@ -98,6 +98,8 @@ def open_model(corpus: Corpus, random: Random) -> None:
         Baselines.from_json(model.baselines_, len(model.gp_.scaling.x_mean))
     if hasattr(model, "columns_seen_"):
         ColumnsSeen.from_json(model.columns_seen_, len(model.gp_.scaling.x_mean), len(model.gp_.scaling.y_mean))
+    if hasattr(model, "boosting_"):
+        model.boosting_.predict(np.zeros((3, len(model.gp_.scaling.x_mean))))
 
 
 def open_state(corpus: Corpus, random: Random) -> None:

@@ -19,7 +19,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write: .html.")],
     train: Annotated[
         str | None,
-        typer.Option(help="The table that the model was fitted to; gradient boosting learns from it, to compare with."),
+        typer.Option(help="The table of the fit: finds its rows in DATA, and replaces missing models to compare with."),
     ] = None,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -29,7 +29,8 @@ def report(
 ) -> None:
     """Write a page with scores, calibration, errors, the coreset, the relevance of columns, training and warnings.
 
-    It is one file that needs no network. A model with neighbours holds the rows of its fit, and needs no `--train`.
+    It is one file that needs no network. The fit has stored the models to compare with. With `--train` the page also
+    says how many rows are rows of the fit.
     """
     check_can_write(out, (".html", ".htm"))
     model = cvgp.load(model_file)

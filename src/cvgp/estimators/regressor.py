@@ -20,11 +20,12 @@ from cvgp.data.reading import CsvOptions
 from cvgp.data.rows import Rows
 from cvgp.data.schema import Schema
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.boosted_trees import BoostedTrees
 from cvgp.estimators.described_rows import describe
 from cvgp.estimators.exporting import ExportMixin
 from cvgp.estimators.frames import numeric_schema
 from cvgp.estimators.growing import known_source, resize
-from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
+from cvgp.estimators.importance import ImportanceMixin
 from cvgp.estimators.inputs import (
     array_sources,
     check_callbacks,
@@ -36,7 +37,7 @@ from cvgp.estimators.inputs import (
 )
 from cvgp.estimators.model_units import Sources, model_units, notice_constants, notice_one_output, notice_weights
 from cvgp.estimators.modes import usual_modes
-from cvgp.estimators.noted_rows import note_rows
+from cvgp.estimators.noted_rows import note_rows, seconds_to_note
 from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.showing import ShowingMixin
 from cvgp.estimators.table_options import TableOptions, is_table
@@ -219,6 +220,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         What `report` and ``cvgp evaluate`` compare with: a constant and a line that were learned from a sample of the
         rows, and the distribution of each feature and output in it. There is no constant and no line for several
         outputs.
+    boosting_ : BoostedTrees
+        Gradient boosting that `report` compares with: scikit-learn's trees as plain arrays, learned from up to 20,000
+        rows of the fit. There are none for several outputs, for fewer than 20 rows, and where `max_time` left no time.
     schema_ : dict
         After a fit to a table whose columns have names: how these become features.
     n_bad_rows_ : int
@@ -315,6 +319,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
     statistics_: Statistics
     baselines_: dict[str, Any]
     columns_seen_: dict[str, Any]
+    boosting_: BoostedTrees
     n_rows_: float
     elbo_: float
     _log_slopes: float
@@ -489,7 +494,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         always = self.noise == "input-dependent"
         learns_noise = always or (self.noise == "auto" and self.solver != "paper")
         with limited_threads(n_jobs):
-            with watch.shortened(seconds_for_importance(dims, watch)):
+            with watch.shortened(seconds_to_note(source.num_rows, dims, len(scaling.y_mean), watch)):
                 with watch.shortened(seconds_to_keep(source.num_rows, watch) if learns_noise else 0.0):
                     report, kept = fit_with_neighbours(
                         neighbors,
@@ -641,7 +646,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, ExportMixi
         seed = int(rng.integers(2**31))
         self.gp_, self.statistics_, with_rows = resize(self.gp_, grown.model, grown.statistics, source, seed)
         self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
-        note_rows(self, source, seed, Watch())
+        with limited_threads(check_n_jobs(self.n_jobs)):
+            note_rows(self, source, seed, Watch())
         return grown.added
 
     @usual_modes()

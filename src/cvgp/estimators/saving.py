@@ -29,7 +29,7 @@ from cvgp.data.target import IDENTITY
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import set_columns
 from cvgp.estimators.modes import usual_modes
-from cvgp.estimators.noted_rows import check_noted
+from cvgp.estimators.noted_rows import pack_noted, unpack_noted
 from cvgp.estimators.packed_fit import (
     pack_history,
     pack_indices,
@@ -57,8 +57,8 @@ VERSION = 6
 """Raised whenever a new file would mislead or break an older cvgp: version 2 may hold noise(x) and rows to consult, and
 version 3 a transform of y and outliers. In version 4 rows may be in float32, in the user's units. In version 5 the
 columns are those of the user's table, whose schema says how they become features; inputs may be warped, and the
-importance of columns is held. In version 6 the distribution of columns may be. Version 1, without `scaling.x_limit`, is
-read too: its inputs have no limit."""
+importance of columns is held. In version 6 the distribution of columns and boosted trees may be. Version 1, without
+`scaling.x_limit`, is read too: its inputs have no limit."""
 
 CLASSES = {"CVGPRegressor": CVGPRegressor}
 ATTACHED = ("schema", "baselines", "columns_seen", "merged")
@@ -79,7 +79,8 @@ MODEL = "model."
 def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes.
 
-    `schema_`, `baselines_`, `columns_seen_` and `merged_`, dictionaries of JSON values, are stored where they are set.
+    `schema_`, `baselines_`, `columns_seen_` and `merged_`, dictionaries of JSON values, are stored where they are set,
+    and so are the trees of `boosting_`.
     """
     if type(estimator) not in CLASSES.values():
         raise InvalidTypeError(f"A file can hold a {' or a '.join(CLASSES)}; got a {type(estimator).__name__}.")
@@ -186,7 +187,7 @@ def _pack(estimator: CVGPRegressor) -> tuple[ArrayDict, dict[str, Any]]:
     arrays |= pack_noise(gp.noise) | pack_target(gp.target) | pack_outliers(gp.outliers)
     arrays |= {f"statistics.{name}": sums.cpu().numpy() for name, sums in estimator.statistics_._asdict().items()}
     rows = pack_rows(None if gp.local is None else gp.local.kept, gp.scaling)
-    arrays |= pack_indices(gp.indices_of_fit)
+    arrays |= pack_indices(gp.indices_of_fit) | pack_noted(estimator)
     return arrays | rows | parameter_arrays | history_arrays, metadata
 
 
@@ -239,7 +240,7 @@ def _unpack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> 
         if not isinstance(attached, dict):
             raise FileFormatError(f"The {name} must be a JSON object; got {reprlib.repr(attached)}.")
         setattr(estimator, f"{name}_", attached)
-    check_noted(estimator)
+    unpack_noted(estimator, left)
     set_columns(estimator, num_columns, names, is_old=version < 5)
     estimator.gp_.indices_of_fit = unpack_indices(left, estimator.n_features_in_)
     members.close()

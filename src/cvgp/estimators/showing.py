@@ -40,8 +40,8 @@ class ShowingMixin(BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
             Their outputs; with a table the name of the column, or the list of names, as for `fit`.
         train : (X, y), optional
-            The rows of the fit, in the same forms. Gradient boosting is learned from them, to compare with. A model
-            that consults neighbours holds its rows, and needs none.
+            The rows of the fit, in the same forms. They show how many rows the model has seen before. Models to compare
+            with are learned from them only if the fit has stored none. A model that consults neighbours holds its rows.
         output : int
             Which output the page is about, where there are several.
 

@@ -12,6 +12,7 @@ import numpy as np
 from cvgp.data.rows import Array
 from cvgp.data.uncertain import Inputs
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.boosted_trees import BoostedTrees
 from cvgp.estimators.columns_seen import ColumnsSeen
 from cvgp.estimators.frames import is_frame, schema_of
 from cvgp.estimators.inputs import check_observed, check_prediction
@@ -127,6 +128,14 @@ class Evaluated:
         if stored is not None:
             return Baselines.from_json(stored, self.x.shape[1])
         return None if self.train is None else Baselines.learn(self.train[0], self.train[1][:, self.output])
+
+    @cached_property
+    def boosting(self) -> BoostedTrees | None:
+        """Gradient boosting: what the fit has stored, or else learned from its rows."""
+        stored: BoostedTrees | None = getattr(self.model, "boosting_", None)
+        if stored is not None or self.train is None:
+            return stored
+        return BoostedTrees.learn(self.model.gp_.scaling.scale_x(self.train[0]), self.train[1][:, self.output])
 
 
 def places(x: Array, column: UserColumn) -> Array:
