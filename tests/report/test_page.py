@@ -116,7 +116,7 @@ def test_simple_models_have_learned_from_the_rows_of_the_fit(case: Case) -> None
     trees = HistGradientBoostingRegressor(random_state=0, early_stopping=False).fit(features[0], known)
     expected = metrics.rmse(y, trees.predict(features[1]))
     assert case.report.scores["boosting"]["rmse"] == pytest.approx(expected, rel=0.05)
-    assert "has learned from 90 rows of the fit, not from these rows" in case.report.html
+    assert "has learned from 90 rows of the fit. Its interval" in case.report.html
 
 
 def test_a_file_needs_no_rows_of_the_fit_for_the_same_scores(case: Case, tmp_path: Path) -> None:

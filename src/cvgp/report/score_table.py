@@ -1,4 +1,4 @@
-"""Scores of the model beside those of simple ones, which have learned from rows of the fit and not from these."""
+"""Scores of the model beside those of simple ones, which have learned from the rows of the fit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def comparison_section(rows: Evaluated, scores: Scores) -> str:
         "higher is better. Intervals should hold as many observations as they claim."
     ]
     if "linear" in scores:
-        told.append("The constant and the linear model have learned from rows of the fit, not from these rows.")
+        told.append("The constant and the linear model have learned from the rows of the fit.")
     else:
         told.append(
             "A constant and a linear model are missing: the model has stored none. Give the rows of the fit "
@@ -54,7 +54,7 @@ def _about_trees(trees: BoostedTrees, num_features: int) -> str:
     settings = "default settings" if bins == MOST_BINS else f"default settings, but {bins} bins per column to save time"
     return (
         f"Gradient boosting (scikit-learn's histogram trees with {settings}) has learned from {trees.num_rows} rows of "
-        "the fit, not from these rows. Its interval is as wide as its error on rows of the fit that were held out."
+        "the fit. Its interval is as wide as its error on rows of the fit that were held out."
     )
 
 
