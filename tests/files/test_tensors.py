@@ -126,6 +126,16 @@ def test_metadata_that_are_no_json_are_refused(file: Path, text: str, monkeypatc
         read_tensors(file)
 
 
+def test_metadata_of_very_many_lists_are_refused_before_they_take_memory(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cvgp.files.tensors.json.dumps", lambda value: '{"a": [' + "[]," * 600_000 + "[]]}")
+    write_tensors(file, {}, {})
+    monkeypatch.setattr("cvgp.files.tensors.json.loads", None)
+    with pytest.raises(FileFormatError, match="600003 lists and objects; a model has at most 500000"):
+        read_tensors(file)
+
+
 def test_metadata_that_are_no_json_values_leave_the_old_file(file: Path) -> None:
     before = file.read_bytes()
     with pytest.raises(TypeError):

@@ -20,7 +20,7 @@ from cvgp.errors import FileFormatError
 from cvgp.files.atomic import access_errors, atomic_write
 from cvgp.files.limits import check_metadata, check_stored
 from cvgp.files.regular import check_readable, checked_path
-from cvgp.files.untrusted import MAX_ARRAYS
+from cvgp.files.untrusted import MAX_ARRAYS, MAX_PARTS
 
 METADATA_KEY = "cvgp"
 CHECKSUM = "sha256"
@@ -63,6 +63,9 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     stored = tensors.pop(CHECKSUM, np.empty(0))
     if not np.array_equal(stored, _checksum(tensors, text)):
         raise FileFormatError(f"{path} is damaged: its content has changed since it was written. Restore a copy.")
+    parts = text.count("[") + text.count("{")  # no fewer than there are, since names may hold such characters too
+    if parts > MAX_PARTS:
+        raise FileFormatError(f"{path} holds metadata of {parts} lists and objects; a model has at most {MAX_PARTS}.")
     try:
         metadata = json.loads(text)
     except (ValueError, RecursionError) as error:
