@@ -37,7 +37,8 @@ class Baselines(NamedTuple):
         spread = np.sqrt(share @ (x - centre) ** 2)
         scale = np.where(spread > 0.0, spread, 1.0)
         z = (x - centre) / scale  # [N, D]
-        inverse = np.linalg.inv((z.T * count) @ z + np.eye(z.shape[1]))
+        # Weights of 1e90 leave nothing of the penalty, and a matrix that may have no inverse.
+        inverse = np.linalg.pinv((z.T * count) @ z + np.eye(z.shape[1]), hermitian=True)
         slopes = inverse @ (z.T @ (count * (y - middle)))
         own = 1.0 / count.sum()  # the leverage of one row on the mean
         leverage = own + ((z @ inverse) * z).sum(axis=1)

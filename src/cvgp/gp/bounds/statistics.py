@@ -62,7 +62,7 @@ def weigh(
     log_noise = (2.0 * math.pi * noise.reshape(-1).to(torch.float64)).log()  # [1] or [B]
     sample_precision = noise.reshape(-1).to(like.dtype).reciprocal()  # [1] or [B]
     if sample_weight is None:
-        total = log_noise.sum() * (B / len(log_noise))
+        total = log_noise.sum() * (B / max(len(log_noise), 1))  # there may be no points
     else:
         _check_sample_weight(sample_weight, B)
         total = (sample_weight.to(torch.float64) * log_noise).sum()
