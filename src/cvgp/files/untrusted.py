@@ -17,8 +17,8 @@ FLOATS = ("float64", "float32")
 MAX_ARRAYS = 2000
 """More than any real kernel needs, and few enough to check quickly."""
 MAX_PARTS = 500_000
-"""Lists and objects in the metadata: several per column of the widest tables. As little as two bytes each in a file, they
-take up to 250 in memory."""
+"""Lists and objects in the metadata: several per column of the widest tables. Each may be as little as two bytes of a
+file, and takes up to 250 in memory."""
 MAX_INTEGER = 2**53
 """Beyond that a count is no exact floating-point number, and nothing that cvgp counts comes near."""
 MAX_TEXT = 1000
