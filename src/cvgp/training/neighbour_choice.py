@@ -70,7 +70,7 @@ def choose(report: FitReport, candidates: list[Candidate], rows: Rows[Tensor], *
 def is_clearly_ahead(report: FitReport, candidate: Candidate, rows: Rows[Tensor]) -> bool:
     """Whether the coreset alone is clearly better than a candidate.
 
-    Neighbours with another kernel are then not worth a trial: in 22 generated problems (docs: hard) they never won.
+    Neighbours with another kernel are then not worth the time of a trial: the candidate's was learned for them.
     """
     judged, alone = _alone(report, rows)
     return is_clearly_better(alone, candidate.densities, judged, errors=STANDARD_ERRORS)
