@@ -85,3 +85,11 @@ def test_values_beyond_all_that_was_seen_are_at_distance_one() -> None:
     quantiles = ColumnsSeen.learn(np.zeros((5, 1)), np.zeros((5, 1))).x[:, 0]
     assert distance(quantiles, np.ones(4)) == 1.0
     assert distance(quantiles, np.zeros(4)) == 0.0
+
+
+@pytest.mark.parametrize("num_points", [25, 100], ids=["few points", "all rows"])
+def test_more_points_are_advised_only_where_they_can_be_had(num_points: int) -> None:
+    wave = np.sin(4.0 * X[:, 0]) + np.sin(4.0 * X[:, 1])
+    settings = {"kernel": "matern12", "noise": "constant", "neighbors": 0, "random_state": 0}
+    model = CVGPRegressor(num_points, **settings).fit(X[:100], wave[:100])
+    assert ("more pseudo-points" in warnings_of(model, X[100:], wave[100:])) == (num_points == 25)

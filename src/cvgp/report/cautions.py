@@ -36,7 +36,9 @@ PART_ROWS = 10_000
 def cautions(rows: Evaluated, scores: Scores, gap: Tightness | None) -> list[str]:
     """All of them, in plain words; names in them are shortened."""
     found = [*_of_the_model(rows), *_of_the_rows(rows), *_of_the_scores(scores, len(rows.y))]
-    if gap is not None and gap.num_rows >= FEWEST_ROWS and gap.gap > LARGE_GAP:
+    # A fit that needs more points than half of its rows keeps all of them, and no more points can be had.
+    keeps_all_rows = len(rows.model.coreset_) > rows.model.n_rows_ / 2
+    if gap is not None and gap.num_rows >= FEWEST_ROWS and gap.gap > LARGE_GAP and not keeps_all_rows:
         found.append(
             f"The bound is {gap.gap:.2f} nats per row below the exact marginal likelihood on {gap.num_rows} rows: more "
             "pseudo-points, or neighbours, would describe the rows better."
