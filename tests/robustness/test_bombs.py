@@ -87,6 +87,22 @@ def parquet_text(folder: Path) -> Path:
 TEXT = pa.schema([("a", pa.dictionary(pa.int32(), pa.string())), ("y", pa.float64())])
 
 
+def parquet_page(folder: Path) -> Path:
+    """The one page of a column says that it unpacks to 134 MB, and the header of the file says 4 MB."""
+    path = folder / "page.parquet"
+    text = [word.hex() for word in np.random.default_rng(0).bytes(2_000_000).split(b"\x00")]
+    rows = pa.table({"a": text, "y": np.zeros(len(text))})
+    pq.write_table(rows, path, use_dictionary=False, compression="zstd", data_page_size=1 << 30)
+    content = bytearray(path.read_bytes())
+    begin = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    # A header begins with its type (15 00) and its size when unpacked: 15, and a number of four bytes.
+    assert content[begin : begin + 3] == b"\x15\x00\x15"
+    assert content[begin + 6] < 0x80 <= content[begin + 5]
+    content[begin + 3 : begin + 7] = b"\xfe\xff\xff\x7f"
+    path.write_bytes(content)
+    return path
+
+
 def parquet_schema(folder: Path) -> Path:
     pq.write_table(pa.table({f"c{i}": [1.0] for i in range(MOST_COLUMNS + 1)}), folder / "wide.parquet")
     return folder / "wide.parquet"
@@ -153,6 +169,7 @@ BOMBS: list[Callable[[Path], Path | str]] = [
     feather_schema,
     row_group,
     parquet_text,
+    parquet_page,
     parquet_schema,
     excel_zip,
     sqlite_text,

@@ -14,11 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
-from cvgp.files.limits import check_columns, check_metadata, check_stored, check_unpacked
+from cvgp.data.tables.parquet_pages import pages_of
+from cvgp.errors import InvalidInputError
+from cvgp.files.limits import check_columns, check_metadata, check_stored, check_unpacked, most_unpacked
 
 CELL_BYTES = 8
 """A cell in memory, whatever it takes in the file."""
+LARGEST_PAGE = 1 << 31
+"""Bytes that a page of Parquet can claim."""
+MOST_PAGES = 100_000
+"""Pages of a file that are looked at. They are looked at in small files only, which have far fewer."""
 
 
 def check_sizes(filesystem: pafs.FileSystem, files: Sequence[str], ending: str) -> None:
@@ -46,6 +53,32 @@ def check_row_groups(file: str, fragment: ds.ParquetFileFragment, size: int) -> 
             column = group.column(position)
             name = f"Column {column.path_in_schema!r} of {file}"
             check_unpacked(name, column.total_compressed_size, column.total_uncompressed_size)
+    # A large file may unpack to as much as any page can claim, and headers of pages far away take a while to fetch.
+    if isinstance(fragment.filesystem, pafs.LocalFileSystem) and most_unpacked(size) < LARGEST_PAGE:
+        with fragment.filesystem.open_input_file(fragment.path) as stream:
+            _check_pages(file, stream, metadata)
+
+
+def _check_pages(file: str, stream: pa.NativeFile, metadata: pq.FileMetaData) -> None:
+    """Refuse pages that claim far more memory than their column takes in the file."""
+    count = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        for position in range(group.num_columns):
+            column = group.column(position)
+            unpacked = 0
+            try:
+                for page in pages_of(stream, column):
+                    count, unpacked = count + 1, unpacked + page.unpacked
+                    name = f"Column {column.path_in_schema!r} of {file}"
+                    check_unpacked(name, column.total_compressed_size, unpacked)
+                    if count > MOST_PAGES + metadata.num_row_groups * metadata.num_columns:
+                        raise InvalidInputError(
+                            f"{file} has more than {MOST_PAGES} pages, which no honest file of its size has; write it "
+                            "again with larger pages."
+                        )
+            except IndexError:
+                continue  # damaged: Arrow will say what is wrong
 
 
 def is_text(found: pa.DataType) -> bool:
