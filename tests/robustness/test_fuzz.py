@@ -160,3 +160,12 @@ def test_the_command_runs_for_as_long_as_told() -> None:
     result = CliRunner().invoke(app, ["fuzz", "--hours", "0.0008", "--dry"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "anything else" in result.stdout
+
+
+def test_a_soak_that_failed_counts_until_a_long_one_passes(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    for minutes, failed, expected in ((61, 1, 1), (24, 0, 1), (60, 0, 0), (5, 1, 1)):
+        record.add("soak", {"minutes": minutes, "failed": failed}, path)
+        (line,) = [line for line in record.table(path).splitlines() if line.startswith("| minutes of soak")]
+        assert line.endswith(f"| 60 | {expected} |")
+    assert "before one of 60 minutes passed: 1." in record.table(path)
