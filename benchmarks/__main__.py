@@ -130,13 +130,16 @@ def race(
     datasets: Datasets = RACE_DATASETS,
     size: Size = speed.RACE_SIZE,
     budget: Annotated[float, typer.Option(min=1.0, help="Seconds of each peer.")] = speed.RACE_BUDGET,
+    splits: Annotated[
+        int, typer.Option(min=1, help="Random splits; a fifth of the rows is scored.")
+    ] = speed.RACE_SPLITS,
     quick: Quick = False,
     threads: Threads = 2,
     store: SpeedStore = None,
     renew: Renew = False,
 ) -> None:
-    """Measure quality against seconds, of all peers."""
-    plans = _plans(quick, threads) if quick else speed.full(threads, _names(datasets), size, budget)
+    """Measure quality against seconds, of the coreset alone and of other sparse GPs."""
+    plans = _plans(quick, threads) if quick else speed.full(threads, _names(datasets), size, budget, splits)
     _measure_speed("race", plans, quick, threads, store, renew)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
 from sklearn.utils import check_random_state
 
 from cvgp import CVGP, CVGPRegressor
@@ -33,11 +34,25 @@ from cvgp.training.monitor import Watch
 from cvgp.training.plan import Settings
 from cvgp.training.start import begin_model, starting_kernel
 
-__all__ = ["Beginning", "BetaTransform", "Method", "begin", "estimator", "measure", "start_of_peers", "through_layers"]
+__all__ = [
+    "SAME_AS_PEERS",
+    "Beginning",
+    "BetaTransform",
+    "Method",
+    "begin",
+    "estimator",
+    "measure",
+    "plain_start",
+    "start_of_peers",
+    "through_layers",
+]
 
 Array = NDArray[np.float64]
 BetaTransform = Literal["log", "softplus"]
 Clock = Callable[[], float]
+
+SAME_AS_PEERS: dict[str, Any] = {"neighbors": 0, "noise": "constant", "inputs": "identity"}
+"""The coreset alone, with one noise level and inputs as they are: the model that sparse peers have."""
 
 
 class Method(Fitted, Protocol):
@@ -106,7 +121,7 @@ def begin(
 
 
 def start_of_peers(model: CVGP) -> dict[str, Array]:
-    """What a model begins with, as sparse peers and GPBoost take it."""
+    """What a model begins with, as GPBoost takes it."""
     return {
         "inducing": model.X_c.detach().numpy(),
         "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
@@ -115,12 +130,23 @@ def start_of_peers(model: CVGP) -> dict[str, Array]:
     }
 
 
+def plain_start(x: Array, size: int, seed: int) -> dict[str, Array]:
+    """Where users of sparse GPs commonly begin with standardised data: k-means centres and broad lengthscales."""
+    D = x.shape[1]
+    centres = MiniBatchKMeans(min(size, len(x) // 2), n_init=3, random_state=seed).fit(x).cluster_centers_
+    return {
+        "inducing": centres,
+        "lengthscales": np.full(D, D**0.5),
+        "outputscale": np.array(1.0),
+        "noise": np.array(0.1),
+    }
+
+
 def estimator(size: int, seed: int, **parameters: Any) -> Callable[[Array, Array], FittedGP]:
-    """`CVGPRegressor` with a fixed coreset size, one noise level, no neighbours and no warp, as its peers have."""
-    own: dict[str, Any] = {"neighbors": 0, "noise": "constant", "inputs": "identity", "random_state": seed}
+    """`CVGPRegressor` with a fixed coreset size, and otherwise the model that its peers have."""
 
     def fit(x: Array, y: Array) -> FittedGP:
-        model = CVGPRegressor(size, **own, **parameters).fit(x, y)
+        model = CVGPRegressor(size, random_state=seed, **SAME_AS_PEERS, **parameters).fit(x, y)
         return FittedGP(model.gp_, model.n_iter_)
 
     return fit

@@ -16,8 +16,9 @@ from benchmarks.quality import folds as quality
 from benchmarks.quality import folds_table as quality_table
 from benchmarks.runner import Task, run_tasks
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.paper.datasets import load
 from cvgp.paper.markdown import fill
-from cvgp.paper.splits import fold, random_split
+from cvgp.paper.splits import fold, random_split, validation_split
 from cvgp.paper.store import Metrics, Outcome, Record, Store
 
 DATASET = "waves-150x2"
@@ -186,7 +187,29 @@ def test_a_split_on_which_one_value_failed_counts_for_none(store: Store) -> None
         store.append(Record(defaults.task(plan, DATASET, split, choice.config).key, metrics(value), ORIGIN))
     store.append(Record(defaults.task(plan, DATASET, 1, softplus.config).key, {}, ORIGIN, error="failed"))
     rows = [line.split(" | ") for line in defaults_table.report(plan, store).splitlines()[2:4]]
-    assert [(row[2], row[3]) for row in rows] == [("1.0000", "0"), ("2.0000", "1")]
+    assert [row[2:5] for row in rows] == [["1.0000", "-", "-"], ["2.0000", "-1.0000", "0 of 1"]]
+
+
+def test_the_error_of_a_choice_is_over_sets(store: Store) -> None:
+    """Splits of one set are not independent, so that more of them do not make a choice more certain."""
+    plan = defaults.Plan(("waves-60x2", "waves-70x2", "waves-80x2"), 2, ("beta",), size=10, max_time=1.0)
+    log, softplus = defaults.choices(["beta"], plan.size)
+    for dataset, value in zip(plan.datasets, (0.0, 1.0, 5.0), strict=True):
+        for split in range(2):
+            for choice, result in ((log, value + split), (softplus, 0.0)):
+                key = defaults.task(plan, dataset, split, choice.config).key
+                store.append(Record(key, metrics(result), ORIGIN))
+    row = defaults_table.report(plan, store).splitlines()[3].split(" | ")
+    assert row[3:5] == [f"+2.5000 ± {np.std([0.5, 1.5, 5.5], ddof=1) / 3**0.5:.4f}", "3 of 3"]
+
+
+def test_defaults_are_chosen_by_rows_that_the_split_does_not_score() -> None:
+    x, _ = load(DATASET)
+    scored, inner = random_split(DATASET, 2), validation_split(DATASET, 2)
+    original = {tuple(row.round(9)) for row in scored.scaling.unscale_x(scored.x_test)}
+    seen = {tuple(row.round(9)) for part in (inner.x, inner.x_test) for row in inner.scaling.unscale_x(part)}
+    assert not original & seen
+    assert len(original) + len(seen) == len(x)
 
 
 def quality_plan() -> quality.Plan:

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import median
 from typing import Any
 
 import pytest
@@ -13,16 +12,6 @@ from benchmarks.accuracy import entries
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-ADAM_FACTORS = ("batch_size", "learning_rate", "beta")
-DEFAULTS: dict[str, Any] = {
-    "kernel": "matern32",
-    "bound": "auto",
-    "solver": "auto",
-    "batch_size": 512,
-    "learning_rate": 0.03,
-    "beta": "log",
-    "init": "kmeans",
-}
 
 
 def text(page: str) -> str:
@@ -65,29 +54,6 @@ def test_the_cost_model_misses_as_much_of_two_workers_as_the_page_says() -> None
         missed = sorted(100 * (1 - float(model) / float(measured)) for measured, model in rows)
         assert share.startswith(f"{missed[0]:.0f} to {int(missed[-1])} %")
         assert share in text("scaling.md")
-
-
-def differences(factor: str, other: str) -> list[float]:
-    """The default's mean log-likelihood on each set, minus that of another value of the factor."""
-    base = DEFAULTS | ({"solver": "adam"} if factor in ADAM_FACTORS else {})
-    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records("defaults.jsonl"):
-        task = record["task"]
-        if all(task[name] == value for name, value in base.items() if name != factor):
-            scores[task["dataset"]][str(task[factor])].append(record["metrics"]["log_likelihood"])
-    return [mean(found[str(base[factor])]) - mean(found[other]) for found in scores.values()]
-
-
-@pytest.mark.parametrize(
-    "row", re.findall(r"\| (\w+) \| \S+ \| (\S+) \| (-?\.\d+) ± (\.\d+) \| (\d+) \|", text("defaults.md"))
-)
-def test_a_default_is_ahead_by_what_the_page_says_over_ten_sets(row: tuple[str, ...]) -> None:
-    factor, other, ahead, error, sets = row
-    found = differences(factor, other)
-    assert len(found) == 10
-    assert mean(found) == pytest.approx(float(ahead), abs=6e-4)
-    assert stdev(found) / 10**0.5 == pytest.approx(float(error), abs=6e-4)
-    assert sum(value > 0 for value in found) == int(sets)
 
 
 def accuracy_of(dataset: str, method: str) -> str:

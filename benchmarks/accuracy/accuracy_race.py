@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.entries import RATES, Entry
 from benchmarks.accuracy.predictive_scores import LEVELS, predictive_scores
 from benchmarks.accuracy.race_splits import race_split
-from benchmarks.ours import begin, start_of_peers
+from benchmarks.ours import begin, plain_start, start_of_peers
 from benchmarks.peers.workers import fit_in_worker
 from benchmarks.runner import Task
 from cvgp.paper.store import Key, Outcome, Record, Store
@@ -108,6 +108,8 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
             settings["learning_rate"] = key["learning_rate"]
         if entry.starts_from_ours:
             extra = _start(*place)
+        if entry.starts_plainly:
+            extra = plain_start(split.x, SIZE, SEED)
     found = fit_in_worker(entry.worker, settings, split, threads=plan.threads, extra=extra, score=predictive_scores)
     per_row = (found.metrics["predict_seconds"] or 0.0) / len(split.x_test)
     sizes = {"rows_trained": float(len(split.x)), "rows_scored": float(len(split.x_test)), "seconds_per_row": per_row}
@@ -116,7 +118,7 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _start(dataset: str, kind: str, number: int) -> dict[str, Array]:
-    """Where sparse peers and GPBoost begin: what our own search for a start finds on this split."""
+    """Where GPBoost begins: what our own search for a start finds on this split."""
     split = race_split(dataset, kind, number)
     size = min(SIZE, len(split.x) // 2)
     model = begin(split.x, split.y, Watch(), kernel=KERNEL, size=size, seed=SEED).model

@@ -20,7 +20,8 @@ ENDLESS = 10**6
 
 
 def fit(job: Job) -> Mapping[str, float | str]:
-    """A whole fit, with everything counted."""
+    """A whole fit, with everything counted but what a first fit imports, as for the peers."""
+    _import_all(job)
     before = resident_memory()
     job.restart()
     model = CVGPRegressor(random_state=0, **job.settings["parameters"]).fit(job.x, job.y)
@@ -34,7 +35,7 @@ def accuracy(job: Job) -> Mapping[str, float | str]:
     A prediction need not be Gaussian, so a mean and a standard deviation do not say all of it. The time of a prediction
     is that of mean and standard deviation. What a first fit imports is not counted, nor is it for the peers.
     """
-    CVGPRegressor(5, solver="adam", max_iter=2, random_state=0).fit(job.x[:50], job.y[:50])
+    _import_all(job)
     job.restart()
     model = CVGPRegressor(random_state=0, **job.settings["parameters"]).fit(job.x, job.y)
     levels = np.asarray(job.settings["levels"])
@@ -102,6 +103,10 @@ def gemm(job: Job) -> Mapping[str, float | str]:
     out = torch.empty_like(a)
     answer_times(lambda: torch.mm(a, b, out=out))
     return {}
+
+
+def _import_all(job: Job) -> None:
+    CVGPRegressor(5, solver="adam", max_iter=2, random_state=0).fit(job.x[:50], job.y[:50])
 
 
 def _timed_fit(job: Job, solver: Literal["adam", "lbfgs"]) -> CVGPRegressor:

@@ -1,4 +1,4 @@
-"""GPflow's SGPR by SciPy's L-BFGS and its SVGP by Adam, against the clock, in float64 as is GPflow's default."""
+"""GPflow's SGPR by SciPy's L-BFGS, against the clock, in float64 as is GPflow's default."""
 
 import os
 
@@ -13,9 +13,9 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.models import SGPR, SVGP, GPModel
+from gpflow.models import SGPR, GPModel
 
-from benchmarks.peers.protocol import Array, Job, one_cycle, run
+from benchmarks.peers.protocol import Array, Job, run
 
 CHUNK_ROWS = 2048
 NOISE_FLOOR = 1e-6
@@ -50,39 +50,6 @@ def sgpr(job: Job) -> Finding:
     return {"iterations": steps, "precision": "float64"}
 
 
-def svgp(job: Job) -> Finding:
-    """Adam on minibatches in a compiled step, one cycle of the learning rate over the budget."""
-    _use(job)
-    job.restart()
-    settings = job.settings
-    likelihood = gpflow.likelihoods.Gaussian(_noise(job))
-    model = SVGP(_kernel(job), likelihood, inducing_variable=job.data["inducing"], num_data=len(job.x))
-    optimiser = tf.keras.optimizers.Adam(learning_rate=settings["learning_rate"], beta_2=0.99)
-    x, y = tf.constant(job.x), tf.constant(job.y[:, None])
-    batch_size = min(settings["batch_size"], len(job.x))
-
-    @tf.function(reduce_retracing=True)
-    def train(rows: tf.Tensor) -> None:
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(model.trainable_variables)
-            loss = model.training_loss((tf.gather(x, rows), tf.gather(y, rows)))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimiser.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-    rng = np.random.default_rng(0)
-    order, position, step = rng.permutation(len(job.x)), 0, 0
-    while not job.is_over:
-        if position + batch_size > len(order):
-            order, position = rng.permutation(len(job.x)), 0
-        optimiser.learning_rate.assign(settings["learning_rate"] * one_cycle(job.progress))
-        train(tf.constant(order[position : position + batch_size]))
-        position += batch_size
-        step += 1
-        job.check(lambda x: _predict(model, x))
-    job.record(lambda x: _predict(model, x))
-    return {"iterations": step, "precision": "float64"}
-
-
 def _use(job: Job) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(job.settings["threads"])
     tf.config.threading.set_inter_op_parallelism_threads(job.settings["threads"])
@@ -108,4 +75,4 @@ def _predict(model: GPModel, x: Array) -> tuple[Array, Array]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    run({"sgpr": sgpr, "svgp": svgp}, {"gpflow": gpflow.__version__, "tensorflow": tf.__version__})
+    run({"sgpr": sgpr}, {"gpflow": gpflow.__version__, "tensorflow": tf.__version__})

@@ -9,7 +9,7 @@ from benchmarks.ours import BetaTransform, measure, through_layers
 from benchmarks.runner import Task
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
-from cvgp.paper.splits import random_split
+from cvgp.paper.splits import validation_split
 from cvgp.paper.store import Outcome
 from cvgp.training.initialise import InitName
 from cvgp.training.plan import Settings, make_plan
@@ -22,7 +22,7 @@ NO_STEP_LIMIT = 10**6
 
 FACTORS: dict[str, tuple[Any, ...]] = {
     "kernel": ("rbf", "matern12", "matern32", "matern52", "rq"),
-    "bound": ("auto", "elbo", "tight"),
+    "bound": ("auto", "elbo", "tight", "power"),
     "solver": ("auto", "lbfgs", "adam"),
     "batch_size": (256, 512, 1024),
     "learning_rate": (0.01, 0.03, 0.1),
@@ -109,6 +109,7 @@ def task(plan: Plan, dataset: str, split: int, config: Config) -> Task:
         "benchmark": "defaults",
         "dataset": dataset,
         "split": split,
+        "scored": "validation",
         **asdict(config),
         "size": plan.size,
         "max_time": plan.max_time,
@@ -138,4 +139,4 @@ def _measure(plan: Plan, dataset: str, split: int, config: Config) -> Outcome:
         max_time=plan.max_time,
         clock=time.process_time,
     )
-    return measure(fit, random_split(dataset, split), time.process_time)
+    return measure(fit, validation_split(dataset, split), time.process_time)

@@ -1,7 +1,7 @@
 """The comparison of defaults as a table, from stored results."""
 
 from collections.abc import Sequence
-from statistics import mean
+from statistics import mean, stdev
 
 from benchmarks.quality.defaults import Choice, Plan, choices, task, tasks
 from cvgp.paper.markdown import markdown_table, origin
@@ -13,7 +13,8 @@ HEADER = (
     "factor",
     "value",
     "mean log-likelihood",
-    "sets won",
+    "the default is ahead by, nats",
+    "on so many sets",
     "worst set against the constant predictor",
     "RMSE",
     "90 % coverage",
@@ -26,7 +27,7 @@ Cell = tuple[str, int]
 
 
 def report(plan: Plan, store: Store) -> str:
-    """Factor by factor, what each value gives; the choice is the highest mean log-likelihood."""
+    """Factor by factor, what each value gives, with the standard error over sets of its distance to the default."""
     rows = []
     for factor in plan.factors:
         found = {choice: _records(choice, plan, store) for choice in choices([factor], plan.size)}
@@ -49,25 +50,37 @@ def _factor_rows(found: dict[Choice, dict[Cell, Record]], datasets: Sequence[str
     # Only where every value has a result: a value that fails on a hard set must not look better for it.
     finished = [{cell for cell, record in records.items() if not record.failed} for records in found.values()]
     shared = sorted(set.intersection(*finished))
-    won = dict.fromkeys(found, 0)
-    for dataset in {dataset for dataset, _ in shared}:
-        here = [cell for cell in shared if cell[0] == dataset]
-        won[max(found, key=lambda choice: _mean(found[choice], here, "log_likelihood"))] += 1
-    return [_row(choice, records, shared, won[choice], datasets) for choice, records in found.items()]
+    default = next(records for choice, records in found.items() if choice.is_default)
+    return [_row(choice, records, default, shared, datasets) for choice, records in found.items()]
+
+
+def _lead(default: dict[Cell, Record], records: dict[Cell, Record], shared: Sequence[Cell]) -> list[float]:
+    """Nats by which the default is ahead, one mean over splits for each set: splits of a set are not independent."""
+    cells = [[cell for cell in shared if cell[0] == dataset] for dataset in sorted({dataset for dataset, _ in shared})]
+    return [_mean(default, here, "log_likelihood") - _mean(records, here, "log_likelihood") for here in cells]
 
 
 def _row(
-    choice: Choice, records: dict[Cell, Record], shared: Sequence[Cell], won: int, datasets: Sequence[str]
+    choice: Choice,
+    records: dict[Cell, Record],
+    default: dict[Cell, Record],
+    shared: Sequence[Cell],
+    datasets: Sequence[str],
 ) -> list[str]:
     name = f"**{choice.value}** (default)" if choice.is_default else str(choice.value)
     failures = str(sum(record.failed for record in records.values()))
     if not shared:
-        return [choice.factor, name, *["-"] * 6, failures]
+        return [choice.factor, name, *["-"] * 7, failures]
+    lead = _lead(default, records, shared)
+    ahead = ["-", "-"]
+    if not choice.is_default:
+        error = f" ± {stdev(lead) / len(lead) ** 0.5:.4f}" if len(lead) > 1 else ""
+        ahead = [f"{mean(lead):+.4f}{error}", f"{sum(value > 0.0 for value in lead)} of {len(lead)}"]
     return [
         choice.factor,
         name,
         f"{_mean(records, shared, 'log_likelihood'):.4f}",
-        str(won),
+        *ahead,
         _worst(records, datasets),
         f"{_mean(records, shared, 'rmse'):.4f}",
         f"{_mean(records, shared, 'coverage'):.3f}",

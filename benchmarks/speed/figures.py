@@ -30,17 +30,13 @@ PICTURES = {
 
 OURS = ("cvgp", "#0072B2", "o", "-")
 STYLES = {
-    "GPyTorch SVGP": ("#D55E00", "s", "--"),
-    "GPyTorch PPGPR": ("#E69F00", "D", "--"),
-    "GPyTorch SGPR": ("#CC79A7", "^", "-."),
-    "GPflow SVGP": ("#009E73", "v", "--"),
-    "GPflow SGPR": ("#56B4E9", "<", "-."),
-    "GPBoost Vecchia": ("#000000", "P", ":"),
-    "LightGBM": ("#666666", "X", ":"),
-    "scikit-learn exact GP": ("#999999", "*", ":"),
+    "SVGP": ("#D55E00", "s", "--"),
+    "SGPR": ("#56B4E9", "<", "-."),
 }
 """Colour, marker and line of each peer."""
 
+PICTURED = 0
+"""The split of the race that is drawn."""
 ROOM_BELOW = 0.35
 """How far below the worst final quality the axis goes, as a share of the range above; starts may be far worse."""
 DPI = 110
@@ -62,7 +58,7 @@ def draw(plans: Plans, store: Store, folder: Path) -> list[Path]:
 def _quality(plan: RacePlan, store: Store) -> "Figure | None":
     import matplotlib.pyplot as plt
 
-    datasets = [name for name in plan.datasets if race_results.ours(plan, store, name)]
+    datasets = [name for name in plan.datasets if race_results.ours(plan, store, name, PICTURED)]
     if not datasets:
         return None
     columns = min(3, len(datasets) + 1)
@@ -83,15 +79,15 @@ def _quality_panel(ax: "Axes", plan: RacePlan, store: Store, dataset: str) -> di
     handles: dict[str, object] = {}
     ends = []
     label, color, marker, line = OURS
-    mine = race_results.ours(plan, store, dataset)
+    mine = race_results.ours(plan, store, dataset, PICTURED)
     points = sorted((r.metrics["seconds"], r.metrics["log_likelihood"]) for r in mine)
     (handles[label],) = ax.plot(*zip(*points, strict=True), line, color=color, marker=marker, lw=2.2, ms=6, zorder=5)
     ends += [value for _, value in points]
-    for name, best in race_results.best_peers(plan, store, dataset).items():
+    for name, best in race_results.best_peers(plan, store, dataset, PICTURED).items():
         color, marker, line = STYLES[name]
-        trace = [(t["seconds"], t["log_likelihood"]) for t in best.record.trace]
+        trace = [(t["seconds"], t["log_likelihood"]) for t in best.trace]
         (handles[name],) = ax.plot(*zip(*trace, strict=True), line, color=color, marker=marker, lw=1.3, ms=5)
-        ends.append(best.record.metrics["log_likelihood"])
+        ends.append(best.metrics["log_likelihood"])
     low, high = min(ends), max(ends)
     room = max(high - low, 0.02)
     ax.set(xscale="log", xlabel="seconds", title=dataset, ylim=(low - ROOM_BELOW * room, high + 0.08 * room))
@@ -153,7 +149,7 @@ def _size_panel(ax: "Axes", plans: Plans, store: Store) -> bool:
     ours = [(size, r.metrics["seconds"]) for size, r in found if r is not None]
     svgp = [(size, r.metrics["svgp_seconds"]) for size, r in found if r is not None]
     _line(ax, ours, f"cvgp, step, B = {batch}", OURS[1:])
-    _line(ax, svgp, f"GPyTorch SVGP, step, B = {batch}", STYLES["GPyTorch SVGP"])
+    _line(ax, svgp, f"GPyTorch SVGP, step, B = {batch}", STYLES["SVGP"])
     ax.set_xlabel("points M")
     return bool(ours)
 

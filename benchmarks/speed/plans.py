@@ -10,6 +10,7 @@ __all__ = ["COMMANDS", "RACE_DATASETS", "Plans", "full", "quick", "tasks"]
 RACE_DATASETS = ("bike", "parkinsons", "protein", "elevators", "keggdirected")
 RACE_SIZE = 200
 RACE_BUDGET = 60.0
+RACE_SPLITS = 5
 
 COMMANDS = ("step", "prediction", "growth", "small", "race", "large", "shared")
 
@@ -28,7 +29,11 @@ class Plans:
 
 
 def full(
-    threads: int, datasets: tuple[str, ...] = RACE_DATASETS, size: int = RACE_SIZE, budget: float = RACE_BUDGET
+    threads: int,
+    datasets: tuple[str, ...] = RACE_DATASETS,
+    size: int = RACE_SIZE,
+    budget: float = RACE_BUDGET,
+    splits: int = RACE_SPLITS,
 ) -> Plans:
     """What the documentation shows."""
     return Plans(
@@ -36,7 +41,7 @@ def full(
         prediction.full(threads),
         growth.full(threads),
         small.full(threads),
-        race.full(datasets, size, budget),
+        race.full(datasets, size, budget, splits),
         large.full(threads),
         shared.full(threads),
     )

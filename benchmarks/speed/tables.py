@@ -64,43 +64,27 @@ def _step(plan: step.Plan, store: Store) -> str:
 
 
 def _race(plan: RacePlan, store: Store) -> str:
-    reached: Rows = []
-    ends: Rows = []
+    rows: Rows = []
     for dataset in plan.datasets:
-        mine, peers = race_results.ours(plan, store, dataset), race_results.best_peers(plan, store, dataset)
-        reached += [
-            [dataset, f"{r.task['budget']:g}", *(f"{r.metrics[k]:.{n}f}" for k, n in _RACE_COLUMNS)] for r in mine
-        ]
-        ends += [_end(dataset, "**cvgp**", r, mine) for r in mine if r.task["budget"] == plan.budget]
-        ends += [_end(dataset, best.name, best.record, mine) for best in peers.values()]
-    first = ("set", "budget", "seconds", "RMSE", "mean log-likelihood")
-    second = ("set", "method", "chosen", "precision", "seconds", "RMSE", "mean log-likelihood", "cvgp reaches it after")
-    return "\n\n".join(
-        [
-            "Our own fits, one per budget:",
-            markdown_table(first, reached, num_text=1),
-            f"Everyone after {plan.budget:g} seconds:",
-            markdown_table(second, ends, num_text=4),
-        ]
-    )
+        mine = [race_results.ours(plan, store, dataset, split) for split in range(plan.splits)]
+        for number, budget in enumerate(plan.budgets):
+            rows += _race_row(dataset, f"cvgp, {budget:g} s", [found[number] for found in mine if len(found) > number])
+        peers = [race_results.best_peers(plan, store, dataset, split) for split in range(plan.splits)]
+        for name in dict.fromkeys(contestant.name for contestant in plan.contestants):
+            rows += _race_row(dataset, name, [best[name] for best in peers if name in best])
+    header = ("set", "method", "chosen", "seconds", "RMSE", "mean log-likelihood", "splits")
+    return f"Medians over splits, with their range:\n\n{markdown_table(header, rows, num_text=3)}"
 
 
 _RACE_COLUMNS = (("seconds", 2), ("rmse", 4), ("log_likelihood", 4))
 
 
-def _end(dataset: str, name: str, record: Record, mine: list[Record]) -> list[str]:
-    chosen = [str(record.task[k]) for k in ("learning_rate", "optimiser", "rows") if k in record.task]
-    seconds = race_results.seconds_to_reach(mine, record.metrics["log_likelihood"])
-    numbers = [f"{record.metrics[k]:.{n}f}" for k, n in _RACE_COLUMNS]
-    precision = record.provenance.get("precision", "auto")
-    return [
-        dataset,
-        name,
-        ", ".join(chosen) or "-",
-        precision,
-        *numbers,
-        "not reached" if seconds is None else f"{seconds:.1f} s",
-    ]
+def _race_row(dataset: str, name: str, records: list[Record]) -> Rows:
+    if not records:
+        return []
+    chosen = {" ".join(str(r.task[k]) for k in ("optimiser", "learning_rate") if k in r.task) for r in records}
+    numbers = [race_results.spread([r.metrics[k] for r in records], f".{n}f") for k, n in _RACE_COLUMNS]
+    return [[dataset, name, " or ".join(sorted(chosen)) or "-", *numbers, str(len(records))]]
 
 
 def _small(plan: small.Plan, store: Store) -> str:

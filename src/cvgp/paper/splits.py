@@ -64,6 +64,18 @@ def random_split(dataset: str, seed: int) -> Split:
     return standardised(x, y, order[held_out:], order[:held_out])
 
 
+def validation_split(dataset: str, seed: int) -> Split:
+    """Of the rows that a random split learns from, a random 80 % to learn from and 20 % to score.
+
+    For choices: none of these rows is scored by the random split itself.
+    """
+    x, y = load(dataset)
+    order = np.random.default_rng(seed).permutation(len(x))[len(x) // 5 :]
+    inner = np.random.default_rng([seed, 1]).permutation(order)
+    held_out = len(inner) // 5
+    return standardised(x, y, inner[held_out:], inner[:held_out])
+
+
 def subset_split(dataset: str, seed: int, num_train: int) -> Split:
     """A random `num_train` rows to learn from; all others are scored."""
     x, y = load(dataset)

@@ -29,6 +29,7 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective, solve_coreset, statistics
 from cvgp.training.candidates import Start, best_of
+from cvgp.training.column_gaps import widen_to_gaps
 from cvgp.training.densities import row_densities, variance_of_y, weighted_mean
 from cvgp.training.initialise import initial_coreset
 from cvgp.training.kernel_choice import choose_kernel
@@ -233,6 +234,7 @@ def _model(coreset: Coreset, start: Start) -> CVGP:
 
 def _start_of(model: CVGP, first: Start, judging: Rows[Tensor]) -> Start:
     """What a model has learned from a first start."""
+    widen_to_gaps(model.kernel, judging.x)
     densities = row_densities(model, judging)
     noise = first.noise if first.noise_is_known else max(model.noise.item(), LEAST_START_NOISE * first.noise_floor)
     density = weighted_mean(densities, judging)
