@@ -78,13 +78,14 @@ def _was_run(plan: AccuracyPlan, store: Store, entry: Entry) -> bool:
 def _time_to_quality(plans: Plans, store: Store) -> Iterator[Sequence[str]]:
     plan, seconds = plans.race, []
     for name in plan.datasets:
-        reached = race_results.each_split(plan, store, name, _seconds_to_svgp)
-        seconds += [median(reached)] if reached else []
-    if seconds:
+        found = race_results.each_split(plan, store, name, _seconds_to_svgp)
+        seconds += [median(found)] if found else []
+    reached = [value for value in seconds if value < float("inf")]
+    if reached:
         what = f"time to the log-likelihood that GPyTorch's SVGP has after {plan.budget:g} s"
         yield (
             what,
-            f"{min(seconds):.0f} to {max(seconds):.0f} s on {len(seconds)} data sets",
+            f"{min(reached):.0f} to {max(reached):.0f} s on {len(reached)} of {len(seconds)} data sets",
             "`python -m benchmarks race`",
         )
 

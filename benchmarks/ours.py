@@ -43,7 +43,6 @@ __all__ = [
     "estimator",
     "measure",
     "plain_start",
-    "start_of_peers",
     "through_layers",
 ]
 
@@ -120,18 +119,8 @@ def begin(
     return Beginning(model, sources, chosen)
 
 
-def start_of_peers(model: CVGP) -> dict[str, Array]:
-    """What a model begins with, as GPBoost takes it."""
-    return {
-        "inducing": model.X_c.detach().numpy(),
-        "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
-        "outputscale": model.kernel.outputscale.detach().numpy(),
-        "noise": model.noise.detach().numpy(),
-    }
-
-
 def plain_start(x: Array, size: int, seed: int) -> dict[str, Array]:
-    """Where users of sparse GPs commonly begin with standardised data: k-means centres and broad lengthscales."""
+    """Where users of GPs commonly begin with standardised data: k-means centres and broad lengthscales."""
     D = x.shape[1]
     centres = MiniBatchKMeans(min(size, len(x) // 2), n_init=3, random_state=seed).fit(x).cluster_centers_
     return {

@@ -1,7 +1,6 @@
 """The race of accuracy: every method on the same splits, with the same seconds of the processor."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,10 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.entries import RATES, Entry
 from benchmarks.accuracy.predictive_scores import LEVELS, predictive_scores
 from benchmarks.accuracy.race_splits import race_split
-from benchmarks.ours import begin, plain_start, start_of_peers
+from benchmarks.ours import plain_start
 from benchmarks.peers.workers import fit_in_worker
 from benchmarks.runner import Task
 from cvgp.paper.store import Key, Outcome, Record, Store
-from cvgp.training.monitor import Watch
 
 __all__ = ["Plan", "candidates", "record_of", "seconds_allowed", "tasks"]
 
@@ -106,20 +104,9 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
         }
         if entry.tuned:
             settings["learning_rate"] = key["learning_rate"]
-        if entry.starts_from_ours:
-            extra = _start(*place)
         if entry.starts_plainly:
             extra = plain_start(split.x, SIZE, SEED)
     found = fit_in_worker(entry.worker, settings, split, threads=plan.threads, extra=extra, score=predictive_scores)
     per_row = (found.metrics["predict_seconds"] or 0.0) / len(split.x_test)
     sizes = {"rows_trained": float(len(split.x)), "rows_scored": float(len(split.x_test)), "seconds_per_row": per_row}
     return replace(found, metrics=found.metrics | sizes, trace=[])
-
-
-@lru_cache(maxsize=1)
-def _start(dataset: str, kind: str, number: int) -> dict[str, Array]:
-    """Where GPBoost begins: what our own search for a start finds on this split."""
-    split = race_split(dataset, kind, number)
-    size = min(SIZE, len(split.x) // 2)
-    model = begin(split.x, split.y, Watch(), kernel=KERNEL, size=size, seed=SEED).model
-    return start_of_peers(model)

@@ -27,10 +27,8 @@ class Entry:
     method: str
     options: tuple[tuple[str, Value], ...] = ()
     ours: bool = False
-    starts_from_ours: bool = False
-    """Whether it is given the kernel and noise that our search for a start finds, free of charge."""
     starts_plainly: bool = False
-    """Whether it begins where users of sparse GPs commonly do, which is free of charge too."""
+    """Whether it is given a common start for GPs: k-means centres, free of charge, and broad lengthscales."""
     tuned: bool = False
     """Whether the first split chooses its learning rate."""
 
@@ -46,14 +44,21 @@ ENTRIES = (
     Entry("lightgbm-quantiles", "LightGBM quantiles", "lightgbm_density", "quantiles"),
     Entry("catboost", "CatBoost", "catboost", "uncertain"),
     Entry("sgpr", "SGPR", "gpflow", "sgpr", PLAINLY, starts_plainly=True),
-    Entry("gpboost-vecchia", "GPBoost Vecchia", "gpboost", "vecchia", (("most_rows", 50_000),), starts_from_ours=True),
+    Entry(
+        "gpboost-vecchia",
+        "GPBoost Vecchia",
+        "gpboost",
+        "vecchia",
+        (("most_rows", 50_000), *PLAINLY),
+        starts_plainly=True,
+    ),
     Entry(
         "gpboost-vif",
         "GPBoost VIF",
         "gpboost",
         "vecchia",
-        (("approximation", "full_scale_vecchia"), ("most_rows", 50_000)),
-        starts_from_ours=True,
+        (("approximation", "full_scale_vecchia"), ("most_rows", 50_000), *PLAINLY),
+        starts_plainly=True,
     ),
     Entry("ngboost", "NGBoost", "ngboost", "normal"),
     Entry("sklearn-exact", "exact GP on a sample", "sklearn", "within_budget"),

@@ -63,7 +63,7 @@ def smallest_lead(mine: Sequence[Record], peers: Sequence[Record], since: float)
     later = [record for record in mine if float(str(record.task["budget"])) >= since]
     leads = []
     for record in later:
-        until = LATE * record.metrics["seconds"]
+        until = LATE * float(str(record.task["budget"]))
         had = [moment["log_likelihood"] for peer in peers for moment in peer.trace if moment["seconds"] <= until]
         if had:
             leads.append(record.metrics["log_likelihood"] - max(had))
