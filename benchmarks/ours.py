@@ -43,6 +43,7 @@ __all__ = [
     "estimator",
     "measure",
     "plain_start",
+    "start_of_peers",
     "through_layers",
 ]
 
@@ -117,6 +118,16 @@ def begin(
         sources.train, prior, ZeroMean(), rng, watch, size=size, init=init, beta_transform=beta, spread=spread
     )
     return Beginning(model, sources, chosen)
+
+
+def start_of_peers(model: CVGP) -> dict[str, Array]:
+    """What a model begins with, as GPBoost takes it."""
+    return {
+        "inducing": model.X_c.detach().numpy(),
+        "lengthscales": model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1),
+        "outputscale": model.kernel.outputscale.detach().numpy(),
+        "noise": model.noise.detach().numpy(),
+    }
 
 
 def plain_start(x: Array, size: int, seed: int) -> dict[str, Array]:

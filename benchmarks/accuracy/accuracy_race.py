@@ -1,6 +1,7 @@
 """The race of accuracy: every method on the same splits, with the same seconds of the processor."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.entries import RATES, Entry
 from benchmarks.accuracy.predictive_scores import LEVELS, predictive_scores
 from benchmarks.accuracy.race_splits import race_split
-from benchmarks.ours import plain_start
+from benchmarks.ours import begin, plain_start, start_of_peers
 from benchmarks.peers.workers import fit_in_worker
 from benchmarks.runner import Task
 from cvgp.paper.store import Key, Outcome, Record, Store
+from cvgp.training.monitor import Watch
 
 __all__ = ["Plan", "candidates", "record_of", "seconds_allowed", "tasks"]
 
@@ -59,13 +61,15 @@ def tasks(plan: Plan, store: Store, split: int) -> list[Task]:
 
 def candidates(plan: Plan, store: Store, dataset: str, kind: str, split: int, entry: Entry) -> list[Key]:
     """The tasks of an entry on a split; of several the best counts."""
+    key = _key(plan, dataset, kind, split, entry)
+    keys = [key | {"start": start} for start in entry.starts] or [key]
     if not entry.tuned:
-        return [_key(plan, dataset, kind, split, entry)]
+        return keys
     if split > 0:
         best = record_of(plan, store, dataset, kind, 0, entry)
         rate = RATES[len(RATES) // 2] if best is None else best.task["learning_rate"]
-        return [_key(plan, dataset, kind, split, entry) | {"learning_rate": rate}]
-    return [_key(plan, dataset, kind, split, entry) | {"learning_rate": rate} for rate in RATES]
+        return [key | {"learning_rate": rate} for key in keys]
+    return [key | {"learning_rate": rate} for key in keys for rate in RATES]
 
 
 def record_of(plan: Plan, store: Store, dataset: str, kind: str, split: int, entry: Entry) -> Record | None:
@@ -104,9 +108,20 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
         }
         if entry.tuned:
             settings["learning_rate"] = key["learning_rate"]
-        if entry.starts_plainly:
+        if key.get("start") == "plain":
             extra = plain_start(split.x, SIZE, SEED)
+        elif key.get("start") == "ours":
+            extra = _our_start(*place)
     found = fit_in_worker(entry.worker, settings, split, threads=plan.threads, extra=extra, score=predictive_scores)
     per_row = (found.metrics["predict_seconds"] or 0.0) / len(split.x_test)
     sizes = {"rows_trained": float(len(split.x)), "rows_scored": float(len(split.x_test)), "seconds_per_row": per_row}
     return replace(found, metrics=found.metrics | sizes, trace=[])
+
+
+@lru_cache(maxsize=1)
+def _our_start(dataset: str, kind: str, number: int) -> dict[str, Array]:
+    """What our own search for a start finds on this split."""
+    split = race_split(dataset, kind, number)
+    size = min(SIZE, len(split.x) // 2)
+    model = begin(split.x, split.y, Watch(), kernel=KERNEL, size=size, seed=SEED).model
+    return start_of_peers(model)

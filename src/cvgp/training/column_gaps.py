@@ -11,8 +11,6 @@ from torch import Tensor
 
 from cvgp.gp.hyperparameters import multiply_inside
 
-__all__ = ["widen_to_gaps"]
-
 GAP_SHARE = 0.1
 """Ten lengthscales apart, a Matern 3/2 kernel is below 1e-6: rows are as good as unrelated, and a slope is left."""
 

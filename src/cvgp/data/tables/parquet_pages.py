@@ -10,8 +10,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Page", "pages_of"]
-
 FIRST_BYTES, MOST_BYTES = 256, 1 << 24
 """Of a header: what is read at first, and what Arrow reads at most."""
 UNPACKED_FIELD, PACKED_FIELD = 2, 3
