@@ -13,7 +13,7 @@ from cvgp.paper.store import Record, Store
 
 __all__ = ["accuracy_table", "figures_table"]
 
-SHOWN = choose(("cvgp", "lightgbm", "catboost", "gpboost-vecchia", "ngboost", "svgp"))
+SHOWN = choose(("cvgp", "lightgbm", "catboost", "gpboost-vecchia", "gpboost-vif", "ngboost", "svgp", "ppgpr"))
 """Columns of the table, where there are results."""
 KIND = "random"
 CLOSE = 1.02
