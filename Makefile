@@ -21,7 +21,7 @@ help:
 	@echo "make test-minimum  the tests of the estimator with the lowest versions that pyproject.toml allows"
 	@echo "make coverage      the tests of make test, and the lines that none of them reaches"
 	@echo "make lint          lint, types and layers alone"
-	@echo "make bench         compare with other libraries; ARGS=--quick takes a few minutes"
+	@echo "make bench         measure speed beside other libraries; ARGS=--quick takes a few minutes"
 	@echo "make docs          build the documentation in site/"
 	@echo "make build         build the wheel and the source distribution in dist/"
 	@echo "make smoke         build the wheel, install it into a new environment, and use it there"
@@ -54,7 +54,7 @@ coverage: $(VENV)/.stamp-dev
 	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
 
 test-minimum: $(MINIMUM)/.stamp
-	$(MINIMUM)/bin/python -m pytest -n 0 -W default tests/estimators/test_regressor.py tests/estimators/test_saving.py
+	$(MINIMUM)/bin/python -m pytest -n 0 -W default tests/estimators/test_regressor.py tests/estimators/test_persistence.py
 
 $(MINIMUM)/.stamp: pyproject.toml constraints-minimum.txt
 	test -x $(MINIMUM)/bin/python || $(PYTHON) -m venv $(MINIMUM)
@@ -63,7 +63,7 @@ $(MINIMUM)/.stamp: pyproject.toml constraints-minimum.txt
 	@touch $@
 
 bench: $(VENV)/.stamp-dev
-	$(PY) -m benchmarks all $(ARGS)
+	$(PY) -m experiments speed all $(ARGS)
 
 docs: $(VENV)/.stamp-docs
 	$(BIN)/mkdocs build --strict
@@ -82,4 +82,4 @@ smoke: $(VENV)/.stamp-dev
 
 clean:
 	rm -rf demo site dist $(SMOKE) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

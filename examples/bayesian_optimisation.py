@@ -4,7 +4,7 @@ Both models are fitted again after each observation, by ``fit_gpytorch_mll``. Th
 so far is from the optimum, and where Branin was evaluated.
 
 Run it with ``python examples/bayesian_optimisation.py [FOLDER] [SEEDS] [ITERATIONS]``; the picture lands in FOLDER
-(``demo`` by default). The default is one seed and a few iterations. ``python -m benchmarks optimisation`` measures ten
+(``demo`` by default). The default is one seed and a few iterations. ``python -m experiments botorch`` measures ten
 seeds.
 """
 

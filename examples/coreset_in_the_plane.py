@@ -18,7 +18,7 @@ def main(folder: Path) -> None:
     rng = np.random.default_rng(4)
     X = np.r_[rng.normal([-1.0, 0.0], 0.5, (500, 2)), rng.normal([1.5, 0.5], 0.7, (300, 2))]
     y = np.sin(2.0 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * rng.normal(size=800)
-    model = CVGPRegressor(n_coreset=30, neighbors=0, noise="constant", random_state=0).fit(X, y)
+    model = CVGPRegressor(n_coreset=30, n_neighbors=0, noise="constant", random_state=0).fit(X, y)
     coreset = model.coreset_
     print(f"{len(coreset)} points that count as {coreset.beta.min():.1f} to {coreset.beta.max():.0f} rows each")
 

@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
         + 5 * X[:, 4]
         + rng.normal(size=500)
     )
-    model = CVGPRegressor(kernel="rbf", inputs="identity", noise="constant", random_state=0).fit(X, y)
+    model = CVGPRegressor(kernel="rbf", input_warp="identity", noise="constant", random_state=0).fit(X, y)
     found = model.sobol_indices()
     known = [0.27, 0.27, 0.09, 0.35, 0.09, 0.0, 0.0, 0.0]
     print("found", found.total.round(2).tolist())

@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
     for place, (low, high) in enumerate([(0.0, 2.2), (2.0, 4.2), (4.0, 6.0)]):
         X = rng.uniform(low, high, (120, 1))
         y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.normal(size=120)
-        models.append(cvgp.CVGPRegressor(n_coreset=8, neighbors=0, noise="constant", random_state=0).fit(X, y))
+        models.append(cvgp.CVGPRegressor(n_coreset=8, n_neighbors=0, noise="constant", random_state=0).fit(X, y))
         ax.plot(X[:, 0], y, ".", ms=3, alpha=0.4, color=f"C{place}", label=f"rows of place {place + 1}")
 
     merged = cvgp.merge(models)

@@ -3,7 +3,7 @@
 Run it with ``python examples/messy_table.py [FOLDER]``; tables and picture land in FOLDER (``demo`` by default). Three
 commands give the same numbers there::
 
-    cvgp fit houses.csv --target price --dates expand --out houses.cvgp
+    cvgp fit houses.csv --target price --out houses.cvgp
     cvgp predict houses.cvgp new_houses.csv --level .9 --out predictions.csv
     cvgp evaluate houses.cvgp new_houses.csv
 """
@@ -48,7 +48,7 @@ def write_tables(folder: Path) -> None:
 def predict(folder: Path) -> pd.DataFrame:
     """Learn from one table and predict the other, in five lines: the new table with predictions and 90 % intervals."""
     houses, new = (pd.read_csv(folder / name).drop(columns="id") for name in ("houses.csv", "new_houses.csv"))
-    model = CVGPRegressor(dates="features", random_state=0).fit(houses, "price")
+    model = CVGPRegressor(random_state=0).fit(houses, "price")
     mean, sd = model.predict(new, return_std=True)
     low, high = model.predict_interval(new, level=0.9).T
     return new.assign(mean=mean, sd=sd, low=low, high=high)

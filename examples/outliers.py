@@ -1,4 +1,4 @@
-"""A few wildly wrong values of y: they are found, and do not bend the function.
+"""Gross outliers in y are detected, and do not bend the function.
 
 Run it with ``python examples/outliers.py [FOLDER]``; the picture lands in FOLDER (``demo`` by default).
 """

@@ -18,7 +18,7 @@ def main(folder: Path) -> None:
     rng = np.random.default_rng(9)
     X = rng.uniform(0, 10, (600, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.2 * rng.normal(size=600)
-    settings = {"neighbors": 0, "noise": "constant", "inputs": "identity", "kernel": "matern32"}
+    settings = {"n_neighbors": 0, "noise": "constant", "input_warp": "identity", "kernel": "matern32"}
     model = cvgp.CVGPRegressor(n_coreset=32, random_state=0, **settings).fit(X[:400], y[:400])
     quality = cvgp.quality_by_size(model, X[:400], y[:400], held_out=(X[400:], y[400:]))
     for size, rmse in zip(quality["size"], quality["rmse"], strict=True):

@@ -20,13 +20,13 @@ def main(folder: Path) -> None:
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for ax, target in zip(figure.subplots(1, 2, sharey=True), ("identity", "log"), strict=True):
-        model = CVGPRegressor(target=target, noise="constant", random_state=0).fit(X, y)
+        model = CVGPRegressor(target_transform=target, noise="constant", random_state=0).fit(X, y)
         low, high = model.predict_interval(X, level=0.9).T
         ax.plot(X[:, 0], y, ".", color="grey", ms=3)
         ax.fill_between(X[:, 0], low, high, alpha=0.3, label="90 % interval")
         ax.plot(X[:, 0], model.predict(X), label="mean")
         ax.axhline(0.0, color="black", lw=0.6)
-        ax.set(title=f'target="{target}"', xlabel="x")
+        ax.set(title=f'target_transform="{target}"', xlabel="x")
         ax.legend(loc="upper left")
         print(f"{target}: mean log density {model.log_predictive_density(X, y).mean():.2f} nats per row")
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,21 +28,6 @@ def synthetic3(num_data: int, generator: torch.Generator) -> tuple[torch.Tensor,
     return x, torch.cos(2.0 * torch.pi * x[:, 0]) + noise * x[:, 0] ** 3
 
 
-def fit(model: cvgp.CVGP, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Maximise the collapsed bound over everything but y_c, then solve for y_c and the weights."""
-    parameters = [p for name, p in model.named_parameters() if name != "y_c"]
-    optimiser = torch.optim.LBFGS(parameters, max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimiser.zero_grad()
-        value = -model.collapsed_elbo(x, y) / len(x)
-        value.backward()
-        return value
-
-    optimiser.step(loss)
-    model.solve_coreset(x, y)
-
-
 def exact_gp(model: cvgp.CVGP, x: torch.Tensor, y: torch.Tensor) -> cvgp.CVGP:
     """An exact GP is the coreset posterior whose points are the data, each with weight one."""
     everything = cvgp.Coreset(x, y, torch.ones(len(x)))
@@ -86,16 +71,14 @@ def main(folder: Path) -> None:
     """Fit, compare, draw."""
     generator = torch.Generator().manual_seed(0)
     x, y = synthetic3(1000, generator)
-    start = torch.linspace(0.05, 1.95, M, dtype=torch.float64)[:, None]
-    nearest = torch.cdist(start, x).argmin(dim=1)
-    model = cvgp.CVGP(cvgp.Coreset(start, y[nearest], torch.full((M,), len(x) / M)))
-    fit(model, x, y)
+    model = cvgp.CVGP(cvgp.Coreset.from_data(x, y, M))
+    cvgp.maximize(model, x, y)
     exact = exact_gp(model, x, y)
 
     with torch.no_grad():
         print(f"coreset of {M}: bound {model.elbo(x, y):.2f} nats, KL from the prior {model.kl():.2f}")
         print(f"exact GP, {len(x)} points: log p(y) {exact.elbo(x, y):.2f}")
-    print(model.coreset.to_frame(["x"]).round(3).to_string(index=False))
+    print(model.coreset.prune(1e-3).to_frame(["x"]).round(3).to_string(index=False))
 
     regressor = cvgp.CVGPRegressor(random_state=0).fit(x.numpy(), y.numpy())
     x_new, y_new = synthetic3(10_000, generator)
@@ -113,7 +96,7 @@ def main(folder: Path) -> None:
     draw(left, model, grid, f"CVGP: {M} weighted pseudo-points")
     draw(middle, exact, grid, f"exact GP: {len(x)} points")
     draw_regressor(right, regressor, grid)
-    coreset = model.coreset
+    coreset = model.coreset.prune(1e-3)
     points = left.scatter(coreset.X[:, 0], coreset.y, c=coreset.beta, s=45, cmap="viridis", ec="k", lw=0.6, zorder=3)
     figure.colorbar(points, ax=left, label="weight beta")
     right.legend(loc="lower left", fontsize=8)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from cvgp import CVGPRegressor
+from cvgp import CVGPRegressor, TrainingOptions
+from cvgp.fitting.monitor import FitEvent
 from cvgp.plots import plot_training
-from cvgp.training.monitor import FitEvent
 
 
 def main(folder: Path) -> None:
@@ -23,8 +23,10 @@ def main(folder: Path) -> None:
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for ax, solver in zip(figure.subplots(1, 2), ("adam", "lbfgs"), strict=True):
-        model = CVGPRegressor(n_coreset=30, solver=solver, max_iter=100, noise="constant", random_state=0)
-        model.set_params(callbacks=[seen.append]).fit(X, y)
+        model = CVGPRegressor(
+            n_coreset=30, noise="constant", random_state=0, training=TrainingOptions(solver=solver, max_iter=100)
+        )
+        model.set_params(training__callbacks=[seen.append]).fit(X, y)
         plot_training(model, ax).set_ylabel("bound, nats per row")
         print(f"{solver}: {model.elbo_ / len(y):.2f} nats per row after {model.n_iter_} iterations")
     print(f"callbacks were told of {len(seen)} iterations")

@@ -183,14 +183,6 @@ def collapsed_optimum(
     return inv(curvature) @ design.T @ np.diag(precision) @ y
 
 
-def collapsed_bound(
-    K_cc: Array, K_cx: Array, K_xx: Array, beta: Array, noise: Noise, y: Array, **options: Any
-) -> float:
-    """The maximum of `elbo` over y_c, on the full data; the options of `collapsed_optimum`."""
-    y_c = collapsed_optimum(K_cc, K_cx, beta, noise, y, **options)
-    return elbo(K_cc, K_cx, K_xx, y_c, beta, noise, y, **options)
-
-
 class TitsiasOptimum(NamedTuple):
     """The best coreset when the site covariance Sigma may be any matrix, and its bound."""
 
@@ -259,56 +251,6 @@ def tight_bound(
     data_term = _expected_log_lik(projection @ m, f_var, y, noise, sample_weight, num_data)
     data_term -= _data_sum(conditional_kl, None, num_data)
     return data_term - gaussian_kl(m, S, np.zeros_like(m), K_uu)
-
-
-# Power EP (Bui, Yan, Turner 2017) with p(y_i | f_i) = N(f_i, noise_i) and pseudo-inputs u.
-
-
-def _unexplained(K_uu: Array, K_ux: Array, K_xx: Array) -> Array:
-    """The diagonal of the prior's conditional covariance K_xx - Q_xx [B]."""
-    return np.diag(K_xx - K_ux.T @ inv(K_uu) @ K_ux)
-
-
-def _power_constant(C_ii: Array, noise: Noise, power: float) -> Array:
-    """What power EP takes from the log density of each point and output [B]."""
-    return (1.0 - power) / (2.0 * power) * np.log(1.0 + power * C_ii / noise)
-
-
-def power_evidence(K_uu: Array, K_ux: Array, K_xx: Array, y: Array, noise: Noise, power: float) -> float:
-    """log p(y) as power EP estimates it: of a Gaussian with noise + power * C_ii, minus a constant for each point."""
-    C_ii = _unexplained(K_uu, K_ux, K_xx)
-    covariance = K_ux.T @ inv(K_uu) @ K_ux + np.diag(noise + power * C_ii)
-    constant = _columns(y).shape[1] * np.sum(_power_constant(C_ii, noise, power))
-    return gaussian_logpdf(y, np.zeros_like(y), covariance) - float(constant)
-
-
-def power_evidence_of_q(
-    m: Array,
-    S: Array,
-    K_uu: Array,
-    K_ux: Array,
-    K_xx: Array,
-    y: Array,
-    noise: Noise,
-    power: float,
-    *,
-    sample_weight: Array | None = None,
-    num_data: int | None = None,
-) -> float:
-    """The variational bound on `power_evidence`, whose model is y_i = K_iu K_uu^-1 u + N(0, noise_i + power C_ii)."""
-    C_ii = _unexplained(K_uu, K_ux, K_xx)
-    projection = K_ux.T @ inv(K_uu)  # [B, M]
-    f_var = np.diag(projection @ S @ projection.T)
-    data_term = _expected_log_lik(projection @ m, f_var, y, noise + power * C_ii, sample_weight, num_data)
-    constant = _columns(y).shape[1] * _power_constant(C_ii, noise, power)
-    return data_term - _data_sum(constant, sample_weight, num_data) - gaussian_kl(m, S, np.zeros_like(m), K_uu)
-
-
-def fitc_log_marginal(K_uu: Array, K_ux: Array, K_xx: Array, y: Array, noise: Noise) -> float:
-    """The log density of y where f is independent given u (Snelson and Ghahramani 2006)."""
-    Q_xx = K_ux.T @ inv(K_uu) @ K_ux
-    covariance = Q_xx + np.diag(np.diag(K_xx - Q_xx)) + np.diag(np.ones(len(y)) * noise)
-    return gaussian_logpdf(y, np.zeros_like(y), covariance)
 
 
 # Titsias 2009 and the exact GP.

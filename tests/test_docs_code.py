@@ -49,7 +49,10 @@ def names_of_the_regressor(folder: Path) -> dict[str, Any]:
 
 def names_of_merging(folder: Path) -> dict[str, Any]:
     shards = [wave(60), wave(60, seed=1)]
-    return {"shards": shards, "first": cvgp.CVGPRegressor(8, max_iter=5, random_state=0).fit(*shards[0])}
+    return {
+        "shards": shards,
+        "first": cvgp.CVGPRegressor(8, random_state=0, training=cvgp.TrainingOptions(max_iter=5)).fit(*shards[0]),
+    }
 
 
 def names_of_tables(folder: Path) -> dict[str, Any]:
@@ -80,7 +83,9 @@ def files_of_commands(folder: Path) -> dict[str, Any]:
     table = pd.DataFrame({"x": X[:, 0], "price": y})
     for name in ("train", "test", "new"):
         table.to_csv(folder / f"{name}.csv", index=False)
-    cvgp.CVGPRegressor(8, max_iter=5, random_state=0).fit(table, "price").save(folder / "model.cvgp")
+    cvgp.CVGPRegressor(8, random_state=0, training=cvgp.TrainingOptions(max_iter=5)).fit(table, "price").save(
+        folder / "model.cvgp"
+    )
     return {}
 
 
@@ -124,7 +129,7 @@ WITH_CODE = [page for page in PAGES if page not in ELSEWHERE and {"python", "sh"
 
 @pytest.mark.parametrize("page", WITH_CODE)
 @pytest.mark.filterwarnings("ignore:.*priors")
-@pytest.mark.filterwarnings("ignore:Left out, since they tell nothing")
+@pytest.mark.filterwarnings("ignore:Left out, since they are not informative")
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

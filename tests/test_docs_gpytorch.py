@@ -12,7 +12,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "gpytorch.md").read_text(encoding="utf-8")
-RECORDS = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / "gpytorch.jsonl").read_text().splitlines()]
+RECORDS = [json.loads(line) for line in (ROOT / "experiments" / "results" / "gpytorch.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

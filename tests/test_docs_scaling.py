@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.peers.environments import ROOT
-from benchmarks.scaling import streaming
 from cvgp.cli import app
-from cvgp.data.tables import blocks, reservoir
-from cvgp.data.tables import shuffle as windows
-from cvgp.data.tables import training_table as table
-from cvgp.paper.markdown import fill
-from tests.data.tables.tables import frame, read_table, write_parts
+from cvgp.tables import stream
+from tests.tables.helpers import frame, read_frame, write_parts
 
+ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("## Data beyond memory")[1].split("\n## ")[0]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", SECTION, flags=re.DOTALL)
@@ -32,7 +28,7 @@ def in_a_folder_with_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         group=50,
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(table, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
     return tmp_path
 
 
@@ -46,7 +42,7 @@ def test_the_commands_run(in_a_folder_with_data: Path) -> None:
             for line in text.strip().splitlines():
                 result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
                 assert result.exit_code == 0, result.stderr
-    assert len(read_table(in_a_folder_with_data / "predictions.parquet")) == 300
+    assert len(read_frame(in_a_folder_with_data / "predictions.parquet")) == 300
 
 
 def test_the_code_runs(in_a_folder_with_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,38 +51,3 @@ def test_the_code_runs(in_a_folder_with_data: Path, capsys: pytest.CaptureFixtur
         if kind == "python":
             exec(compile(text, "scaling.md", "exec"), namespace)
     assert capsys.readouterr().out == "0 rows were left out\n"
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        f"take at most {table.IN_MEMORY_BYTES / 1e6:.0f} MB in float64, they are loaded",
-        f"a uniform sample of {reservoir.RESERVOIR_ROWS:,} rows",
-        f"up to {windows.MOST_OPEN} at a time, {blocks.BLOCK_ROWS} rows of each in turn",
-        f"{windows.WINDOW_BYTES / 1e6:.0f} MB of these are shuffled together",
-        f"holds out at most {reservoir.RESERVOIR_ROWS // 2:,} rows",
-    ],
-)
-def test_a_number_in_the_page_is_that_of_the_code(sentence: str) -> None:
-    assert sentence in " ".join(PAGE.split())
-
-
-def all_tests() -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-
-
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(test_\w+)`", PAGE))))
-def test_a_test_that_the_page_names_exists(name: str) -> None:
-    assert f"def {name}(" in all_tests()
-
-
-def test_the_page_has_a_place_for_the_table(tmp_path: Path) -> None:
-    page = tmp_path / "scaling.md"
-    page.write_text(PAGE)
-    fill(page, "scaling-streaming", "a table")
-    assert "a table" in page.read_text()
-
-
-def test_files_of_the_measurement_hold_all_rows(tmp_path: Path) -> None:
-    streaming.write_files(tmp_path, 100, num_files=3)
-    assert sum(len(read_table(path)) for path in tmp_path.iterdir()) == 100

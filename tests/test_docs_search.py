@@ -70,7 +70,7 @@ TERMS = {
     "jitter": "numerics.md",
     "float32": "numerics.md",
     "convergencewarning": "api/errors.md",
-    "factorisationerror": "api/errors.md",
+    "factorizationerror": "api/errors.md",
     "file format version": "file_format.md",
     "safetensors": "file_format.md",
     "callback": "api/callbacks.md",

@@ -17,7 +17,7 @@ def test_the_example_finds_the_season_and_covers_the_gaps(capsys: pytest.Capture
     names: dict[str, Any] = {}
     exec(compile(code, "time_series.md", "exec"), names)
     model = names["model"]
-    period = model.model_.kernel.kernels[2].base_kernel.period_length.item() * model.gp_.scaling.x_scale[0]
+    period = model.model_.kernel.kernels[2].base_kernel.period_length.item() * model._gp.scaling.x_scale[0]
     assert period == pytest.approx(1.0, rel=0.01)
     assert 78 <= int(capsys.readouterr().out.split("%")[0]) <= 100
     months, y, known = names["years"][:, None], names["y"], names["known"]

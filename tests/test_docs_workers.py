@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import cvgp
-from benchmarks.peers.environments import ROOT
 from cvgp.cli import app
 from cvgp.parallel import process_group as distributed
-from tests.data.tables.tables import frame, read_table, write_parts
 from tests.parallel.groups import RAY_WARNINGS, torchrun
+from tests.tables.helpers import frame, read_frame, write_parts
 
+ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 
 
@@ -55,7 +55,7 @@ def test_the_commands_on_a_cluster_run(data: Path) -> None:
     for line in commands.strip().splitlines():
         result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
         assert result.exit_code == 0, result.stderr
-    assert sum(len(read_table(path)) for path in (data / "predictions").iterdir()) == 300
+    assert sum(len(read_frame(path)) for path in (data / "predictions").iterdir()) == 300
 
 
 @pytest.mark.slow

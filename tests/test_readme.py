@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.__main__ import app as benchmarks
-from benchmarks.__main__ import readme
 from cvgp.cli import app
+from experiments.__main__ import app as benchmarks
+from experiments.__main__ import readme
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -76,11 +76,11 @@ def test_the_command_fills_the_measured_tables(tmp_path: Path) -> None:
     readme(write=page)
     filled = page.read_text(encoding="utf-8")
     assert "| data | cvgp | LightGBM |" in filled
-    assert "`python -m benchmarks race`" in filled
+    assert "`python -m experiments race`" in filled
     assert "| fit to 10,000,000 rows of 10 columns" in filled
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"`python -m benchmarks (\w+)`", README))))
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`python -m experiments (\w+)[^`]*`", README))))
 def test_a_command_behind_a_figure_exists(command: str) -> None:
     assert command in {
         found.name or found.callback.__name__ for found in benchmarks.registered_commands if found.callback

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
-    from cvgp.estimators.growing import quality_by_size
     from cvgp.estimators.merging import merge
+    from cvgp.estimators.persistence import load
     from cvgp.estimators.regressor import CVGPRegressor
-    from cvgp.estimators.saving import load
+    from cvgp.estimators.updating import quality_by_size
+    from cvgp.fitting.heuristics import Heuristics
+    from cvgp.fitting.maximize import maximize
+    from cvgp.fitting.options import TrainingOptions
     from cvgp.gp.model import CVGP
     from cvgp.gp.process import CoresetProcess
+    from cvgp.tables.table import read_table
 
 __version__ = "0.1.0"
 
@@ -25,9 +29,13 @@ _HOME = {
     "CVGPWarning": "cvgp.errors",
     "Coreset": "cvgp.coreset",
     "CoresetProcess": "cvgp.gp.process",
-    "load": "cvgp.estimators.saving",
+    "Heuristics": "cvgp.fitting.heuristics",
+    "load": "cvgp.estimators.persistence",
+    "maximize": "cvgp.fitting.maximize",
     "merge": "cvgp.estimators.merging",
-    "quality_by_size": "cvgp.estimators.growing",
+    "quality_by_size": "cvgp.estimators.updating",
+    "read_table": "cvgp.tables.table",
+    "TrainingOptions": "cvgp.fitting.options",
 }
 
 __all__ = [
@@ -37,10 +45,14 @@ __all__ = [
     "CVGPWarning",
     "Coreset",
     "CoresetProcess",
+    "Heuristics",
+    "TrainingOptions",
     "__version__",
     "load",
+    "maximize",
     "merge",
     "quality_by_size",
+    "read_table",
 ]
 
 

@@ -5,8 +5,7 @@ import io
 import os
 import sys
 
-from cvgp.errors import MissingDependencyError
-from cvgp.extras import optional_packages
+from cvgp.errors import MissingDependencyError, optional_packages
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def main() -> None:
 def _run() -> None:
     try:
         with optional_packages():
-            from cvgp.cli.app import app
+            from cvgp.cli import app
     except MissingDependencyError as error:
         sys.exit(f"Error: {error}")
     app(prog_name="cvgp")

@@ -1,29 +1,145 @@
-"""The coreset as a value: M weighted pseudo-observations, which is a small data set of its own.
+"""The coreset as a value: M weighted pseudo-observations (X, y, beta), a small data set of its own.
 
-The CVGP posterior is that of an exact GP which saw the triplet (X, y, beta) (paper, eq.
-coreset_gp_posterior_C_f), so coresets can be concatenated, thinned out and kept as tables.
+The CVGP posterior is that of an exact GP which saw this triplet (paper, eq. coreset_gp_posterior_C_f), so coresets can
+be concatenated, pruned and stored as tables: the features, then `y` (or `y0`, `y1`, ...), then `beta`.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from cvgp.coreset_table import NamedColumn, decoded_table, html_table, table_of, triplet_in
-from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.finite import FloatArray, finite_array
+from cvgp.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    optional_packages,
+    printable_lines,
+)
+from cvgp.finite import REAL_KINDS, FloatArray, finite_array
+from cvgp.runtime import single_threaded_blas, sklearn_alone
 
 if TYPE_CHECKING:
     import pandas as pd
+    from gpytorch.kernels import Kernel
 
 __all__ = ["Coreset"]
+
+
+SHOWN_POINTS, SHOWN_COLUMNS = 5, 10
+"""The number of points and columns of a coreset that a notebook shows."""
+_NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
+
+
+class NamedColumn(NamedTuple):
+    """A column that inputs of a coreset stand for: one of them, or one per category."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many inputs."""
+        return len(self.categories) or 1
+
+
+def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequence[str] | None) -> pd.DataFrame:
+    """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
+    with optional_packages():
+        import pandas as pd
+
+    outputs = _names_of_outputs(y)
+    names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
+    features = list(np.atleast_1d(np.asarray(names, dtype=object)))  # also an Index, an array, one str
+    if not all(isinstance(name, str) for name in features):
+        raise InvalidTypeError(f"Feature names must be text, got {features}; pass a list of str.")
+    if len(features) != X.shape[1]:
+        raise InvalidInputError(f"Expected {X.shape[1]} feature names, got {features}; pass one per column of X.")
+    columns = [*features, *outputs, "beta"]
+    if len(set(columns)) < len(columns) or _output_columns(columns) != outputs:
+        raise InvalidInputError(
+            "Feature names must be unique, and not the names of outputs ('y', 'y0', ...) or weights "
+            f"('beta'), got {features}; rename the features."
+        )
+    return pd.DataFrame(np.column_stack([X, y, beta]), columns=columns)
+
+
+def decoded_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Sequence[NamedColumn]) -> pd.DataFrame:
+    """One row per point under the names of the user's columns, each category as the one with the largest input.
+
+    Outputs and weights get a number where a column has their name.
+    """
+    with optional_packages():
+        import pandas as pd
+
+    values: dict[str, Any] = {}
+    start = 0
+    for column in columns:
+        inputs = X[:, start : start + column.width]  # [M, width]
+        levels = np.array(column.categories, dtype=object)
+        values[column.name] = pd.Categorical(levels[inputs.argmax(axis=1)], levels) if len(levels) else inputs[:, 0]
+        start += column.width
+    if len(values) < len(columns):
+        names = [column.name for column in columns]
+        raise InvalidInputError(f"The columns {names} have the same name twice; pass feature_names, one per input.")
+    plain = [*_names_of_outputs(y), "beta"]
+    names, number = plain, 1
+    while set(names) & set(values):
+        number += 1
+        names = [f"{name}_{number}" for name in plain]
+    return pd.DataFrame(values | dict(zip(names, [*y.reshape(len(y), -1).T, beta], strict=True)))
+
+
+def _names_of_outputs(y: FloatArray) -> list[str]:
+    return ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
+
+
+def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """X, y and beta of a table such as `table_of` makes."""
+    with optional_packages():
+        import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise InvalidTypeError(f"Expected a DataFrame, got {type(frame).__name__}; convert it to one.")
+    columns = list(frame.columns)
+    if len(set(columns)) < len(columns):
+        raise InvalidInputError(f"Column names must be unique, got {columns}; rename the repeated ones.")
+    outputs = _output_columns(columns)
+    if not outputs or "beta" not in columns:
+        raise InvalidInputError(
+            "Expected a column 'beta' and a column 'y' (or 'y0', 'y1', ... without a gap), "
+            f"got {columns}; add or rename the missing ones."
+        )
+    kinds = [dtype.kind for dtype in frame.dtypes]
+    not_numeric = [name for name, kind in zip(columns, kinds, strict=True) if kind not in REAL_KINDS]
+    if not_numeric:
+        raise InvalidTypeError(
+            f"Every column must hold real numbers, but {not_numeric} do not; convert them with "
+            "pd.to_numeric or drop them."
+        )
+    features = [name for name in columns if name != "beta" and name not in outputs]
+    values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    X = values[:, [columns.index(name) for name in features]]
+    y = values[:, [columns.index(name) for name in outputs]]
+    return X, y[:, 0] if outputs == ["y"] else y, values[:, columns.index("beta")]
+
+
+def _output_columns(columns: list[Any]) -> list[str]:
+    """Return `y`, or else y0 .. y{Q-1} if these are all the columns so numbered, or else nothing."""
+    if "y" in columns:
+        return ["y"]
+    numbered = {name for name in columns if isinstance(name, str) and _NUMBERED_OUTPUT.fullmatch(name)}
+    expected = [f"y{q}" for q in range(len(numbered))]
+    return expected if numbered == set(expected) else []
+
 
 logger = logging.getLogger("cvgp")
 
@@ -43,9 +159,9 @@ class Coreset:
     beta : array-like or tensor of shape [M]
         Weights, at least 0: how many times each point counts.
     n_pruned : int
-        How many points the `prune` that made this coreset dropped; no part of its value.
+        How many points the `prune` that made this coreset dropped; ignored by ``==``.
     columns : sequence of NamedColumn, optional
-        The columns of a user's table that the inputs stand for, which `to_frame` shows; no part of its value.
+        The columns of a user's table that the inputs stand for, which `to_frame` shows; ignored by ``==``.
 
     Raises
     ------
@@ -106,7 +222,13 @@ class Coreset:
         return f"Coreset({sizes}, effective_size={self.effective_size:.3g})"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}, the heaviest points:</p>{html_table(self.X, self.y, self.beta, self.columns)}"
+        title = escape(repr(self))
+        try:
+            heaviest = self.to_frame().iloc[np.argsort(-self.beta, kind="stable")[:SHOWN_POINTS]]
+        except MissingDependencyError:
+            return f"<p>{title}</p>"
+        table = heaviest.to_html(index=False, max_cols=SHOWN_COLUMNS, float_format="{:.4g}".format)
+        return f"<p>{title}, the heaviest points:</p>{printable_lines(table)}"
 
     @property
     def num_dims(self) -> int:
@@ -133,7 +255,7 @@ class Coreset:
         Parameters
         ----------
         other : Coreset
-            Of the same D and Q; its points come last.
+            Another coreset with the same D and Q; its points come last.
 
         Returns
         -------
@@ -145,7 +267,7 @@ class Coreset:
         InvalidInputError
             If `other` has another D or Q.
         InvalidTypeError
-            If `other` is no Coreset.
+            If `other` is not a Coreset.
 
         Examples
         --------
@@ -248,6 +370,71 @@ class Coreset:
         return table_of(self.X, self.y, self.beta, feature_names)
 
     @classmethod
+    def from_data(
+        cls,
+        X: Numbers,
+        y: Numbers,
+        size: int,
+        *,
+        kernel: Kernel | None = None,
+        sample_weight: Numbers | None = None,
+        random_state: int = 0,
+    ) -> Coreset:
+        """Summarize data by weighted points: where to start the training of a `CVGP`.
+
+        Each point has the mean y of the rows nearest to it, and their number (or weight) as its own weight.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape [N, D]
+            Inputs.
+        y : array-like or tensor of shape [N] or [N, Q]
+            Outputs.
+        size : int
+            The most points M; fewer where fewer rows differ.
+        kernel : gpytorch.kernels.Kernel, optional
+            By default the points are the cluster means of k-means, in units of each column's standard deviation. With
+            a kernel they are rows of X that are chosen by pivoted Cholesky: each is the row whose prior variance those
+            before it explain least.
+        sample_weight : array-like or tensor of shape [N], optional
+            How many times each row counts; once by default.
+        random_state : int
+            Seed of k-means.
+
+        Returns
+        -------
+        Coreset
+            Its weights add up to the number (or weight) of the rows.
+
+        Raises
+        ------
+        InvalidInputError
+            If shapes do not fit, a value is NaN or infinite, a weight is negative, or `size` is below 1.
+        InvalidTypeError
+            If X, y or the weights hold no real numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGP, Coreset
+        >>> X = np.linspace(0.0, 1.0, 100)[:, None]
+        >>> coreset = Coreset.from_data(X, np.sin(6.0 * X[:, 0]), size=8)
+        >>> len(coreset), float(coreset.beta.sum())
+        (8, 100.0)
+        >>> model = CVGP(coreset, kernel="matern32")
+        """
+        rows, outputs = finite_array("X", X), finite_array("y", y)
+        weight = np.ones(len(rows)) if sample_weight is None else finite_array("sample_weight", sample_weight)
+        _check_triplet(rows, outputs, weight)
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise InvalidInputError(f"size must be a whole number of at least 1; got {size!r}.")
+        if kernel is not None:
+            return nearest_summary(rows[pivoted_rows(kernel, rows, size)[0]], rows, outputs, weight)
+        sd = rows.std(0)
+        labels = kmeans_labels(rows / np.where(sd > 0, sd, 1.0), weight, size, random_state)
+        return cluster_summary(labels, rows, outputs, weight)
+
+    @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Coreset:
         """Make a coreset from a table such as `to_frame` returns.
 
@@ -267,7 +454,7 @@ class Coreset:
         InvalidInputError
             If a column is missing or repeated, or a value cannot be part of a coreset.
         InvalidTypeError
-            If `frame` is no DataFrame, or a column holds no real numbers.
+            If `frame` is not a DataFrame, or a column holds no real numbers.
 
         Examples
         --------
@@ -297,3 +484,69 @@ def _check_triplet(X: FloatArray, y: FloatArray, beta: FloatArray) -> None:
             f"The weights beta must be at least 0, but the smallest is {beta.min():g}, at index "
             f"{beta.argmin()}; clip them at 0 or drop the points."
         )
+
+
+@sklearn_alone()
+@single_threaded_blas()  # which scikit-learn limits too, but without counting the threads that do
+def kmeans_labels(x: FloatArray, weight: FloatArray, size: int, seed: int) -> NDArray[np.intp]:
+    """The cluster of each row x [N, D]: at most `size` of them, none empty."""
+    from sklearn.cluster import KMeans
+
+    # Squared distances cannot tell apart what is closer than 1e-7 of the extent; scikit-learn would warn of that.
+    x = x - x.mean(0)
+    x = np.round(x / (float(np.abs(x).max()) or 1.0), 7)
+    distinct, labels = np.unique(x, axis=0, return_inverse=True)
+    if len(distinct) > size:
+        # Lloyd's steps beyond the first few move centers by less than training does at once.
+        fitted = KMeans(size, n_init=1, max_iter=10, random_state=seed).fit(x, sample_weight=weight)
+        labels = np.unique(fitted.labels_, return_inverse=True)[1]
+    return np.asarray(labels, dtype=np.intp).reshape(-1)
+
+
+@torch.no_grad()
+def pivoted_rows(kernel: Kernel, x: FloatArray, size: int) -> tuple[NDArray[np.intp], FloatArray]:
+    """Greedy pivoted Cholesky: rows in the order of the largest variance left, and the mean variance left after each.
+
+    There are fewer than `size` where nothing is left to explain, and at least one.
+    """
+    points = torch.as_tensor(x)
+    left = kernel(points, diag=True).to(torch.float64)  # [N]
+    factor = torch.zeros(min(size, len(x)), len(x), dtype=torch.float64)
+    floor = 1e-10 * left.max().item()
+    chosen: list[int] = []
+    remaining: list[float] = []
+    for m in range(len(factor)):
+        pivot = int(left.argmax())
+        if left[pivot].item() <= floor and chosen:
+            break
+        row = kernel(points[pivot : pivot + 1], points).to_dense()[0]  # [N]
+        factor[m] = (row - factor[:m, pivot] @ factor[:m]) / left[pivot].clamp_min(torch.finfo(left.dtype).tiny).sqrt()
+        left = (left - factor[m].square()).clamp_min(0.0)
+        left[pivot] = 0.0
+        chosen.append(pivot)
+        remaining.append(left.mean().item())
+    return np.array(chosen, dtype=np.intp), np.array(remaining)
+
+
+def cluster_summary(labels: NDArray[np.intp], x: FloatArray, y: FloatArray, weight: FloatArray) -> Coreset:
+    """Weighted means of the inputs and outputs of each cluster, and its weight; those without weight are left out."""
+    mass = np.bincount(labels, weights=weight)
+    kept = mass > 0
+
+    def means(values: FloatArray) -> FloatArray:
+        columns = values.reshape(len(values), -1).T
+        sums = np.stack([np.bincount(labels, weights=weight * column) for column in columns], axis=1)
+        return np.asarray((sums[kept] / mass[kept, None]).reshape(-1, *values.shape[1:]))
+
+    return Coreset(means(x), means(y), mass[kept])
+
+
+@sklearn_alone()
+@single_threaded_blas()
+def nearest_summary(centers: FloatArray, x: FloatArray, y: FloatArray, weight: FloatArray) -> Coreset:
+    """The centers [M, D] themselves, with the outputs and weights of the rows nearest to each."""
+    from sklearn.metrics import pairwise_distances_argmin
+
+    labels = np.asarray(pairwise_distances_argmin(x, centers), dtype=np.intp)
+    found = cluster_summary(labels, x, y, weight)
+    return Coreset(centers[np.bincount(labels, weights=weight, minlength=len(centers)) > 0], found.y, found.beta)

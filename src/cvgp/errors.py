@@ -1,16 +1,22 @@
-"""The exceptions and warnings of cvgp: one tree, so that a caller can catch everything with one name.
+r"""The exceptions and warnings of cvgp, text that is safe to print, and optional packages.
 
-Each error is also the built-in exception that readers of Python and scikit-learn's checks expect. Messages name columns
-and files, which may be a stranger's: what a terminal would obey is shown by its escapes (:mod:`cvgp.printable`).
+All errors are one tree under `CVGPError`, and each is also the built-in exception that readers of Python and
+scikit-learn's checks expect.
+
+Messages contain names of columns and files, which may come from a stranger. Characters that a terminal would obey, or
+that change the order of a text, are replaced by their Python escapes: the name ``"\x1b[2J"`` clears no screen, it is
+shown as ``\x1b[2J``.
 """
 
-from cvgp.printable import printable_lines
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "CVGPError",
     "CVGPWarning",
     "DivergenceError",
-    "FactorisationError",
+    "FactorizationError",
     "FileAccessError",
     "FileFormatError",
     "InvalidInputError",
@@ -23,6 +29,30 @@ __all__ = [
     "SeveralArraysError",
     "WorkerError",
 ]
+
+_ACTING = (
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1: what terminals obey
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks and overrides of the direction of writing
+    "\u2028\u2029"  # separators of lines and of paragraphs
+    "\ud800-\udfff"  # halves of pairs, such as bytes of a path that are not UTF-8: they cannot be encoded
+)
+_ANY = re.compile(f"[{_ACTING}]")
+_ANY_BUT_NEW_LINES = re.compile(f"(?!\n)[{_ACTING}]")
+
+
+def printable(text: str) -> str:
+    """Escape a name or value, which becomes one line."""
+    return _ANY.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def printable_lines(text: str) -> str:
+    """Escape a message, and keep its lines."""
+    return _ANY_BUT_NEW_LINES.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def printable_json(text: str) -> str:
+    """Escape a JSON document, and keep its value."""
+    return _ANY_BUT_NEW_LINES.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 class CVGPError(Exception):
@@ -39,7 +69,7 @@ class CVGPError(Exception):
     """
 
     def __str__(self) -> str:
-        """The message, as a terminal may show it."""
+        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 
@@ -70,36 +100,15 @@ class InvalidTypeError(CVGPError, TypeError):
 
 
 class SeveralArraysError(CVGPError, AttributeError):
-    """Several predicted arrays where one was expected, as in scikit-learn's `TransformedTargetRegressor`.
-
-    Examples
-    --------
-    >>> from cvgp.errors import SeveralArraysError
-    >>> issubclass(SeveralArraysError, AttributeError)
-    True
-    """
+    """Several predicted arrays where one was expected, as in scikit-learn's `TransformedTargetRegressor`."""
 
 
-class FactorisationError(CVGPError, ArithmeticError):
-    """A matrix stayed indefinite after the whole jitter ladder, or held values that are not finite.
-
-    Examples
-    --------
-    >>> from cvgp.errors import FactorisationError
-    >>> issubclass(FactorisationError, ArithmeticError)
-    True
-    """
+class FactorizationError(CVGPError, ArithmeticError):
+    """A matrix stayed indefinite after the whole jitter ladder, or held values that are not finite."""
 
 
 class DivergenceError(CVGPError, FloatingPointError):
-    """An objective became NaN or infinite, and shorter steps from the last good point did not help.
-
-    Examples
-    --------
-    >>> from cvgp.errors import DivergenceError
-    >>> issubclass(DivergenceError, FloatingPointError)
-    True
-    """
+    """An objective became NaN or infinite, and shorter steps from the last good point did not help."""
 
 
 class FileAccessError(CVGPError, OSError):
@@ -111,7 +120,7 @@ class FileAccessError(CVGPError, OSError):
     >>> cvgp.load(".")
     Traceback (most recent call last):
     ...
-    cvgp.errors.FileAccessError: . is a folder, and not a regular file. Give the file itself.
+    cvgp.errors.FileAccessError: . is a folder, not a regular file. Give the file itself.
     """
 
 
@@ -145,47 +154,19 @@ class FileFormatError(CVGPError, ValueError):
 
 
 class MissingDependencyError(CVGPError, ImportError):
-    """An optional package that is not installed; the message has the command that installs it.
-
-    Examples
-    --------
-    >>> from cvgp.errors import MissingDependencyError
-    >>> issubclass(MissingDependencyError, ImportError)
-    True
-    """
+    """An optional package that is not installed; the message has the command that installs it."""
 
 
 class MissingPartError(CVGPError, ModuleNotFoundError):
-    """A model without a part that a call needs, such as its mean or its kernel under the usual name.
-
-    Examples
-    --------
-    >>> from cvgp.errors import MissingPartError
-    >>> issubclass(MissingPartError, ModuleNotFoundError)
-    True
-    """
+    """A model without a part that a call needs, such as its mean or its kernel under the usual name."""
 
 
 class NotSupportedError(CVGPError, NotImplementedError):
-    """Something that a model cannot do, such as conditioning in closed form where the likelihood is not Gaussian.
-
-    Examples
-    --------
-    >>> from cvgp.errors import NotSupportedError
-    >>> issubclass(NotSupportedError, NotImplementedError)
-    True
-    """
+    """Something that a model cannot do, such as conditioning in closed form where the likelihood is not Gaussian."""
 
 
 class WorkerError(CVGPError, RuntimeError):
-    """Another process of the fit ended or stopped answering, or the processes hold different values.
-
-    Examples
-    --------
-    >>> from cvgp.errors import WorkerError
-    >>> issubclass(WorkerError, RuntimeError)
-    True
-    """
+    """Another process of the fit ended or stopped answering, or the processes hold different values."""
 
 
 class CVGPWarning(UserWarning):
@@ -200,16 +181,39 @@ class CVGPWarning(UserWarning):
     """
 
     def __str__(self) -> str:
-        """The message, as a terminal may show it."""
+        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 
 class JitterWarning(CVGPWarning):
-    """A Cholesky factorisation succeeded only after the diagonal was raised; the message says by how much.
+    """A Cholesky factorization succeeded only after the diagonal was raised; the message says by how much."""
 
-    Examples
-    --------
-    >>> from cvgp.errors import CVGPWarning, JitterWarning
-    >>> issubclass(JitterWarning, CVGPWarning)
-    True
-    """
+
+EXTRAS = {
+    "pandas": "tables",
+    "pyarrow": "tables",
+    "matplotlib": "plot",
+    "jinja2": "plot",
+    "openpyxl": "excel",
+    "duckdb": "duckdb",
+    "typer": "cli",
+    "rich": "cli",
+    "botorch": "botorch",
+    "ray": "ray",
+}
+"""The extra of ``pip install 'cvgp[...]'`` by the name of the package that it brings."""
+
+
+@contextmanager
+def optional_packages() -> Iterator[None]:
+    """Turn the failed import of a package of :data:`EXTRAS` into an error with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingDependencyError(
+            f"This needs the package {package}, which is not installed; install it with: "
+            f"pip install 'cvgp[{EXTRAS[package]}]'"
+        ) from error

@@ -15,7 +15,7 @@ REAL_KINDS = "biuf"
 
 
 def refuse_masked(name: str, value: object) -> None:
-    """Refuse a masked array that hides some of its values: NumPy would uncover them without a word."""
+    """Raise on a masked array with masked values, which NumPy would silently unmask."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         where = np.argwhere(np.ma.getmaskarray(value))
         raise InvalidInputError(
@@ -55,7 +55,7 @@ LEAST_SUM, MOST_SUM = 1e-100, 1e100
 
 
 def check_sum(name: str, values: NDArray[np.float64]) -> None:
-    """Refuse numbers that are not negative, and whose sum is too near to the ends of the range of numbers."""
+    """Raise if the sum of nonnegative numbers is too close to the limits of floating point."""
     with np.errstate(over="ignore"):
         total = float(values.sum())
     if not LEAST_SUM < total < MOST_SUM:

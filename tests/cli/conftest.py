@@ -52,7 +52,7 @@ def model(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_table(60).to_csv(folder / "train.csv", index=False)
     out = folder / "model.cvgp"
     result = run(
-        "fit", folder / "train.csv", "--target", "price", "--out", out, "--coreset", 10, "--max-iter", 20, "--quiet"
+        "fit", folder / "train.csv", "--target", "price", "--out", out, "--n-coreset", 10, "--max-iter", 20, "--quiet"
     )
     assert result.exit_code == 0, result.stderr
     return out

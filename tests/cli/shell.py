@@ -19,7 +19,7 @@ TRACEBACK = 99
 
 SERVER = """
 import io, json, os, sys, traceback
-import cvgp.cli, cvgp.estimators.saving, cvgp.cli.info, cvgp.cli.predictor, cvgp.data.tables.writer, cvgp.plots.columns
+import cvgp.cli, cvgp.estimators.persistence, cvgp.cli.info, cvgp.cli.predict, cvgp.tables.write, cvgp.plots.drawing
 from cvgp.__main__ import main
 
 def arrange(number, name, kind, encoding):

@@ -1,27 +1,31 @@
+"""The command line as a whole: help, options that are those of the library, completion, exit codes."""
+
+import inspect
 import os
 import subprocess
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any
 
 import pytest
+import typer
 
 import cvgp
-from cvgp.cli import options
-from cvgp.cli.fit import Bound, Init, Solver
-from cvgp.data.schema import Impute
-from cvgp.training.initialise import InitName
-from cvgp.training.plan import BoundName, SolverName
-from tests.cli.conftest import Run
+from cvgp.cli.options import command, joined_numbers, options_of
+from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.fitting.options import TrainingOptions
+from tests.cli.conftest import Run, flat
 
-COMMANDS = ["fit", "predict", "evaluate", "coreset", "info", "plot", "demo", "paper"]
+COMMANDS = ["fit", "predict", "evaluate", "report", "info", "coreset", "plot", "demo", "merge"]
 HEAVY = ["torch", "gpytorch", "pandas", "sklearn", "matplotlib", "scipy", "numpy"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run: Run, command: str) -> None:
-    assert f"Usage: cvgp {command}" in run(command, "--help").stdout
+    text = run(command, "--help").stdout
+    assert f"Usage: cvgp {command}" in text
+    assert run(command, "-h").stdout == text
+    assert command in run("--help").stdout
 
 
 def test_help_imports_nothing_that_takes_time() -> None:
@@ -33,39 +37,79 @@ def test_help_imports_nothing_that_takes_time() -> None:
     assert done.stderr.strip() == ""
 
 
-def test_the_version_is_printed(run: Run) -> None:
-    assert run("--version").stdout == f"{cvgp.__version__}\n"
-
-
-def test_an_unknown_command_is_wrong_use(run: Run) -> None:
-    assert run("fitt").exit_code == 2
-
-
-def test_a_missing_option_is_wrong_use(run: Run) -> None:
-    assert run("fit", "table.csv").exit_code == 2
-
-
-def test_python_m_cvgp_is_the_command() -> None:
+def test_python_m_cvgp_is_the_command(run: Run) -> None:
     done = subprocess.run([sys.executable, "-m", "cvgp", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == cvgp.__version__
+    assert done.stdout == run("--version").stdout == f"{cvgp.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["fitt"], ["fit", "table.csv"], ["info", "--wrong"]], ids=" ".join)
+def test_an_unknown_or_incomplete_command_is_wrong_use(run: Run, words: list[str]) -> None:
+    assert run(*words).exit_code == 2
+
+
+def test_fit_offers_each_parameter_of_the_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
+    text = flat(run("fit", "--help").stdout)
+    left_out = {"verbose", "training", "callbacks", "heuristics"}
+    for source in (CVGPRegressor, TrainingOptions, cvgp.read_table):
+        names = set(inspect.signature(source).parameters) - left_out - {"data", "target"}
+        missing = [name for name in names if f"--{name.replace('_', '-')}" not in text]
+        assert missing == []
+    assert "one lengthscale per column" in text
+
+
+def example(
+    size: int = 3, *, kind: str | None = None, names: str | list[str] = (), path: os.PathLike[str] | None = None
+) -> None:
+    """Something.
+
+    Parameters
+    ----------
+    size : int
+        How many of them, up to 1.5 million. The rest does not matter.
+    kind, path : str or None
+        Of ``which`` kind.
+    names : str or list of str
+        Some.
+
+    Returns
+    -------
+    None
+        Nothing.
+    """
+
+
+def test_names_types_defaults_and_help_come_from_the_signature_and_the_docstring() -> None:
+    found = {option.name: option for option in options_of(example, "Panel")}
+    kinds = {name: option.annotation.__origin__ for name, option in found.items()}
+    assert kinds == {"size": int, "kind": str | None, "names": list[str] | None, "path": Path | None}
+    helps = {name: option.annotation.__metadata__[0].help for name, option in found.items()}
+    assert helps["size"] == "How many of them, up to 1.5 million."
+    assert helps["kind"] == helps["path"] == "Of which kind."
+    assert (found["size"].default, found["kind"].default) == (3, None)
+
+
+def test_a_command_gets_its_groups_as_dictionaries() -> None:
+    got: list[Any] = []
+
+    def work(first: str, group: dict[str, Any], last: Annotated[int, typer.Option()] = 1) -> None:
+        got.append((first, group, last))
+
+    built = command(work, group=options_of(example, "Panel", only=("size", "kind")))
+    built.main(["a", "--kind", "b", "--last", "2"], standalone_mode=False)
+    assert got == [("a", {"size": 3, "kind": "b"}, 2)]
 
 
 @pytest.mark.parametrize(
-    ("offered", "known"),
+    ("words", "joined"),
     [
-        (Init, get_args(InitName)),
-        (Solver, get_args(SolverName)),
-        (Bound, get_args(BoundName)),
-        (options.Impute, get_args(Impute)),
+        (["--quantiles", ".1", ".5", "model", "data.csv"], ["--quantiles", ".1,.5", "model", "data.csv"]),
+        (["--quantiles", ".1,.5", ".9"], ["--quantiles", ".1,.5,.9"]),
+        (["--level", ".9", "5"], ["--level", ".9", "5"]),
     ],
 )
-def test_the_choices_are_those_of_the_library(offered: type[StrEnum], known: tuple[str, ...]) -> None:
-    assert tuple(choice.value for choice in offered) == known
-
-
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["paper", "run"]], ids=" ".join)
-def test_h_is_short_for_help(run: Run, command: list[str]) -> None:
-    assert run(*command, "-h").stdout == run(*command, "--help").stdout
+def test_numbers_after_an_option_are_its_values(words: list[str], joined: list[str]) -> None:
+    assert joined_numbers(words, "--quantiles") == joined
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

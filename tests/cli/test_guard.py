@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from cvgp.cli.guard import GuardedGroup, Terminated
+from cvgp.cli.console import GuardedGroup, Terminated
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
 
 

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 from typer.testing import Result
 
-import cvgp
-from cvgp.files.tensors import read_tensors
+from cvgp.files import read_state, write_state
 from tests.cli.conftest import Run, make_table
-from tests.robustness.mutations import tensor_file
+from tests.flat_options import make_regressor
 
 NAMES = {
     "size": "size\x1b[31m[red]",
@@ -36,8 +35,8 @@ def hostile_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hostile_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model of the other tests, under other names."""
-    arrays, metadata = read_tensors(model)
-    schema = metadata["schema"]
+    metadata = read_state(model)
+    schema = metadata["attached"]["schema"]
     for column in schema["columns"]:
         column["name"] = NAMES[column["name"]]
         column["categories"] = sorted(VALUES[value] for value in column["categories"])
@@ -45,7 +44,7 @@ def hostile_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     metadata["fit"]["feature_names"] = [NAMES[name] for name in metadata["fit"]["feature_names"]]
     metadata["fit"]["solver"] = "lbfgs\x1b[2J$_{"
     path = tmp_path_factory.mktemp("hostile") / "model.cvgp"
-    path.write_bytes(tensor_file(arrays, json.dumps(metadata)))
+    write_state(path, metadata)
     return path
 
 
@@ -90,9 +89,9 @@ def test_names_with_formulas_can_be_drawn(run: Run, hostile_model: Path, hostile
 
 
 def test_a_fit_of_a_hostile_table_is_told_by_escapes(run: Run, hostile_table: Path, tmp_path: Path) -> None:
-    quick = ["--coreset", 3, "--solver", "adam", "--max-iter", 2, "--neighbors", 0, "--noise", "constant"]
+    quick = ["--n-coreset", 3, "--solver", "adam", "--max-iter", 2, "--n-neighbors", 0, "--noise", "constant"]
     out = tmp_path / "model.cvgp"
-    shown = check(run("fit", hostile_table, "--target", TARGET, "--out", out, "--inputs", "identity", *quick))
+    shown = check(run("fit", hostile_table, "--target", TARGET, "--out", out, "--input-warp", "identity", *quick))
     assert r"size\x1b[31m[red]" in shown
 
 
@@ -117,7 +116,7 @@ def test_an_error_names_hostile_columns_by_escapes(
         ["--no\x1b[2J"],
         ["info", "--no\x1b[2J"],
         ["info", "a", "b\x1b[2J"],
-        ["fit", "t.csv", "--target", "y", "--out", "m", "--coreset", "\x1b[2J"],
+        ["fit", "t.csv", "--target", "y", "--out", "m", "--n-coreset", "\x1b[2J"],
     ],
     ids=ascii,
 )
@@ -133,8 +132,8 @@ def test_words_of_the_command_line_are_shown_by_escapes(
 def test_verbose_output_of_the_library_shows_escapes(hostile_table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = pd.read_csv(hostile_table, lineterminator="\n").rename(columns={TARGET: "y"})
     frame.to_csv(hostile_table.with_name("bars.csv"), index=False, sep="|")
-    settings = {"solver": "adam", "max_iter": 2, "neighbors": 0, "noise": "constant", "inputs": "identity"}
-    cvgp.CVGPRegressor(3, verbose=1, random_state=0, **settings).fit(hostile_table.with_name("bars.csv"), "y")
+    settings = {"solver": "adam", "max_iter": 2, "n_neighbors": 0, "noise": "constant", "input_warp": "identity"}
+    make_regressor(3, verbose=1, random_state=0, **settings).fit(hostile_table.with_name("bars.csv"), "y")
     shown = capsys.readouterr()
     assert "bars" in shown.out
     assert OBEYED.findall(shown.out + shown.err) == []

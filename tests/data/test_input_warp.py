@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from cvgp.data.input_warp import KNOTS, NO_WARP, InputWarp, Path, mixed_path, normal_scores, warp_of
+from cvgp.data.transforms import KNOTS, NO_WARP, InputWarp, Path, mixed_path, normal_scores, warp_of
 
 RNG = np.random.default_rng(0)
 SKEWED = np.exp(RNG.normal(size=2000))

@@ -36,19 +36,3 @@ def test_missing_values_do_not_count() -> None:
     assert moments.weight[0] == len(present)
     assert moments.means[0] == pytest.approx(present.mean())
     assert moments.scales[0] == pytest.approx(present.std())
-
-
-@pytest.mark.parametrize("fill", [0.0, -2.5, 1e6])
-def test_filled_values_count_as_if_they_had_been_there(fill: float) -> None:
-    values = VALUES[:50, :1]
-    filled = moments_of(values).filled(np.array([fill]), np.array([10.0]))
-    whole = np.append(values, np.full(10, fill))
-    assert filled.means[0] == pytest.approx(whole.mean())
-    assert filled.scales[0] == pytest.approx(whole.std())
-
-
-def test_one_column_is_filled_alone() -> None:
-    moments = moments_of(VALUES)
-    filled = moments.filled(np.array([1.0, 5.0, 1.0]), np.array([0.0, 4.0, 0.0]))
-    np.testing.assert_array_equal(filled.weight, [200.0, 204.0, 200.0])
-    np.testing.assert_array_equal(filled.means[[0, 2]], moments.means[[0, 2]])

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from cvgp.data.input_warp import NO_WARP, InputWarp, mixed_path, normal_scores, warp_of
-from cvgp.data.pooled_warp import pool_warped_scalings
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_warped_scaling, pool_scalings
+from cvgp.data.scaling import Scaling, learn_warped_scaling, pool_scalings, pool_warped_scalings
+from cvgp.data.transforms import NO_WARP, InputWarp, mixed_path, normal_scores, warp_of
 
 RNG = np.random.default_rng(0)
 X = np.exp(RNG.normal(size=(600, 2)))

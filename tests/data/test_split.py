@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cvgp.data.arrays import MemorySource
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource
-from cvgp.data.split import SharedSource, SplitSource, split
+from cvgp.data.source import DataSource, MemorySource, SharedSource, SplitSource, split
 from cvgp.errors import InvalidInputError
 from tests.parallel.groups import ThreadGroup, run_in_threads
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cvgp.data.target import IDENTITY, TRANSFORMS, TargetTransform, learn_target
+from cvgp.data.transforms import IDENTITY, TRANSFORMS, TargetTransform, learn_target
 from cvgp.errors import InvalidInputError
 
 SKEWED = np.exp(np.random.default_rng(0).normal(size=(2000, 1)))

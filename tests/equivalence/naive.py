@@ -42,14 +42,14 @@ def elbo(
     K_cc = 0.5 * (K_cc + K_cc.T)
     y, y_c = y.reshape(len(y), -1), y_c.reshape(len(y_c), -1)
     T = y.shape[1]
-    precision, log_normaliser, _ = _precision(noise, k_xx, sample_weight, num_data)
+    precision, log_normalizer, _ = _precision(noise, k_xx, sample_weight, num_data)
     A, log_det = _sites(K_cc, beta, noise, site_noise)
     mean = K_cx.T @ A @ y_c  # [B, Q]
     variance = k_xx - torch.diagonal(K_cx.T @ A @ K_cx)  # [B]
     misfit = (y - mean).square().sum(1) + T * variance
     m = A @ y_c
     kl = 0.5 * (T * (log_det - torch.trace(A @ K_cc)) + torch.trace(m.T @ K_cc @ m))
-    return T * log_normaliser - 0.5 * (precision * misfit).sum() - kl
+    return T * log_normalizer - 0.5 * (precision * misfit).sum() - kl
 
 
 def tightening(
@@ -68,52 +68,3 @@ def tightening(
     unexplained = k_xx - torch.diagonal(K_cx.T @ torch.linalg.inv(K_cc) @ K_cx)
     ratio = unexplained * precision / scale
     return 0.5 * num_outputs * scale * (ratio - torch.log(1 + ratio)).sum()
-
-
-def power_evidence(
-    K_cc: Tensor,
-    K_cx: Tensor,
-    k_xx: Tensor,
-    y: Tensor,
-    y_c: Tensor,
-    beta: Tensor,
-    noise: Tensor,
-    power: float,
-    *,
-    site_noise: Tensor | None = None,
-    sample_weight: Tensor | None = None,
-    num_data: int | None = None,
-) -> Tensor:
-    """The paper's bound with the explained variance alone and a noise of its own for each point, minus a constant."""
-    explained = torch.diagonal(K_cx.T @ torch.linalg.inv(0.5 * (K_cc + K_cc.T)) @ K_cx)
-    unexplained = k_xx - explained
-    scale = 1.0 if num_data is None else num_data / len(k_xx)
-    weight = scale * (torch.ones_like(k_xx) if sample_weight is None else sample_weight)
-    constant = (1 - power) / (2 * power) * (weight * torch.log(1 + power * unexplained / noise)).sum()
-    options = {"sample_weight": sample_weight, "num_data": num_data}
-    sites = noise if site_noise is None else site_noise
-    value = elbo(K_cc, K_cx, explained, y, y_c, beta, noise + power * unexplained, site_noise=sites, **options)
-    return value - (1 if y.ndim == 1 else y.shape[1]) * constant
-
-
-def collapsed_bound(
-    K_cc: Tensor,
-    K_cx: Tensor,
-    k_xx: Tensor,
-    y: Tensor,
-    beta: Tensor,
-    noise: Tensor,
-    *,
-    site_noise: Tensor | None = None,
-    sample_weight: Tensor | None = None,
-) -> Tensor:
-    """The bound at its best pseudo-outputs, whose misfit to the data is the quadratic form of Titsias' bound."""
-    K_cc = 0.5 * (K_cc + K_cc.T)
-    y = y.reshape(len(y), -1)
-    T = y.shape[1]
-    precision, log_normaliser, _ = _precision(noise, k_xx, sample_weight, None)
-    A, log_det = _sites(K_cc, beta, noise, site_noise)
-    Q_xx = K_cx.T @ torch.linalg.inv(K_cc) @ K_cx
-    misfit = torch.trace(y.T @ torch.linalg.inv(Q_xx + torch.diag(1 / precision)) @ y)
-    variance = (precision * (k_xx - torch.diagonal(K_cx.T @ A @ K_cx))).sum()
-    return T * log_normaliser - 0.5 * misfit - 0.5 * T * (variance - torch.trace(A @ K_cc) + log_det)

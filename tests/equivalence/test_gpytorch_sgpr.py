@@ -53,7 +53,7 @@ def test_bound_is_gpytorchs(make_kernel) -> None:
         K_cc, K_cx, k_xx = kernel_matrices(kernel, X_c, x)
         weighting = bounds.weigh(model.likelihood.noise, k_xx)
         statistics = bounds.gather(
-            bounds.whitener(K_cc), K_cx, k_xx, y[:, None], weighting.precision, weighting.log_normaliser
+            bounds.whitener(K_cc), K_cx, k_xx, y[:, None], weighting.precision, weighting.log_normalizer
         )
         ours = bounds.titsias_optimum(K_cc, statistics).value
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)

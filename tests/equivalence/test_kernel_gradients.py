@@ -44,13 +44,7 @@ def tight(module: ModuleType, K: tuple[Tensor, Tensor, Tensor], sites: dict[str,
     return elbo(module, K, sites, y) + module.tightening(*K, sites["noise"])
 
 
-def collapsed(module: ModuleType, K: tuple[Tensor, Tensor, Tensor], sites: dict[str, Tensor], y: Tensor) -> Tensor:
-    K = add_jitter(K[0], JITTER), *K[1:]
-    # y_c is not in this bound; it takes part so that all bounds have the same arguments.
-    return module.collapsed_bound(*K, y, sites["beta"], sites["noise"]) + 0.0 * sites["y_c"].sum()
-
-
-BOUNDS = {"elbo": elbo, "tight": tight, "collapsed": collapsed}
+BOUNDS = {"elbo": elbo, "tight": tight}
 
 
 def gradients(
@@ -117,11 +111,3 @@ def test_gradient_at_an_extreme_is_the_naive_one(
 ) -> None:
     # What limits the agreement is the naive inverse of K_cc, and GPyTorch's distances at short lengthscales.
     assert_naive(bound, make_kernel, rtol=1e-5, **regime)
-
-
-@pytest.mark.parametrize("make_kernel", KERNELS.values(), ids=KERNELS)
-@pytest.mark.parametrize("bound", [elbo, tight])
-def test_gradient_at_a_zero_weight_is_the_naive_one(
-    bound: Callable[..., Tensor], make_kernel: Callable[[], Kernel]
-) -> None:
-    assert_naive(bound, make_kernel, rtol=1e-8, beta=0.0)

@@ -1,23 +1,22 @@
 """CVGPRegressor.condition: a fitted estimator that also sees new rows."""
 
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 
-import cvgp
-from cvgp import CVGPRegressor
+from cvgp import CVGPRegressor, TrainingOptions
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
-from cvgp.estimators import conditioning
+from cvgp.estimators import updating
+from cvgp.estimators.coresets import append_rows
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.neighbors import adopt_neighbors
 from cvgp.gp.kernels import square_matrix
-from cvgp.training.appended_rows import append_rows
-from cvgp.training.neighbour_rows import adopt_neighbours
+from tests.flat_options import make_regressor
 
 Array = NDArray[np.float64]
 FIXED: dict[str, Any] = {"max_iter": 10, "random_state": 0}
@@ -38,14 +37,14 @@ def half_noisy(n: int, seed: int = 0) -> tuple[Array, Array]:
 
 def from_scratch(model: CVGPRegressor, X: Array, y: Array, weight: Array | None = None) -> CVGPRegressor:
     """The model with statistics of all rows, the new ones after those that it consults."""
-    gp, found = model.gp_, deepcopy(model)
+    gp, found = model._gp, deepcopy(model)
     assert gp.local is not None
     new = gp.scaling.tensors(Rows(X, y.reshape(len(X), -1), weight))
     if gp.noise is not None and gp.weighs_rows:
         new = new._replace(noise_variance=gp.noise.beyond_base(new.x))
     rows = append_rows(gp.local.kept.rows, new)
-    kept, _ = adopt_neighbours(found.model_, rows, model.n_neighbors_)
-    found.gp_ = found.gp_.with_model(found.model_, kept)
+    kept, _ = adopt_neighbors(found.model_, rows, model.n_neighbors_)
+    found._gp = found._gp.with_model(found.model_, kept)
     return found
 
 
@@ -60,17 +59,17 @@ def test_with_neighbours_it_is_the_model_of_all_rows_in_that_order(outputs: int,
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
     Y, Y_new = (y, y_new) if outputs == 1 else (np.column_stack([y, X[:, 0]]), np.column_stack([y_new, X_new[:, 0]]))
     weight = np.random.default_rng(2).integers(1, 4, len(X_new)).astype(float) if weighted else None
-    model = CVGPRegressor(8, neighbors=10, **FIXED).fit(X, Y)
+    model = make_regressor(8, n_neighbors=10, **FIXED).fit(X, Y)
     after = model.condition(X_new, Y_new, sample_weight=weight)
     assert_predicts_the_same(after, from_scratch(model, X_new, Y_new, weight), waves(20, seed=3)[0])
 
 
 def test_with_all_rows_as_neighbours_it_is_the_exact_gp() -> None:
     (X, y), (X_new, y_new) = waves(60), waves(20, seed=1)
-    model = CVGPRegressor(8, neighbors=100, **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=100, **FIXED).fit(X, y)
     points = waves(7, seed=3)[0]
     mean, sd = model.condition(X_new, y_new).predict(points, return_std=True, include_noise=False)
-    scaling, all_y = model.gp_.scaling, np.concatenate([y, y_new])
+    scaling, all_y = model._gp.scaling, np.concatenate([y, y_new])
     with torch.no_grad():
         x = scaling.scale_x(np.vstack([X, X_new, points]))
         K = square_matrix(model.model_.kernel, torch.as_tensor(x)).numpy()
@@ -83,7 +82,7 @@ def test_with_all_rows_as_neighbours_it_is_the_exact_gp() -> None:
 
 def test_rows_in_parts_are_the_rows_at_once() -> None:
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    model = CVGPRegressor(8, neighbors=10, **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=10, **FIXED).fit(X, y)
     in_parts = model.condition(X_new[:15], y_new[:15]).condition(X_new[15:], y_new[15:])
     assert_predicts_the_same(in_parts, model.condition(X_new, y_new), waves(20, seed=3)[0])
     assert in_parts.elbo_ == pytest.approx(model.condition(X_new, y_new).elbo_)
@@ -91,8 +90,8 @@ def test_rows_in_parts_are_the_rows_at_once() -> None:
 
 def test_rows_are_weighed_by_the_noise_that_depends_on_x() -> None:
     (X, y), (X_new, y_new) = half_noisy(400), half_noisy(60, seed=1)
-    model = CVGPRegressor(8, neighbors=10, noise="input-dependent", **FIXED).fit(X, y)
-    assert model.gp_.weighs_rows, "as this test needs"
+    model = make_regressor(8, n_neighbors=10, noise="input-dependent", **FIXED).fit(X, y)
+    assert model._gp.weighs_rows, "as this test needs"
     after, points = model.condition(X_new, y_new), half_noisy(20, seed=3)[0]
     assert_predicts_the_same(after, from_scratch(model, X_new, y_new), points)
     np.testing.assert_array_equal(
@@ -103,7 +102,7 @@ def test_rows_are_weighed_by_the_noise_that_depends_on_x() -> None:
 @pytest.mark.parametrize("neighbors", [0, 10])
 def test_the_estimator_of_before_stays_as_it_is(neighbors: int) -> None:
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    model = CVGPRegressor(8, neighbors=neighbors, **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=neighbors, **FIXED).fit(X, y)
     before = model.predict(X_new, return_std=True), model.elbo_, model.n_rows_, model.coreset_
     after = model.condition(X_new, y_new)
     np.testing.assert_array_equal(model.predict(X_new, return_std=True), before[0])
@@ -113,38 +112,28 @@ def test_the_estimator_of_before_stays_as_it_is(neighbors: int) -> None:
     assert model.coreset_ == before[3]
 
 
-@pytest.mark.parametrize("neighbors", [0, 10])
-def test_it_is_saved_and_loaded(neighbors: int, tmp_path: Path) -> None:
-    (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    after = CVGPRegressor(8, neighbors=neighbors, **FIXED).fit(X, y).condition(X_new, y_new)
-    after.save(tmp_path / "after.cvgp")
-    loaded = cvgp.load(tmp_path / "after.cvgp")
-    np.testing.assert_array_equal(loaded.predict(X_new, return_std=True), after.predict(X_new, return_std=True))
-    assert loaded.n_rows_ == after.n_rows_
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_without_neighbours_it_is_the_coreset_s_posterior_in_closed_form(outputs: int) -> None:
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
     Y, Y_new = (y, y_new) if outputs == 1 else (np.column_stack([y, X[:, 0]]), np.column_stack([y_new, X_new[:, 0]]))
     known = np.random.default_rng(2).uniform(0.0, 0.1, len(X_new)) if outputs == 1 else None
-    model, points = CVGPRegressor(8, neighbors=0, noise="constant", **FIXED).fit(X, Y), waves(20, seed=3)[0]
+    model, points = make_regressor(8, n_neighbors=0, noise="constant", **FIXED).fit(X, Y), waves(20, seed=3)[0]
     after = model.condition(X_new, Y_new, noise_variance=known)
-    new = model.gp_.scaling.tensors(Rows(X_new, Y_new.reshape(len(X_new), -1), None, known))
+    new = model._gp.scaling.tensors(Rows(X_new, Y_new.reshape(len(X_new), -1), None, known))
     with torch.no_grad():
         process = model.model_.process().condition(new.x, new.y, model.model_.total_noise(new.noise_variance))
-        posterior = process(torch.as_tensor(model.gp_.scaling.scale_x(points)))
+        posterior = process(torch.as_tensor(model._gp.scaling.scale_x(points)))
         expected, variance = posterior.mean.numpy(), posterior.variance.numpy()
-    mean = after.gp_.scaling.scale_y(after.predict(points).reshape(20, -1))
+    mean = after._gp.scaling.scale_y(after.predict(points).reshape(20, -1))
     np.testing.assert_allclose(mean, expected.reshape(20, -1), atol=1e-7)
     _, sd = after.predict(points, return_std=True, include_noise=False)
-    scale = model.gp_.scaling.y_scale
+    scale = model._gp.scaling.y_scale
     np.testing.assert_allclose(sd.reshape(20, -1), np.sqrt(variance)[:, None] * scale, atol=1e-7)
 
 
 def test_without_neighbours_the_bound_gains_the_joint_density_of_the_new_rows() -> None:
     (X, y), (X_new, y_new) = waves(150), waves(12, seed=1)
-    model = CVGPRegressor(8, neighbors=0, noise="constant", **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=0, noise="constant", **FIXED).fit(X, y)
     mean, cov = model.predict(X_new, return_cov=True)
     _, log_det = np.linalg.slogdet(2.0 * np.pi * cov)
     density = -0.5 * (log_det + (y_new - mean) @ np.linalg.solve(cov, y_new - mean))
@@ -154,7 +143,7 @@ def test_without_neighbours_the_bound_gains_the_joint_density_of_the_new_rows() 
 @pytest.mark.parametrize("neighbors", [0, 100])
 def test_a_weight_counts_as_a_row_given_as_often(neighbors: int) -> None:
     (X, y), (X_new, y_new) = waves(80), waves(5, seed=1)
-    model = CVGPRegressor(8, neighbors=neighbors, **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=neighbors, **FIXED).fit(X, y)
     weighted = model.condition(X_new, y_new, sample_weight=np.full(5, 2.0))
     repeated = model.condition(np.repeat(X_new, 2, axis=0), np.repeat(y_new, 2))
     assert_predicts_the_same(weighted, repeated, waves(20, seed=3)[0], tolerance=1e-5)
@@ -164,12 +153,12 @@ def test_a_weight_counts_as_a_row_given_as_often(neighbors: int) -> None:
 
 def test_transformed_rows_are_conditioned_on_as_such() -> None:
     (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    model = CVGPRegressor(8, neighbors=10, target="log", **FIXED).fit(X, np.exp(y))
-    plain = CVGPRegressor(8, neighbors=10, **FIXED).fit(X, y)
+    model = make_regressor(8, n_neighbors=10, target_transform="log", **FIXED).fit(X, np.exp(y))
+    plain = make_regressor(8, n_neighbors=10, **FIXED).fit(X, y)
     after, expected = model.condition(X_new, np.exp(y_new)), plain.condition(X_new, y_new)
     points = waves(20, seed=3)[0]
     median = after.predict_quantiles(points, 0.5)
-    np.testing.assert_allclose(np.log(median), expected.predict_quantiles(points, 0.5), atol=1e-8)
+    np.testing.assert_allclose(np.log(median), expected.predict_quantiles(points, 0.5), atol=1e-6)
     assert after.elbo_ == pytest.approx(expected.elbo_ - y.sum() - y_new.sum())
 
 
@@ -185,18 +174,15 @@ def test_transformed_rows_are_conditioned_on_as_such() -> None:
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(neighbors: int, X_new: Array, y_new: Array, message: str) -> None:
-    model = CVGPRegressor(4, neighbors=neighbors, max_iter=2, random_state=0).fit(*waves(30))
+    model = CVGPRegressor(4, n_neighbors=neighbors, random_state=0, training=TrainingOptions(max_iter=2)).fit(
+        *waves(30)
+    )
     with pytest.raises(InvalidInputError, match=message):
         model.condition(X_new, y_new)
 
 
 def test_more_rows_than_predictions_may_consult_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CVGPRegressor(4, neighbors=5, max_iter=2, random_state=0).fit(*waves(30))
-    monkeypatch.setattr(conditioning, "MOST_ROWS", 35)
+    model = CVGPRegressor(4, n_neighbors=5, random_state=0, training=TrainingOptions(max_iter=2)).fit(*waves(30))
+    monkeypatch.setattr(updating, "Heuristics", lambda: Heuristics(most_neighbor_rows=35))
     with pytest.raises(InvalidInputError, match=r"at most 35 rows.*would be 36"):
         model.condition(*waves(6))
-
-
-def test_a_model_that_is_not_fitted_cannot_be_conditioned() -> None:
-    with pytest.raises(NotFittedError):
-        CVGPRegressor().condition(*waves(6))

@@ -16,12 +16,13 @@ from sklearn.preprocessing import OneHotEncoder
 from typer.testing import CliRunner
 
 import cvgp
-from cvgp import CVGPRegressor
+from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import is_frame, is_plain, target_names
+from tests.flat_options import make_regressor
 
-OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "neighbors": 0, "random_state": 0, "dates": "features"}
+OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "n_neighbors": 0, "random_state": 0}
 OLD_FILE = Path(__file__).parent / "version_4_of_a_table.cvgp"
 """Written by `cvgp fit` of the last cvgp with version 4 of the format."""
 
@@ -53,7 +54,7 @@ X, Y = raw().drop(columns="price"), raw()["price"]
 
 @pytest.fixture(scope="module")
 def model() -> CVGPRegressor:
-    return CVGPRegressor(**OPTIONS).fit(X, Y)
+    return make_regressor(**OPTIONS).fit(X, Y)
 
 
 # What a frame is.
@@ -113,7 +114,7 @@ def test_a_raw_frame_is_learned_and_predicted(model: CVGPRegressor) -> None:
 def test_frames_of_all_libraries_give_the_same_model(model: CVGPRegressor, kind: str) -> None:
     convert = pl.from_pandas if kind == "polars" else lambda frame: pa.Table.from_pandas(frame, preserve_index=False)
     plain = X.assign(grade=X["grade"].cat.codes)  # polars knows another kind of order
-    first, second = (CVGPRegressor(**OPTIONS).fit(make(plain), Y) for make in (lambda frame: frame, convert))
+    first, second = (make_regressor(**OPTIONS).fit(make(plain), Y) for make in (lambda frame: frame, convert))
     np.testing.assert_array_equal(first.predict(plain), second.predict(convert(plain)))
 
 
@@ -121,7 +122,19 @@ def test_python_and_the_command_line_learn_the_same_model_and_read_each_others_f
     tmp_path: Path, model: CVGPRegressor
 ) -> None:
     raw().to_parquet(tmp_path / "t.parquet", index=False)
-    options = ["--coreset", "12", "--max-iter", "30", "--neighbors", "0", "--seed", "0", "--dates", "expand", "--quiet"]
+    options = [
+        "--n-coreset",
+        "12",
+        "--max-iter",
+        "30",
+        "--n-neighbors",
+        "0",
+        "--random-state",
+        "0",
+        "--dates",
+        "features",
+        "--quiet",
+    ]
     fit = ["fit", str(tmp_path / "t.parquet"), "--target", "price", "--out", str(tmp_path / "c.cvgp"), *options]
     assert CliRunner().invoke(app, fit).exit_code == 0
     by_command = cvgp.load(tmp_path / "c.cvgp")
@@ -135,7 +148,9 @@ def test_python_and_the_command_line_learn_the_same_model_and_read_each_others_f
 
 def test_a_model_of_a_numeric_frame_can_predict_a_table_from_the_command_line(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 30), "b": np.arange(30) % 2 == 0})
-    model = CVGPRegressor(5, max_iter=5, random_state=0).fit(frame, pd.Series(frame["a"] ** 2, name="area"))
+    model = CVGPRegressor(5, random_state=0, training=TrainingOptions(max_iter=5)).fit(
+        frame, pd.Series(frame["a"] ** 2, name="area")
+    )
     model.save(tmp_path / "m.cvgp")
     frame.to_csv(tmp_path / "t.csv", index=False)
     done = CliRunner().invoke(
@@ -147,25 +162,28 @@ def test_a_model_of_a_numeric_frame_can_predict_a_table_from_the_command_line(tm
 
 def test_a_numeric_frame_is_the_same_fit_as_its_array() -> None:
     frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 30), "b": np.linspace(1.0, 5.0, 30) ** 2})
-    named, plain = (CVGPRegressor(5, max_iter=5, random_state=0).fit(x, frame["a"]) for x in (frame, frame.to_numpy()))
+    named, plain = (
+        CVGPRegressor(5, random_state=0, training=TrainingOptions(max_iter=5)).fit(x, frame["a"])
+        for x in (frame, frame.to_numpy())
+    )
     assert named.elbo_ == plain.elbo_
     assert not hasattr(plain, "schema_")
 
 
 def test_the_target_may_be_a_column_of_the_frame(model: CVGPRegressor) -> None:
-    same = CVGPRegressor(**OPTIONS).fit(raw(), "price")
+    same = make_regressor(**OPTIONS).fit(raw(), "price")
     np.testing.assert_array_equal(same.predict(X), model.predict(X))
 
 
 def test_weights_and_known_noise_are_given_beside_the_frame_or_in_it() -> None:
     weight, noise = np.linspace(0.5, 1.5, len(X)), np.full(len(X), 0.01)
-    beside = CVGPRegressor(**OPTIONS).fit(X, Y, sample_weight=weight, noise_variance=noise)
-    inside = CVGPRegressor(**OPTIONS).fit(raw().assign(w=weight, v=noise), "price", "w", "v")
+    beside = make_regressor(**OPTIONS).fit(X, Y, sample_weight=weight, noise_variance=noise)
+    inside = make_regressor(**OPTIONS).fit(raw().assign(w=weight, v=noise), "price", "w", "v")
     np.testing.assert_array_equal(beside.predict(X), inside.predict(X))
 
 
 def test_several_outputs_are_learned_from_a_raw_frame() -> None:
-    model = CVGPRegressor(**OPTIONS).fit(X, np.column_stack([Y, -Y]))
+    model = make_regressor(**OPTIONS).fit(X, np.column_stack([Y, -Y]))
     mean = model.predict(X)
     np.testing.assert_allclose(mean[:, 1], -mean[:, 0], atol=0.2)
 
@@ -173,7 +191,9 @@ def test_several_outputs_are_learned_from_a_raw_frame() -> None:
 def test_pipelines_with_encoders_of_the_user_work_as_before() -> None:
     encode = make_column_transformer((OneHotEncoder(), ["color"]), remainder="passthrough")
     frame = X[["size", "color"]].dropna()
-    pipeline = make_pipeline(encode, CVGPRegressor(8, max_iter=5, random_state=0)).fit(frame, Y[frame.index])
+    pipeline = make_pipeline(encode, CVGPRegressor(8, random_state=0, training=TrainingOptions(max_iter=5))).fit(
+        frame, Y[frame.index]
+    )
     assert pipeline.predict(frame).shape == (len(frame),)
 
 
@@ -188,20 +208,11 @@ def test_a_model_grows_on_the_frame_of_its_fit(model: CVGPRegressor) -> None:
     assert grown.grow(20, X, Y) == 8
 
 
-def test_a_file_of_version_4_predicts_raw_frames_as_its_command_did() -> None:
-    loaded = cvgp.load(OLD_FILE)
-    frame = pd.DataFrame({"size": [1.91, 0.81], "color": ["blue", "red"], "sold": [True, False]})
-    mean, sd = loaded.predict(frame, return_std=True)
-    assert loaded.feature_names_in_.tolist() == ["size", "color", "sold"]
-    np.testing.assert_allclose(mean, [3.800884647547206, 2.639281268416345], rtol=1e-6)
-    np.testing.assert_allclose(sd, [0.20592785496450794, 0.18659540634693295], rtol=1e-6)
-
-
 def test_levels_without_any_effect_are_no_reason_for_a_warning() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": np.linspace(0.0, 1.0, 60), "city": [f"c{i % 20}" for i in range(60)]})
     y = np.round(frame["a"], 3) + 0.1 * np.repeat([-1.0, 1.0], 30) * rng.permutation(30)[np.arange(60) % 20]
-    model = CVGPRegressor(**OPTIONS).fit(frame, y - y.groupby(frame["city"]).transform("mean"))
+    model = make_regressor(**OPTIONS).fit(frame, y - y.groupby(frame["city"]).transform("mean"))
     assert model.schema_["columns"][1]["prior_sd"] == [0.0]
 
 
@@ -228,7 +239,7 @@ def coverage(model: CVGPRegressor, frame: pd.DataFrame, y: pd.Series) -> float:
 @pytest.mark.parametrize("gaps_in_training", [0.25, 0.0], ids=["learned from", "integrated out"])
 def test_intervals_of_rows_with_gaps_are_wider_and_hold_what_they_promise(gaps_in_training: float) -> None:
     train, y, _ = generated(600, 0, gaps_in_training)
-    model = CVGPRegressor(neighbors=0, random_state=0).fit(train, y)
+    model = CVGPRegressor(n_neighbors=0, random_state=0).fit(train, y)
     new, y_new, missing = generated(1500, 1, 0.25)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CVGPWarning)
@@ -275,8 +286,8 @@ def test_extra_columns_are_ignored_with_one_warning(model: CVGPRegressor) -> Non
 
 def test_a_column_that_the_fit_left_out_needs_no_warning_to_predict(tmp_path: Path) -> None:
     named = X.assign(name=[f"house {i}" for i in range(len(X))])
-    with pytest.warns(CVGPWarning, match="Left out, since they tell nothing: 'name'"):
-        model = CVGPRegressor(**OPTIONS).fit(named, Y, drop="sold")
+    with pytest.warns(CVGPWarning, match="Left out, since they are not informative: 'name'"):
+        model = make_regressor(**OPTIONS).fit(read_table(named.assign(y=Y), "y", drop="sold"))
     model.save(tmp_path / "model.cvgp")
     for found in (model, cvgp.load(tmp_path / "model.cvgp")):
         found.predict(named)  # a warning would be an error here
@@ -325,30 +336,30 @@ def test_an_array_is_refused_where_columns_are_more_than_numbers(model: CVGPRegr
 )
 def test_a_column_that_cannot_be_used_is_named(change: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        CVGPRegressor(**OPTIONS).fit(X.assign(**change), Y)
+        make_regressor(**OPTIONS).fit(X.assign(**change), Y)
 
 
-def test_dates_are_refused_with_the_way_to_expand_them() -> None:
+def test_dates_are_refused_on_request() -> None:
     with pytest.raises(InvalidTypeError, match=r"Column 'when' holds dates.*dates='features'"):
-        CVGPRegressor().fit(X, Y)
+        CVGPRegressor().fit(read_table(X.assign(y=Y), "y", dates="refuse"))
 
 
 def test_dates_as_text_are_dates() -> None:
-    text = CVGPRegressor(**OPTIONS).fit(X.assign(when=X["when"].dt.strftime("%Y-%m-%d")), Y)
+    text = make_regressor(**OPTIONS).fit(X.assign(when=X["when"].dt.strftime("%Y-%m-%d")), Y)
     assert [column["kind"] for column in text.schema_["columns"]][-1] == "date"
 
 
 def test_names_that_stand_twice_are_refused() -> None:
     twice = pd.concat([X, X[["size"]]], axis=1)
-    with pytest.raises(InvalidInputError, match=r"must be unique, and \['size'\] are not"):
-        CVGPRegressor(**OPTIONS).fit(twice, Y)
+    with pytest.raises(InvalidInputError, match=r"must be unique: the frame has 'size'"):
+        make_regressor(**OPTIONS).fit(twice, Y)
 
 
 def test_missing_targets_are_an_error_unless_their_rows_are_skipped() -> None:
     gappy = Y.where(Y.index % 10 > 0)
     with pytest.raises(InvalidInputError, match=r"data row 1: column 'price' is missing.*on_bad_rows='skip'"):
-        CVGPRegressor(**OPTIONS).fit(X, gappy)
-    model = CVGPRegressor(**OPTIONS).fit(X, gappy, on_bad_rows="skip")
+        make_regressor(**OPTIONS).fit(X, gappy)
+    model = make_regressor(**OPTIONS).fit(read_table(X.assign(y=gappy), "y", on_bad_rows="skip"))
     assert (model.n_bad_rows_, model.n_rows_) == (15, 135)
 
 
@@ -357,15 +368,27 @@ def test_missing_targets_beside_numbers_are_named_with_the_way_to_skip_them() ->
     with pytest.raises(
         InvalidInputError, match=r"2 of 4 rows have no target, the first are row 2, 4\..*on_bad_rows='skip'"
     ):
-        CVGPRegressor(**OPTIONS).fit(np.ones((4, 1)), y)
+        make_regressor(**OPTIONS).fit(np.ones((4, 1)), y)
 
 
 def test_text_as_the_target_is_refused() -> None:
     with pytest.raises(InvalidTypeError, match="y must hold numbers"):
-        CVGPRegressor(**OPTIONS).fit(X, pd.Series(["a"] * len(X)))
+        make_regressor(**OPTIONS).fit(X, pd.Series(["a"] * len(X)))
 
 
 def test_rows_that_the_rule_drops_cannot_be_predicted() -> None:
-    model = CVGPRegressor(**OPTIONS).fit(X, Y, impute="drop")
+    model = make_regressor(**OPTIONS).fit(read_table(X.assign(y=Y), "y", impute="drop"))
     with pytest.raises(InvalidInputError, match="rows have missing values, and the model's rule"):
         model.predict(X)
+
+
+@pytest.mark.parametrize("convert", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_numbers_in_columns_of_another_order_are_found_by_name(convert: Any) -> None:
+    rng = np.random.default_rng(0)
+    numbers = pd.DataFrame({"b": rng.normal(size=60), "a": 10.0 + rng.normal(size=60), "c": rng.normal(size=60)})
+    model = make_regressor(**OPTIONS).fit(numbers, numbers["a"] - 2.0 * numbers["b"])
+    expected = model.predict(numbers)
+    np.testing.assert_array_equal(model.predict(convert(numbers[["c", "a", "b"]])), expected)
+    with pytest.warns(CVGPWarning, match=r"does not know the columns \['other'\]"):
+        more = model.predict(convert(numbers[["a", "c", "b"]].assign(other=1.0)))
+    np.testing.assert_array_equal(more, expected)

@@ -9,18 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from gpytorch.kernels import PolynomialKernel
-from sklearn.exceptions import NotFittedError
-from sklearn.feature_selection import RFE, SelectFromModel
+from sklearn.feature_selection import RFE
 from sklearn.inspection import permutation_importance
 
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators import importance
-from cvgp.estimators.sobol import SobolIndices
-from cvgp.estimators.units import ScaledGP
-from cvgp.training.monitor import Watch
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.importance import SobolIndices
+from cvgp.fitting.budget import Budget, Clock
+from cvgp.fitting.monitor import Run
 from tests.estimators.sobol_problems import PROBLEMS, Problem
+from tests.flat_options import make_regressor
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, (300, 3))
@@ -32,8 +33,8 @@ Solved = Callable[[Problem], CVGPRegressor]
 
 
 def regressor(**parameters: Any) -> CVGPRegressor:
-    quick = {"n_coreset": 30, "max_iter": 30, "neighbors": 0, "noise": "constant", "random_state": 0}
-    return CVGPRegressor(**{**quick, **parameters})
+    quick = {"n_coreset": 30, "max_iter": 30, "n_neighbors": 0, "noise": "constant", "random_state": 0}
+    return make_regressor(**{**quick, **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -68,26 +69,8 @@ def test_importances_are_the_known_indices(problem: Problem, solved: Solved) -> 
     assert (np.abs(found.first_order - problem.first_order) <= 3.0 * found.first_order_error + 0.03).all()
 
 
-def test_the_fourth_column_of_friedman_is_the_most_important(solved: Solved) -> None:
-    assert solved(PROBLEMS[0]).feature_importances_.argmax() == 3
-
-
 def test_importances_are_the_total_indices(model: CVGPRegressor) -> None:
     np.testing.assert_array_equal(model.feature_importances_, model.sobol_indices().total)
-
-
-def test_a_caller_cannot_change_what_the_model_keeps(model: CVGPRegressor) -> None:
-    model.feature_importances_[0] = 7.0
-    with pytest.raises(ValueError, match="read-only"):
-        model.sobol_indices().total[0] = 7.0
-    np.testing.assert_allclose(model.feature_importances_, KNOWN, atol=0.1)
-
-
-def test_a_constant_column_has_no_importance() -> None:
-    with pytest.warns(cvgp.CVGPWarning, match="one value"):
-        found = regressor().fit(np.column_stack([np.full(300, 5.0), X]), Y).feature_importances_
-    assert found[0] == 0.0
-    np.testing.assert_allclose(found[1:], KNOWN, atol=0.1)
 
 
 def test_every_kernel_has_importances() -> None:
@@ -96,13 +79,13 @@ def test_every_kernel_has_importances() -> None:
 
 
 def test_with_neighbours_importances_are_those_of_predictions_that_consult_them() -> None:
-    fitted = regressor(neighbors=10, n_coreset=5).fit(X, Y)
+    fitted = regressor(n_neighbors=10, n_coreset=5).fit(X, Y)
     assert fitted.n_neighbors_ == 10
     assert agrees_with_permutation(fitted, X)
 
 
 def test_where_y_is_transformed_importances_are_those_of_predictions_of_y() -> None:
-    fitted = regressor(target="log").fit(X, np.exp(Y))
+    fitted = regressor(target_transform="log").fit(X, np.exp(Y))
     assert agrees_with_permutation(fitted, X)
 
 
@@ -131,62 +114,34 @@ def test_the_coreset_as_a_frame_has_the_columns_of_the_table(tmp_path: Path) -> 
     assert set(found["colour"]) <= {"blue", "red"}
 
 
-def test_the_coreset_as_a_frame_has_the_names_of_a_data_frame() -> None:
-    fitted = regressor(n_coreset=5, max_iter=3).fit(pd.DataFrame(X[:60], columns=["a", "b", "y"]), Y[:60])
-    assert list(fitted.coreset_.to_frame().columns) == ["a", "b", "y", "y_2", "beta_2"]
-
-
 def test_indices_over_given_rows_are_those_of_these_rows(model: CVGPRegressor) -> None:
     found = model.sobol_indices(X * [0.0, 1.0, 1.0])
     np.testing.assert_allclose(found.total, [0.0, 1.0, 0.0], atol=0.05)
 
 
-def test_rows_of_other_columns_are_refused(model: CVGPRegressor) -> None:
-    with pytest.raises(InvalidInputError, match="features"):
-        model.sobol_indices(X[:, :2])
-
-
-def test_before_a_fit_there_are_no_importances() -> None:
-    with pytest.raises(NotFittedError):
-        CVGPRegressor().sobol_indices()
-
-
-def test_a_file_keeps_the_indices_of_the_fit(model: CVGPRegressor, tmp_path: Path) -> None:
-    model.save(tmp_path / "model.cvgp")
-    np.testing.assert_array_equal(cvgp.load(tmp_path / "model.cvgp").sobol_indices(), model.sobol_indices())
-
-
 def test_a_loaded_model_with_neighbours_has_the_same_indices(tmp_path: Path) -> None:
-    fitted = regressor(neighbors=5, n_coreset=5).fit(X, Y)
+    fitted = regressor(n_neighbors=5, n_coreset=5).fit(X, Y)
     fitted.save(tmp_path / "model.cvgp")
     np.testing.assert_allclose(cvgp.load(tmp_path / "model.cvgp").sobol_indices(), fitted.sobol_indices(), rtol=1e-9)
-
-
-def test_an_old_file_has_the_indices_of_its_coreset() -> None:
-    old = cvgp.load(OLD_FILE)
-    coreset = old.coreset_
-    assert old.gp_.indices_of_fit is None
-    assert old.feature_importances_.shape == (coreset.num_dims,)
-    assert old.feature_importances_.max() > 0.3
 
 
 def test_a_pruned_model_has_indices_of_its_own(model: CVGPRegressor) -> None:
     pruned = regressor().fit(X, Y)
     assert pruned.prune(0.1) > 0
-    assert pruned.gp_.indices_of_fit is None
+    assert pruned._gp.indices_of_fit is None
     np.testing.assert_allclose(pruned.feature_importances_, KNOWN, atol=0.25)
 
 
 def test_a_grown_model_has_the_indices_of_the_rows_it_was_given(model: CVGPRegressor) -> None:
     grown = regressor(n_coreset=5).fit(X, Y)
     grown.grow(30, X, Y)
-    assert grown.gp_.indices_of_fit is not None
+    assert grown._gp.indices_of_fit is not None
     np.testing.assert_allclose(grown.feature_importances_, KNOWN, atol=0.1)
 
 
 def test_indices_that_do_not_fit_the_columns_are_refused() -> None:
     broken = regressor().fit(X, Y)
-    broken.gp_.indices_of_fit = SobolIndices(*np.zeros((5, 7)))
+    broken._gp.indices_of_fit = SobolIndices(*np.zeros((5, 7)))
     with pytest.raises(FileFormatError, match="damaged"):
         broken.feature_importances_  # noqa: B018 - it raises
 
@@ -195,8 +150,8 @@ def test_a_fit_of_many_columns_predicts_only_so_many_rows(monkeypatch: pytest.Mo
     monkeypatch.setattr(importance, "MOST_PREDICTIONS", 100)
     fitted = regressor(max_iter=2).fit(X, Y)
     asked: list[int] = []
-    mean = fitted.gp_.mean
-    monkeypatch.setattr(fitted.gp_, "mean", lambda x: (asked.append(len(x)), mean(x))[1])
+    mean = fitted._gp.mean
+    monkeypatch.setattr(fitted._gp, "mean", lambda x: (asked.append(len(x)), mean(x))[1])
     fitted.sobol_indices(X)
     assert asked == [64] * 4
 
@@ -215,21 +170,16 @@ def test_rfe_keeps_the_columns_that_matter() -> None:
     assert RFE(regressor(max_iter=10), n_features_to_select=2).fit(X, Y).support_.tolist() == [True, True, False]
 
 
-def test_select_from_model_keeps_the_columns_that_matter() -> None:
-    chosen = SelectFromModel(regressor(max_iter=10), threshold=0.05).fit(X, Y)
-    assert chosen.get_support().tolist() == [True, True, False]
-
-
 def test_a_time_limit_leaves_fewer_predictions_for_importance(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, mean = 0.0, ScaledGP.mean
+    now, mean = 0.0, FittedGP.mean
 
-    def slow(gp: ScaledGP, x: np.ndarray) -> np.ndarray:
+    def slow(gp: FittedGP, x: np.ndarray) -> np.ndarray:
         nonlocal now
         now += 1e-3 * len(x)
         return mean(gp, x)
 
     fitted = regressor().fit(X, Y)
-    monkeypatch.setattr(ScaledGP, "mean", slow)
-    importance.note_indices(fitted, X, None, Watch(1.0, clock=lambda: now))
+    monkeypatch.setattr(FittedGP, "mean", slow)
+    importance.note_indices(fitted, X, None, Run.alone()._replace(budget=Budget(1.0, Clock(lambda: now))))
     assert now < 1.1
     assert fitted.feature_importances_ == pytest.approx(KNOWN, abs=0.15)

@@ -1,16 +1,15 @@
 """Noise that depends on x, as a user meets it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPWarning, InvalidInputError
+from tests.flat_options import make_regressor
 
 Array = NDArray[np.float64]
 
@@ -27,7 +26,7 @@ def make_rows(count: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def regressor(**parameters: Any) -> CVGPRegressor:
-    return CVGPRegressor(**{"n_coreset": 20, "max_iter": 40, "random_state": 0} | parameters)
+    return make_regressor(**{"n_coreset": 20, "max_iter": 40, "random_state": 0} | parameters)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +69,6 @@ def test_of_a_constant_y_there_is_no_noise_to_learn() -> None:
     )
 
 
-def test_constant_noise_is_returned_for_each_row() -> None:
-    model = regressor(noise="constant").fit(*make_rows(200))
-    _, noise = model.predict([[0.0, 0.0], [1.0, 1.0]], return_noise=True)
-    np.testing.assert_allclose(noise**2, model.noise_variance_)
-
-
 def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPRegressor) -> None:
     x, y = make_rows(40, seed=2)
     mean, sd = fitted.predict(x, return_std=True)
@@ -85,15 +78,6 @@ def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPR
     np.testing.assert_allclose(fitted.log_predictive_density(x, y), expected, rtol=1e-9)
     draws = fitted.sample_y(x, 4000)
     np.testing.assert_allclose(draws.std(1), sd, rtol=0.1)
-
-
-def test_file_holds_the_noise(fitted: CVGPRegressor, tmp_path: Path) -> None:
-    fitted.save(tmp_path / "noise.cvgp")
-    loaded = cvgp.load(tmp_path / "noise.cvgp")
-    x, _ = make_rows(50, seed=3)
-    assert loaded.noise_ == "input-dependent"
-    for mine, theirs in zip(fitted.predict(x, return_std=True), loaded.predict(x, return_std=True), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_pruned_model_keeps_the_noise() -> None:
@@ -126,10 +110,6 @@ def test_unknown_noise_is_refused(wrong: Any) -> None:
         regressor(noise=wrong).fit(*make_rows(50))
 
 
-def test_noise_is_a_parameter_like_others() -> None:
-    assert clone(regressor(noise="input-dependent")).noise == "input-dependent"
-
-
 def test_input_dependent_noise_can_be_insisted_on() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 1))
@@ -148,7 +128,7 @@ def with_tails() -> CVGPRegressor:
     rng = np.random.default_rng(0)
     x = rng.uniform(-2.0, 2.0, size=(1000, 1))
     model = regressor().fit(x, np.sin(1.5 * x[:, 0]) + mixed_noise(1000, rng))
-    assert model.gp_.tails is not None
+    assert model._gp.tails is not None
     return model
 
 
@@ -176,10 +156,3 @@ def test_draws_have_the_quantiles_of_predictions(with_tails: CVGPRegressor) -> N
     expected = with_tails.predict_quantiles(x, levels)
     spread = expected[:, 2] - expected[:, 0]
     np.testing.assert_allclose(np.quantile(draws, levels, axis=1).T, expected, atol=0.03 * spread.max())
-
-
-def test_file_holds_the_tails(with_tails: CVGPRegressor, tmp_path: Path) -> None:
-    with_tails.save(tmp_path / "tails.cvgp")
-    loaded = cvgp.load(tmp_path / "tails.cvgp")
-    x = np.linspace(-2, 2, 9)[:, None]
-    np.testing.assert_array_equal(loaded.predict_quantiles(x, [0.1, 0.9]), with_tails.predict_quantiles(x, [0.1, 0.9]))

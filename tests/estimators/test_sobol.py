@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cvgp.estimators.sobol import SobolIndices, drawn_in_random_order, number_of_pairs, sobol_indices
+from cvgp.estimators.importance import SobolIndices, drawn_in_random_order, sobol_indices
 from tests.estimators.sobol_problems import PROBLEMS, Problem
 
 Array = NDArray[np.float64]
@@ -93,12 +93,6 @@ def test_a_constant_function_needs_no_column() -> None:
     assert not np.any(found)
 
 
-def test_a_constant_column_is_not_needed() -> None:
-    x = np.column_stack([np.random.default_rng(0).standard_normal(100), np.ones(100)])
-    found = sobol_indices(x, [slice(0, 1), slice(1, 2)], lambda at: at.sum(axis=1, keepdims=True), no_doubt)
-    assert [column[1] for column in found] == [0.0] * 5
-
-
 def test_values_of_any_size_have_indices() -> None:
     x = np.random.default_rng(0).standard_normal((500, 1))
     totals = [sobol_indices(x, [slice(0, 1)], lambda at, s=s: at * s, no_doubt).total for s in (1e-200, 1.0, 1e200)]  # type: ignore[misc]
@@ -108,11 +102,3 @@ def test_values_of_any_size_have_indices() -> None:
 def test_rows_are_drawn_as_often_as_they_weigh() -> None:
     rows = drawn_in_random_order(np.arange(3.0)[:, None], np.array([1.0, 0.0, 3.0]), 400, np.random.default_rng(0))
     assert np.bincount(rows[:, 0].astype(int)).tolist() == [100, 0, 300]
-
-
-def test_many_columns_leave_fewer_pairs() -> None:
-    assert [number_of_pairs(10_000, columns, 2**15) for columns in (3, 31, 10_000)] == [2048, 1024, 64]
-
-
-def test_few_rows_are_paired_more_than_once() -> None:
-    assert number_of_pairs(20, 3, 2**15) == 1024

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import cvgp
-from cvgp import CVGPRegressor
-from cvgp.data.schema import Schema
-from cvgp.errors import CVGPWarning, InvalidInputError
+from cvgp import CVGPRegressor, TrainingOptions, read_table
+from cvgp.errors import CVGPWarning
+from cvgp.tables.columns import Schema
 
 N = 60
 
@@ -26,11 +26,13 @@ def messy(tmp_path: Path) -> Path:
 
 
 def fitted(path: Path, **options: Any) -> CVGPRegressor:
-    return CVGPRegressor(8, max_iter=2, neighbors=0, random_state=0).fit(path, "y", **options)
+    return CVGPRegressor(8, n_neighbors=0, random_state=0, training=TrainingOptions(max_iter=2)).fit(
+        read_table(path, "y", **options)
+    )
 
 
 def test_what_is_found_and_what_is_said_give_the_same_model(messy: Path) -> None:
-    said = fitted(messy, drop="id", csv={"sep": ";", "decimal": ",", "encoding": "cp1252"})
+    said = fitted(messy, drop="id", sep=";", decimal=",", encoding="cp1252")
     found = fitted(messy, drop="id")
     assert found.elbo_ == said.elbo_
     assert list(found.feature_names_in_) == ["a", "stadt"]
@@ -43,13 +45,13 @@ def test_only_the_features_that_are_asked_for_are_used(messy: Path) -> None:
 def test_an_id_is_left_out_with_a_warning_and_kept_on_request(messy: Path) -> None:
     with pytest.warns(CVGPWarning, match="'id' \\(numbers the rows\\)"):
         assert "id" not in fitted(messy).feature_names_in_
-    assert "id" in fitted(messy, keep="id").feature_names_in_
+    assert "id" in fitted(messy, always_keep="id").feature_names_in_
 
 
 def test_how_the_table_was_read_is_stored(messy: Path, tmp_path: Path) -> None:
     fitted(messy, drop="id").save(tmp_path / "m.cvgp")
     reading = Schema.from_json(cvgp.load(tmp_path / "m.cvgp").schema_).reading
-    assert (reading.sep, reading.encoding, set(reading.numerals)) == (";", "cp1252", {"a", "y"})
+    assert (reading.sep, reading.encoding, set(reading.numbers)) == (";", "cp1252", {"a", "y"})
 
 
 def test_growing_reads_the_columns_of_the_fit(messy: Path) -> None:
@@ -58,11 +60,7 @@ def test_growing_reads_the_columns_of_the_fit(messy: Path) -> None:
 
 
 def test_more_is_said_on_request(messy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    CVGPRegressor(8, max_iter=2, neighbors=0, random_state=0, verbose=1).fit(messy, "y", drop="id")
+    CVGPRegressor(8, n_neighbors=0, random_state=0, verbose=1, training=TrainingOptions(max_iter=2)).fit(
+        read_table(messy, "y", drop="id")
+    )
     assert "columns separated by semicolons, encoding cp1252" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("options", [{"csv": {"sep": ";"}}, {"drop": ["a"]}, {"features": ["a"]}, {"keep": ["a"]}])
-def test_arrays_have_no_such_options(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=f"{next(iter(options))}: .* are for tables"):
-        CVGPRegressor().fit(np.ones((3, 1)), np.ones(3), **options)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
+from tests.flat_options import make_regressor
 
 Array = NDArray[np.float64]
 
@@ -21,7 +22,7 @@ X_NEW = RNG.uniform(-2.0, 2.0, size=(40, 2))
 
 
 def regressor(**parameters: Any) -> CVGPRegressor:
-    return CVGPRegressor(**{"n_coreset": 15, "max_iter": 30, "noise": "constant", "random_state": 0} | parameters)
+    return make_regressor(**{"n_coreset": 15, "max_iter": 30, "noise": "constant", "random_state": 0} | parameters)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +33,19 @@ def by_hand() -> CVGPRegressor:
 
 @pytest.fixture(scope="module")
 def log() -> CVGPRegressor:
-    return regressor(target="log").fit(X, PRICE)
+    return regressor(target_transform="log").fit(X, PRICE)
 
 
 @pytest.fixture(scope="module")
 def power() -> CVGPRegressor:
-    return regressor(target="yeo-johnson").fit(X, PRICE)
+    return regressor(target_transform="yeo-johnson").fit(X, PRICE)
 
 
 def test_quantiles_are_exponentials_of_those_of_logarithms(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
     levels = [0.025, 0.5, 0.975]
     expected = np.exp(by_hand.predict_quantiles(X_NEW, levels))
     np.testing.assert_allclose(log.predict_quantiles(X_NEW, levels), expected, rtol=1e-8)
-    assert log.target_ == "log"
+    assert log.target_transform_ == "log"
     assert (expected > 0.0).all()
 
 
@@ -66,7 +67,7 @@ def test_a_change_of_the_unit_of_y_changes_the_bound_by_its_logarithm(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     model: CVGPRegressor = request.getfixturevalue(name)
-    other = regressor(target=model.target).fit(X, 100.0 * PRICE)
+    other = regressor(target_transform=model.target_transform).fit(X, 100.0 * PRICE)
     assert other.elbo_ == pytest.approx(model.elbo_ - len(X) * np.log(100.0), rel=1e-6)
     np.testing.assert_allclose(other.predict(X_NEW), 100.0 * model.predict(X_NEW), rtol=1e-5)
 
@@ -105,7 +106,8 @@ def test_a_stored_model_predicts_to_the_bit(name: str, request: pytest.FixtureRe
     model: CVGPRegressor = request.getfixturevalue(name)
     model.save(tmp_path / "model.cvgp")
     again = cvgp.load(tmp_path / "model.cvgp")
-    assert (again.target, again.target_, again.elbo_) == (model.target, model.target_, model.elbo_)
+    assert (again.target_transform, again.target_transform_) == (model.target_transform, model.target_transform_)
+    assert again.elbo_ == model.elbo_
     np.testing.assert_array_equal(
         again.predict_quantiles(X_NEW, [0.1, 0.9]), model.predict_quantiles(X_NEW, [0.1, 0.9])
     )
@@ -117,7 +119,7 @@ def test_a_stored_model_predicts_to_the_bit(name: str, request: pytest.FixtureRe
 
 def test_coreset_is_in_the_units_of_y_and_can_be_started_from(log: CVGPRegressor, by_hand: CVGPRegressor) -> None:
     np.testing.assert_allclose(np.log(log.coreset_.y), by_hand.coreset_.y, rtol=1e-6)
-    again = regressor(target="log", init=log.coreset_, n_coreset="auto").fit(X, PRICE)
+    again = regressor(target_transform="log", init=log.coreset_, n_coreset="auto").fit(X, PRICE)
     assert again.elbo_ > log.elbo_ - 0.01 * len(X)
 
 
@@ -140,15 +142,15 @@ def test_quality_by_size_is_that_of_y(log: CVGPRegressor) -> None:
 
 def test_weights_are_repeats() -> None:
     weight = np.random.default_rng(3).integers(1, 4, size=len(X))
-    weighted = regressor(target="yeo-johnson").fit(X, PRICE, sample_weight=weight)
-    repeated = regressor(target="yeo-johnson").fit(np.repeat(X, weight, axis=0), np.repeat(PRICE, weight))
+    weighted = regressor(target_transform="yeo-johnson").fit(X, PRICE, sample_weight=weight)
+    repeated = regressor(target_transform="yeo-johnson").fit(np.repeat(X, weight, axis=0), np.repeat(PRICE, weight))
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-8)
     np.testing.assert_allclose(weighted.predict(X_NEW), repeated.predict(X_NEW), rtol=1e-8)
 
 
 def test_several_outputs_are_transformed_each_in_its_own_way() -> None:
     y = np.column_stack([PRICE, -PRICE])
-    model = regressor(target="yeo-johnson").fit(X, y)
+    model = regressor(target_transform="yeo-johnson").fit(X, y)
     mean, sd = model.predict(X_NEW, return_std=True)
     assert mean.shape == sd.shape == (40, 2)
     assert model.predict(X_NEW, return_cov=True)[1].shape == (40, 40, 2)
@@ -159,56 +161,68 @@ def test_several_outputs_are_transformed_each_in_its_own_way() -> None:
 
 
 def test_neighbours_and_early_stopping_see_the_transformed_y() -> None:
-    near = regressor(target="log", neighbors=5).fit(X, PRICE)
+    near = regressor(target_transform="log", n_neighbors=5).fit(X, PRICE)
     assert near.n_neighbors_ == 5
     assert (near.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
-    stopped = regressor(target="log", early_stopping=True, solver="adam").fit(X, PRICE)
+    stopped = regressor(target_transform="log", early_stopping=True, solver="adam").fit(X, PRICE)
     assert np.corrcoef(stopped.predict(X), PRICE)[0, 1] > 0.6
 
 
 def test_models_of_logarithms_are_merged_and_others_refused(power: CVGPRegressor) -> None:
-    shards = [regressor(target="log").fit(X[i::2], PRICE[i::2]) for i in range(2)]
+    shards = [regressor(target_transform="log").fit(X[i::2], PRICE[i::2]) for i in range(2)]
     merged = cvgp.merge(shards)
-    assert merged.target_ == "log"
+    assert merged.target_transform_ == "log"
     assert (merged.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
     assert merged.elbo_ == pytest.approx(sum(shard.elbo_ for shard in shards), rel=0.05)
-    with pytest.raises(InvalidInputError, match=r"describe y in the same way.*target='identity' or target='log'"):
+    with pytest.raises(
+        InvalidInputError, match=r"describe y in the same way.*target_transform='identity' or target_transform='log'"
+    ):
         cvgp.merge([shards[0], power])
 
 
 @pytest.mark.parametrize("name", ["box-cox", None, 3])
 def test_a_transform_that_there_is_not_is_refused(name: Any) -> None:
-    with pytest.raises(InvalidInputError, match="target must be one of auto, identity, log, yeo-johnson; got"):
-        regressor(target=name).fit(X, PRICE)
+    with pytest.raises(InvalidInputError, match="target_transform must be one of auto, identity, log, yeo-johnson"):
+        regressor(target_transform=name).fit(X, PRICE)
 
 
 def test_the_logarithm_of_outputs_that_have_none_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"target='log' is for y above 0; got 1 of 300 values"):
-        regressor(target="log").fit(X, PRICE - PRICE.min())
+    with pytest.raises(InvalidInputError, match=r"target_transform='log' is for y above 0; got 1 of 300 values"):
+        regressor(target_transform="log").fit(X, PRICE - PRICE.min())
 
 
 def test_known_noise_allows_the_identity_alone(log: CVGPRegressor) -> None:
     known = np.full(len(X), 0.1)
-    with pytest.raises(InvalidInputError, match="units of y squared, and a model with target='log' has other units"):
-        regressor(target="log").fit(X, PRICE, noise_variance=known)
-    with pytest.raises(InvalidInputError, match="units of y squared, and the model describes y by target='log'"):
+    with pytest.raises(
+        InvalidInputError, match="units of y squared, and a model with target_transform='log' has other units"
+    ):
+        regressor(target_transform="log").fit(X, PRICE, noise_variance=known)
+    with pytest.raises(
+        InvalidInputError, match="units of y squared, and the model describes y by target_transform='log'"
+    ):
         log.predict(X_NEW, return_std=True, noise_variance=np.ones(40))
-    assert regressor(target="auto").fit(X, PRICE, noise_variance=known).target_ == "identity"
+    assert regressor(target_transform="auto").fit(X, PRICE, noise_variance=known).target_transform_ == "identity"
 
 
-def test_auto_takes_the_logarithm_of_a_skewed_price_and_says_so() -> None:
-    model = regressor(target="auto").fit(X, PRICE)
-    assert model.target_ == "log"
+def test_auto_takes_the_logarithm_of_a_skewed_price() -> None:
+    model = regressor(target_transform="auto").fit(X, PRICE)
+    assert model.target_transform_ == "log"
     assert (model.predict_quantiles(X_NEW, [0.001]) > 0.0).all()
-    chosen = [event for event in model.history_["event"] if event.startswith("target")]
-    assert len(chosen) == 1
-    assert chosen[0].startswith("target log: ")
+    assert model.decisions_.target_transform.value["name"] == "log"
 
 
 def test_auto_leaves_a_normal_y_as_it_is() -> None:
-    assert regressor(target="auto").fit(X, T).target_ == "identity"
+    assert regressor(target_transform="auto").fit(X, T).target_transform_ == "identity"
 
 
 def test_auto_is_the_model_that_it_chose() -> None:
-    auto, named = regressor(target="auto").fit(X, PRICE), regressor(target="log").fit(X, PRICE)
+    auto, named = regressor(target_transform="auto").fit(X, PRICE), regressor(target_transform="log").fit(X, PRICE)
     np.testing.assert_array_equal(auto.predict(X_NEW), named.predict(X_NEW))
+
+
+def test_a_held_out_zero_rules_the_logarithm_out() -> None:
+    price = PRICE.copy()
+    price[np.random.default_rng(0).choice(len(price), 3, replace=False)] = 0.0
+    for seed in range(4):
+        model = regressor(target_transform="auto", early_stopping=True, solver="adam", random_state=seed)
+        assert model.fit(X, price).target_transform_ != "log"

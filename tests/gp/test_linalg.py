@@ -1,20 +1,16 @@
 import math
-import re
 import warnings
 
 import pytest
 import torch
 
-from cvgp.errors import CVGPWarning, FactorisationError, JitterWarning
+from cvgp.errors import FactorizationError, JitterWarning
 from cvgp.gp.linalg import (
-    JITTER_LADDER,
     add_jitter,
-    as_square,
     backward_from,
     cholesky_above_identity,
-    inverse_lower,
     safe_cholesky,
-    symmetrise,
+    symmetrize,
     triangular_squares,
 )
 
@@ -38,41 +34,15 @@ def indefinite_by(amount: float) -> torch.Tensor:
 # Small tools.
 
 
-def test_symmetrise_averages_the_matrix_and_its_transpose() -> None:
-    A = random_matrix(2, 4, 4)
-    torch.testing.assert_close(symmetrise(A), (A + A.transpose(1, 2)) / 2)
-
-
 def test_the_gradient_through_symmetrise_is_symmetric() -> None:
     A = random_matrix(4, 4).requires_grad_()
-    (symmetrise(A) * random_matrix(4, 4)).sum().backward()
+    (symmetrize(A) * random_matrix(4, 4)).sum().backward()
     torch.testing.assert_close(A.grad, A.grad.mT)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_square_matrix_becomes_float64(dtype: torch.dtype) -> None:
-    assert as_square(random_matrix(3, 3, dtype=dtype)).dtype == torch.float64
-
-
-def test_a_square_matrix_becomes_symmetric() -> None:
-    K = as_square(random_matrix(3, 3))
-    assert torch.equal(K, K.mT)
-
-
-def test_jitter_is_a_multiple_of_the_mean_diagonal() -> None:
-    K = torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))
-    torch.testing.assert_close(add_jitter(K, 0.1), torch.diag(torch.tensor([1.2, 3.2], dtype=torch.float64)))
 
 
 def test_jitter_is_part_of_what_is_differentiated() -> None:
     K = positive_definite(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda A: add_jitter(A, 0.3), (K,))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_inverse_lower_inverts(dtype: torch.dtype) -> None:
-    L = random_matrix(6, 6, dtype=dtype).tril() + 4.0 * torch.eye(6, dtype=dtype)
-    torch.testing.assert_close(inverse_lower(L) @ L, torch.eye(6, dtype=dtype))
 
 
 # The jitter ladder; a warning would be an error in every test that does not ask for one.
@@ -85,46 +55,11 @@ def test_a_positive_definite_matrix_is_factorised_without_jitter(dtype: torch.dt
     torch.testing.assert_close(L @ L.mT, A)
 
 
-def test_the_factor_is_lower_triangular() -> None:
-    L = safe_cholesky(positive_definite(5))
-    assert torch.equal(L, L.tril())
-
-
-@pytest.mark.parametrize("jitter", JITTER_LADDER)
-def test_the_warning_names_the_first_jitter_that_suffices(jitter: float) -> None:
-    message = f"K_cc (2 x 2) was not positive definite in torch.float64; {jitter:.1e} was added to its diagonal."
-    with pytest.warns(JitterWarning, match=re.escape(message)):
-        safe_cholesky(indefinite_by(0.5 * jitter), "K_cc")
-
-
 def test_the_factor_is_that_of_the_matrix_with_the_reported_jitter() -> None:
     A = indefinite_by(0.5e-6)
     with pytest.warns(JitterWarning, match=r"1\.0e-06"):
         L = safe_cholesky(A)
     torch.testing.assert_close(L @ L.mT, A + 1e-6 * torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_the_ladder_follows_the_scale_of_the_matrix(scale: float) -> None:
-    with pytest.warns(JitterWarning, match=re.escape(f"{1e-8 * scale:.1e} was added")):
-        safe_cholesky(scale * indefinite_by(0.5e-8))
-
-
-def test_a_jitter_warning_is_a_warning_of_the_package() -> None:
-    with pytest.warns(CVGPWarning):
-        safe_cholesky(indefinite_by(1e-9))
-
-
-def test_one_indefinite_matrix_of_a_batch_is_enough_for_the_ladder() -> None:
-    with pytest.warns(JitterWarning, match="2 x 2 x 2"):
-        safe_cholesky(torch.stack([torch.eye(2, dtype=torch.float64), indefinite_by(1e-9)]))
-
-
-def test_a_matrix_that_needs_a_gradient_gives_the_jitter_warning_alone() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        safe_cholesky(indefinite_by(1e-9).requires_grad_())
-    assert [w.category for w in caught] == [JitterWarning]
 
 
 def test_the_gradient_passes_through_a_factor_with_jitter() -> None:
@@ -136,13 +71,8 @@ def test_the_gradient_passes_through_a_factor_with_jitter() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_end_of_the_ladder_is_an_error_that_says_what_was_tried(dtype: torch.dtype) -> None:
-    with pytest.raises(FactorisationError, match=r"B \(2 x 2\) is not positive definite, even with 1\.0e-04 added"):
+    with pytest.raises(FactorizationError, match=r"B \(2 x 2\) is not positive definite, even with 1\.0e-04 added"):
         safe_cholesky(indefinite_by(0.1).to(dtype), "B")
-
-
-def test_the_error_at_the_end_says_what_to_do() -> None:
-    with pytest.raises(FactorisationError, match="standardise the inputs, or bound the lengthscales"):
-        safe_cholesky(-torch.eye(3))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -150,7 +80,7 @@ def test_the_error_at_the_end_says_what_to_do() -> None:
 def test_values_that_are_not_finite_are_an_error_of_their_own(bad: float, index: tuple[int, int]) -> None:
     A = positive_definite(3)
     A[index] = A[index[::-1]] = bad
-    with pytest.raises(FactorisationError, match=r"K_cc \(3 x 3\) holds NaN or infinite values"):
+    with pytest.raises(FactorizationError, match=r"K_cc \(3 x 3\) holds NaN or infinite values"):
         safe_cholesky(A, "K_cc")
 
 
@@ -193,8 +123,3 @@ def test_matrices_above_the_identity_are_factorised_as_they_are() -> None:
         warnings.simplefilter("error")
         L = cholesky_above_identity(A)
     assert torch.equal(L, torch.linalg.cholesky(A))
-
-
-def test_matrices_above_the_identity_must_be_finite() -> None:
-    with pytest.raises(FactorisationError, match="NaN or infinite"):
-        cholesky_above_identity(torch.full((1, 2, 2), math.nan, dtype=torch.float64))

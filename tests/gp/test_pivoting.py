@@ -66,32 +66,12 @@ def test_no_row_is_chosen_twice(size: int, block: int, seed: int) -> None:
     assert len(set(chosen)) == len(chosen) == min(size, N)
 
 
-def test_copies_of_a_row_are_chosen_once() -> None:
-    x = np.repeat(X[:7], 5, axis=0)
-    chosen = choose(20, x)
-    assert len(chosen) == 7
-    assert len(np.unique(x[chosen], axis=0)) == 7
-
-
 def test_points_that_are_there_are_not_chosen_again() -> None:
     assert set(choose(N, present=X[:10])) == set(range(10, N))
 
 
 def test_choice_ends_with_the_rank_of_the_kernel() -> None:
     assert len(choose(N, kernel=make_kernel("linear", D))) == D
-
-
-def test_no_prior_variance_needs_no_points() -> None:
-    assert choose(5, np.zeros((4, D)), kernel=make_kernel("linear", D)) == []
-
-
-def test_same_generator_makes_the_same_choice() -> None:
-    assert choose(10) == choose(10) != choose(10, seed=1)
-
-
-def test_rows_in_float32_are_told_apart() -> None:
-    chosen = choose(N, X.astype(np.float32))
-    assert len(set(chosen)) == len(chosen)
 
 
 def test_chosen_points_leave_less_variance_than_random_ones() -> None:

@@ -9,8 +9,21 @@ from hypothesis.extra import numpy as hnp
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp import bounds, sites
+from cvgp.gp.bounds import gather, weigh, whitener
+from cvgp.gp.kernels import cross_matrix, diagonal, make_kernel, square_matrix
+from cvgp.gp.sites import NestedPrediction, nested_prediction
 from tests import reference as ref
-from tests.gp.bounds.problems import FULL_DATA, Problem, collapsed, elbo, make_problem, statistics, tensor
+from tests.gp.bounds.problems import (
+    FULL_DATA,
+    Problem,
+    data_side,
+    elbo,
+    how_data_count,
+    make_problem,
+    reference_best_outputs,
+    statistics,
+    tensor,
+)
 
 
 def best(p: Problem) -> sites.BestCoreset:
@@ -29,24 +42,14 @@ def test_elbo_at_the_best_coreset_is_its_value(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("problem", FULL_DATA.values(), ids=FULL_DATA)
-def test_elbo_has_no_slope_in_the_weights_at_the_best_coreset(problem: Problem) -> None:
-    w = best(problem).w
-    slope = bounds.solve_collapsed(tensor(problem.K_cc), w, statistics(problem)).d_w
+def test_elbo_has_no_slope_at_the_best_coreset(problem: Problem) -> None:
+    p, coreset = problem, best(problem)
+    y_c, w = coreset.y_c.reshape(p.y_c.shape).clone().requires_grad_(), coreset.w.clone().requires_grad_()
+    options = {"site_noise": tensor(1.0), **how_data_count(p)}
+    bounds.elbo(tensor(p.K_cc), *data_side(p), y_c, w, tensor(p.noise), **options).backward()
     # On the scale of the weight, or of the prior where the weight is small and a slope over log w vanishes anyway.
-    step = w + 1.0 / tensor(problem.K_cc).diagonal()
-    torch.testing.assert_close(slope * step, torch.zeros_like(w), rtol=0.0, atol=1e-3)
-
-
-def test_elbo_has_no_slope_in_the_pseudo_outputs_at_the_best_coreset() -> None:
-    p = FULL_DATA["all of it"]
-    coreset = best(p)
-    y_c = coreset.y_c.clone().requires_grad_()
-    K_cx, k_xx, y = (tensor(a) for a in (p.K_cx, np.diag(p.K_xx).copy(), p.y))
-    weight = tensor(p.sample_weight)
-    value = bounds.elbo(
-        tensor(p.K_cc), K_cx, k_xx, y, y_c, coreset.w, tensor(p.noise), site_noise=tensor(1.0), sample_weight=weight
-    )
-    value.backward()
+    step = coreset.w + 1.0 / tensor(p.K_cc).diagonal()
+    torch.testing.assert_close(w.grad * step, torch.zeros_like(step), rtol=0.0, atol=1e-3)
     torch.testing.assert_close(y_c.grad, torch.zeros_like(y_c), rtol=0.0, atol=1e-9)
 
 
@@ -54,7 +57,8 @@ def test_elbo_has_no_slope_in_the_pseudo_outputs_at_the_best_coreset() -> None:
 def test_value_is_no_less_than_at_any_other_weights(log_beta: np.ndarray) -> None:
     p = FULL_DATA["all of it"]
     value = best(p).value.item()
-    assert collapsed(replace(p, beta=np.exp(log_beta))) <= value + 1e-6
+    other = replace(p, beta=np.exp(log_beta))
+    assert elbo(replace(other, y_c=reference_best_outputs(other))) <= value + 1e-6
 
 
 @given(log_start=hnp.arrays(np.float64, 4, elements=st.floats(-7, 7)))
@@ -86,3 +90,60 @@ def test_best_coreset_is_the_data_where_the_pseudo_inputs_are() -> None:
     p = make_problem(M=4, N=4)
     same = replace(p, K_cx=p.K_cc, K_xx=p.K_cc)
     np.testing.assert_allclose(best(same).value, ref.log_marginal(p.K_cc, p.y, 0.3), rtol=1e-6)
+
+
+NOISE = 0.05
+SIZES = (1, 3, 8)
+KERNEL = make_kernel("matern32", 2)
+
+
+def problem(num_outputs: int) -> tuple[torch.Tensor, ...]:
+    """Rows, outputs, points and new rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = np.stack([np.sin((q + 1) * x[:, 0]) + x[:, 1] for q in range(num_outputs)], 1)
+    return tuple(torch.as_tensor(a) for a in (x, y, rng.normal(size=(8, 2)), rng.normal(size=(5, 2))))
+
+
+@torch.no_grad()
+def predict(num_outputs: int = 1) -> NestedPrediction:
+    x, y, points, x_new = problem(num_outputs)
+    L_inv = whitener(square_matrix(KERNEL, points))
+    weighting = weigh(torch.tensor(NOISE, dtype=torch.float64), x[:, 0])
+    K_cx = cross_matrix(KERNEL, points, x)
+    found = gather(L_inv, K_cx, diagonal(KERNEL, x), y, weighting.precision, weighting.log_normalizer)
+    psi = L_inv @ cross_matrix(KERNEL, points, x_new)
+    return nested_prediction(found, psi, diagonal(KERNEL, x_new), torch.tensor(SIZES))
+
+
+@torch.no_grad()
+def dense(m: int, num_outputs: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of Titsias' posterior with the first m points alone, by plain inverses."""
+    x, y, points, x_new = problem(num_outputs)
+    c = points[:m]
+    K, K_cx, K_cs = square_matrix(KERNEL, c), cross_matrix(KERNEL, c, x), cross_matrix(KERNEL, c, x_new)
+    precision = torch.linalg.inv(K + K_cx @ K_cx.mT / NOISE)  # [m, m]
+    mean = K_cs.mT @ precision @ K_cx @ y / NOISE
+    variance = diagonal(KERNEL, x_new) - (K_cs * ((torch.linalg.inv(K) - precision) @ K_cs)).sum(0)
+    return mean, variance
+
+
+@pytest.mark.parametrize("number", range(len(SIZES)))
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_mean_is_that_of_the_first_points_alone(number: int, num_outputs: int) -> None:
+    torch.testing.assert_close(predict(num_outputs).f_mean[number], dense(SIZES[number], num_outputs)[0])
+
+
+@pytest.mark.parametrize("number", range(len(SIZES)))
+def test_variance_is_that_of_the_first_points_alone(number: int) -> None:
+    torch.testing.assert_close(predict().f_var[number], dense(SIZES[number])[1])
+
+
+@pytest.mark.parametrize("number", range(len(SIZES)))
+@torch.no_grad()
+def test_prior_variance_that_is_left_is_that_of_the_first_points_alone(number: int) -> None:
+    *_, points, x_new = problem(1)
+    c = points[: SIZES[number]]
+    K_cs = cross_matrix(KERNEL, c, x_new)
+    explained = (K_cs * torch.linalg.solve(square_matrix(KERNEL, c), K_cs)).sum(0)
+    torch.testing.assert_close(predict().f_prior_left[number], diagonal(KERNEL, x_new) - explained)

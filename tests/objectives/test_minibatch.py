@@ -4,7 +4,6 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
@@ -109,29 +108,6 @@ def test_frozen_parameter_gets_no_gradient() -> None:
     assert model.y_c.grad is not None
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_power_ep_is_that_of_the_models_estimate(dtype: torch.dtype) -> None:
-    model, batch = make_model("matern32"), make_batch()
-    (FACTOR * model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7)).backward()
-    expected = gradients(model)
-    objective = MinibatchObjective(model, NUM_DATA, power=0.7)
-    objective.rows = make_batch(dtype=dtype)
-    value = objective.value_and_backward(FACTOR)
-    rtol = 1e-11 if dtype == torch.float64 else 1e-4
-    assert value == pytest.approx(FACTOR * model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7).item(), rel=rtol)
-    for mine, theirs in zip(gradients(model), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=rtol, atol=rtol * theirs.abs().max().item())
-
-
-def test_known_noise_counts_in_a_step_by_power_ep() -> None:
-    model, batch = make_model(), make_batch()
-    batch = batch._replace(noise_variance=torch.linspace(0.0, 1.0, len(batch.x), dtype=torch.float64))
-    objective = MinibatchObjective(model, NUM_DATA, power=0.7, known_noise=True)
-    objective.rows = batch
-    expected = model.power_evidence(batch.x, batch.y, NUM_DATA, power=0.7, noise_variance=batch.noise_variance)
-    assert objective.value_and_backward() == pytest.approx(expected.item(), rel=1e-12)
-
-
 def two_outputs() -> CVGP:
     batch = make_batch(9)
     return CVGP(Coreset(batch.x, torch.stack([batch.y, batch.y], 1), torch.ones(9)))
@@ -151,31 +127,3 @@ UNSUPPORTED = {
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_other_models_are_left_to_autograd(case: str) -> None:
     assert direct_elbo(UNSUPPORTED[case]()) is None
-
-
-class Operations(TorchDispatchMode):
-    """Counts what torch is asked to do, and the elements of what it makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            self.count += 1
-            made = result if isinstance(result, tuple) else (result,)
-            self.elements += sum(t.numel() for t in made if isinstance(t, torch.Tensor))
-        return result
-
-
-def test_a_step_stays_as_short_as_it_is() -> None:
-    """A guard of the fast path: by operations, since seconds depend on the machine."""
-    model, batch = make_model("matern32", size=60), make_batch(128, dtype=torch.float32)
-    step = direct(model, batch)
-    with Operations() as operations:
-        step.value_and_backward(FACTOR)
-    assert operations.count < 150
-    # M x B and M x M passes, each a read and a write of memory; autograd's path has twice as many.
-    assert operations.elements < 18 * 60 * (60 + 128)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.priors import GammaPrior, LogNormalPrior, NormalPrior, UniformPrior
@@ -20,7 +20,6 @@ from cvgp.objectives import Objective
 from cvgp.objectives.exact import ExactObjective
 from cvgp.objectives.full_batch import TitsiasObjective
 from cvgp.objectives.minibatch import MinibatchObjective, direct_elbo
-from cvgp.objectives.prior import PriorObjective
 from tests.parallel.groups import ThreadGroup, run_in_threads
 
 N, M, D = 17, 5, 2
@@ -133,17 +132,6 @@ def test_processes_of_a_group_count_the_prior_once() -> None:
         return TitsiasObjective(with_priors(), lambda: [mine], N, group=group).value_and_backward()
 
     assert run_in_threads(2, work) == pytest.approx([alone, alone])
-
-
-def test_prior_of_frozen_parameters_needs_no_gradient() -> None:
-    kernel = MaternKernel(nu=1.5, lengthscale_prior=GammaPrior(3.0, 6.0)).double()
-    kernel.raw_lengthscale.requires_grad_(False)
-    model = CVGP(Coreset([[0.0]], [0.0], [1.0]), kernel)
-    assert PriorObjective(model).value_and_backward(2.0) == pytest.approx(2.0 * model.log_prior().item())
-
-
-def test_model_without_priors_has_a_log_prior_of_zero() -> None:
-    assert CVGP(Coreset([[0.0]], [0.0], [1.0])).log_prior().item() == 0.0
 
 
 def test_value_outside_the_support_is_named() -> None:

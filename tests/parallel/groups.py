@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from cvgp.parallel.group import Group
+
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 RAY_WARNINGS = ("ignore::DeprecationWarning:ray", "ignore::FutureWarning:ray", "ignore::ResourceWarning")
 """Ray's own, of parts of it that are not used here."""
 
 
-class ThreadGroup:
+class ThreadGroup(Group):
     """One of several threads that exchange tensors in memory."""
 
     def __init__(self, rank: int, board: list[Any], barrier: threading.Barrier) -> None:

@@ -1,4 +1,4 @@
-"""A small model of a table, and the page about it."""
+"""A small model of a table with hostile names, and the page about it."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,11 @@ import pytest
 
 from cvgp import CVGPRegressor
 from cvgp.report import Report
+from tests.flat_options import make_regressor
 
 SCRIPT = "</script><script>alert('name')</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
-FORMULA = "=cmd()"
+TARGET = '<b title="$\\alpha$">price'
 
 
 class Case(NamedTuple):
@@ -24,23 +25,17 @@ class Case(NamedTuple):
 
 
 def hostile_table(num_rows: int, seed: int) -> pd.DataFrame:
-    """Numbers, text and a target, with names and values that would do harm if they were not text."""
+    """Numbers, text and a target, with names and values that would do harm if they were not escaped."""
     rng = np.random.default_rng(seed)
-    colour = rng.choice([IMAGE, FORMULA, 'plain, "quoted"'], num_rows)
+    color = rng.choice([IMAGE, "=cmd()", 'plain, "quoted"', "中文 \u202e"], num_rows)
     size = rng.normal(size=num_rows)
-    return pd.DataFrame(
-        {
-            SCRIPT: size,
-            "colour": colour,
-            "n" * 500: rng.normal(size=num_rows),
-            "<b>price": 3.0 * size + (colour == FORMULA) + 0.2 * rng.normal(size=num_rows),
-        }
-    )
+    price = 3.0 * size + (color == IMAGE) + 0.2 * rng.normal(size=num_rows)
+    return pd.DataFrame({SCRIPT: size, "color": color, "n" * 500: rng.normal(size=num_rows), TARGET: price})
 
 
 @pytest.fixture(scope="session")
 def case() -> Case:
     train, test = hostile_table(90, 0), hostile_table(60, 1)
-    model = CVGPRegressor(12, max_iter=15, neighbors=0, noise="constant", inputs="identity", random_state=0)
-    model.fit(train, "<b>price")
-    return Case(model, train, test, model.report(test, "<b>price", train=(train, "<b>price")))
+    model = make_regressor(12, max_iter=15, n_neighbors=0, noise="constant", input_warp="identity", random_state=0)
+    model.fit(train, TARGET)
+    return Case(model, train, test, model.report(test, TARGET, train=(train, TARGET)))

@@ -1,21 +1,17 @@
 """Small fits to odd numbers: extreme magnitudes, few rows, equal columns, odd types and weights.
 
-A case is a dictionary of plain values, so that it can be stored, repeated and made smaller.
+A case is a dictionary of plain values, so that it can be stored and repeated.
 """
 
 import warnings
-from contextlib import nullcontext
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
-from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError, CVGPWarning
-from cvgp.training import kernel_search
-
-__all__ = ["minimise", "odd_fit", "run_fit"]
+from cvgp.fitting.heuristics import Heuristics
+from tests.flat_options import make_regressor
 
 Case = dict[str, Any]
 
@@ -43,23 +39,16 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     "standardize": (False,),
     "dtype": ("float32", "float64"),
     "n_coreset": (1, 2, 5, "auto"),
-    "neighbors": (0, 1, 3),
+    "n_neighbors": (0, 1, 3),
     "noise": ("constant", "input-dependent", "auto"),
-    "target": ("log", "yeo-johnson"),
-    "inputs": ("rank", "identity", "mixed"),
-    "bound": ("elbo", "tight", "power"),
+    "target_transform": ("log", "yeo-johnson"),
+    "input_warp": ("rank", "identity", "mixed"),
+    "bound": ("elbo", "tight"),
     "ard": (False,),
 }
 
 
-HASTY = {
-    "START_FACTORS": (1.0,),
-    "EVALUATIONS": 2,
-    "KERNEL_EVALUATIONS": 2,
-    "RACE_EVALUATIONS": 2,
-    "CORESET_EVALUATIONS": 2,
-    "NOISE_LADDER": (0.01,),
-}
+HASTY = Heuristics(start_factors=(1.0,), kernel_evaluations=2, alternative_evaluations=2, race_evaluations=2)
 """A search for a start that only passes through every line, for most cases: it takes most of the time of a fit."""
 
 
@@ -93,14 +82,14 @@ def odd_fit(random: Random) -> Case:
 
 def run_fit(case: Case) -> None:
     """Fit, predict and draw: numbers that are finite, or an error of cvgp. Whatever else happens is raised."""
-    hasty = patch.multiple(kernel_search, **HASTY) if case.get("hasty") else nullcontext()
-    with warnings.catch_warnings(), hasty:
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", CVGPWarning)
         x, y, options = _data(case)
-        settings = {"n_coreset": 4, "kernel": "matern32", "max_iter": 3, "random_state": 0, "neighbors": 0}
-        settings |= {"noise": "constant", "inputs": "identity"} | case["settings"]
-        model = CVGPRegressor(**settings).fit(x, y, **options)
+        settings = {"n_coreset": 4, "kernel": "matern32", "max_iter": 3, "random_state": 0, "n_neighbors": 0}
+        settings |= {"noise": "constant", "input_warp": "identity"} | case["settings"]
+        settings |= {"heuristics": HASTY} if case.get("hasty") else {}
+        model = make_regressor(**settings).fit(x, y, **options)
         for points in (x, np.full((2, x.shape[1]), case["at"])):
             mean, sd = model.predict(points, return_std=True)
             draws = model.sample_y(points[:2], 2)
@@ -118,21 +107,6 @@ def fails(case: Case) -> str | None:
     except Exception as error:
         return type(error).__name__
     return None
-
-
-def minimise(case: Case) -> Case:
-    """The case with as little as possible that is odd, which still fails in the same way."""
-    reason = fails(case)
-    assert reason is not None
-    for name in PLAIN:
-        simpler = {**case, name: PLAIN[name]}
-        if fails(simpler) == reason:
-            case = simpler
-    for name in list(case["settings"]):
-        simpler = {**case, "settings": {n: v for n, v in case["settings"].items() if n != name}}
-        if fails(simpler) == reason:
-            case = simpler
-    return case
 
 
 def _data(case: Case) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:

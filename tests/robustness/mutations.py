@@ -6,16 +6,16 @@ Every function draws its choices from a `random.Random`, so that a case can be t
 import json
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
-from cvgp.files.tensors import CHECKSUM, METADATA_KEY, _checksum
+from cvgp.files import read_state, split_state, state_bytes
 
-__all__ = ["damage", "forge_arrays", "forge_header", "forge_json", "forge_text", "tensor_file"]
+__all__ = ["damage", "forge_arrays", "forge_header", "forge_json", "forge_text", "read_parts", "tensor_file"]
 
 ArrayDict = dict[str, NDArray[Any]]
 
@@ -153,15 +153,20 @@ def forge_text(random: Random) -> str:
             '"' + "\\ud800" * 10 + '"',
             "nul",
             "",
-            '{"format": "cvgp estimator", "version": 1}',
+            '{"format": "cvgp model", "version": 1}',
         )
     )
 
 
 def tensor_file(arrays: ArrayDict, text: str) -> bytes:
     """The bytes of a file with any text in the place of its metadata, and the checksum that goes with it."""
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return bytes(save({**contiguous, CHECKSUM: _checksum(contiguous, text)}, {METADATA_KEY: text}))
+    return state_bytes({name: np.asarray(array, order="C") for name, array in arrays.items()}, text)
+
+
+def read_parts(path: Path) -> tuple[ArrayDict, Any]:
+    """The arrays of a file, and the rest."""
+    arrays, text = split_state(read_state(path))
+    return arrays, json.loads(text)
 
 
 def _places(value: Any, *above: Any) -> list[tuple[Any, ...]]:

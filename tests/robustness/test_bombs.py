@@ -17,12 +17,11 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from cvgp.data.tables.location import open_dataset
 from cvgp.errors import InvalidInputError
 from cvgp.files.limits import COLUMNS, LIMITS
-from cvgp.files.tensors import read_tensors
-from tests.data.tables.tables import read_table
+from cvgp.tables.read import open_table
 from tests.robustness.mutations import tensor_file
+from tests.tables.helpers import read_frame
 
 MEGABYTES = 300
 """By which the memory of a process may grow while it refuses all of them."""
@@ -183,13 +182,13 @@ BOMBS: list[Callable[[Path], Path | str]] = [
 REFUSED = """
 import json, resource, sys
 import cvgp, openpyxl, safetensors.numpy, sklearn.cluster
-from cvgp.data.tables.training_table import TrainingTable
+from cvgp.tables.table import read_table
 from cvgp.errors import CVGPError
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 for path in json.loads(sys.argv[1]):
     before = peak()
     try:
-        cvgp.load(path) if path.endswith(".cvgp") else TrainingTable(path, "y")
+        cvgp.load(path) if path.endswith(".cvgp") else read_table(path, "y").learn()
         print("read")
     except CVGPError as error:
         print(type(error).__name__, round(peak() - before))
@@ -210,24 +209,16 @@ def test_no_bomb_is_read_or_takes_memory(tmp_path: Path) -> None:
 def test_a_limit_is_set_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = packed(tmp_path / "rows.csv.gz", b"a,y\n", b"1,2\n" * 250_000, 20)
     with pytest.raises(InvalidInputError, match="CVGP_MAX_PACKING"):
-        open_dataset(path)
+        open_table(path)
     monkeypatch.setenv("CVGP_MAX_PACKING", "2000")
-    assert open_dataset(path).schema.names == ["a", "y"]
+    assert open_table(path).names == ["a", "y"]
 
 
 def test_a_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("a,y\n1,2\n")
     monkeypatch.setenv("CVGP_MAX_COLUMNS", "many")
     with pytest.raises(InvalidInputError, match="CVGP_MAX_COLUMNS must be a whole number above 0; got 'many'"):
-        open_dataset(tmp_path / "a.csv")
-
-
-def test_arrays_whose_names_hide_behind_escapes_are_counted(tmp_path: Path) -> None:
-    entry = '"t{}": {{"dt\\u0079pe": "F64", "shape": [0], "data_offset\\u0073": [0, 0]}}'
-    text = ("{" + ", ".join(entry.format(i) for i in range(3000)) + "}").encode()
-    (tmp_path / "a.cvgp").write_bytes(struct.pack("<Q", len(text)) + text)
-    with pytest.raises(ValueError, match="at most 2000"):
-        read_tensors(tmp_path / "a.cvgp")
+        open_table(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather"])
@@ -241,7 +232,7 @@ def test_an_honest_table_passes_the_checks(tmp_path: Path, ending: str, packing:
         pq.write_table(table, path, compression="none" if packing == "uncompressed" else packing)
     else:
         feather.write_feather(table, path, compression=packing, chunksize=100)
-    assert len(read_table(path)) == 500
+    assert len(read_frame(path)) == 500
 
 
 def test_every_limit_is_documented() -> None:

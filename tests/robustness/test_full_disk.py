@@ -1,6 +1,6 @@
 """A disk that is really full: a small tmpfs. Where mounting is not allowed, these are skipped by name.
 
-Limits on the size of files, which need no rights, stand in for a full disk in tests/cli/test_bad_input.py.
+Limits on the size of files, which need no rights, stand in for a full disk in tests/cli/test_outputs.py.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import cvgp
 from cvgp.errors import FileAccessError
 from tests.cli.conftest import Run, make_table
 
-QUICK = ("--coreset", 5, "--max-iter", 5, "--quiet")
+QUICK = ("--n-coreset", 5, "--max-iter", 5, "--quiet")
 
 
 @pytest.fixture
@@ -40,7 +40,9 @@ def fill(disk: Path, leave: int) -> None:
 @pytest.fixture(scope="module")
 def fitted() -> cvgp.CVGPRegressor:
     x = np.linspace(0.0, 6.0, 100)[:, None]
-    return cvgp.CVGPRegressor(20, solver="adam", max_iter=5, random_state=0).fit(x, np.sin(x[:, 0]))
+    return cvgp.CVGPRegressor(20, random_state=0, training=cvgp.TrainingOptions(solver="adam", max_iter=5)).fit(
+        x, np.sin(x[:, 0])
+    )
 
 
 def test_a_model_that_does_not_fit_leaves_the_old_one(fitted: cvgp.CVGPRegressor, small_disk: Path) -> None:
@@ -58,7 +60,7 @@ def test_predictions_that_do_not_fit_leave_the_old_ones(
 ) -> None:
     make_table(2000).to_csv(tmp_path / "large.csv", index=False)
     (small_disk / "out.csv").write_text("old")
-    result = run("predict", model, tmp_path / "large.csv", "--out", small_disk / "out.csv")
+    result = run("predict", model, tmp_path / "large.csv", "--out", small_disk / "out.csv", "--overwrite")
     assert (result.exit_code, "No space left on device" in result.stderr) == (1, True)
     assert {p.name: p.read_text() for p in small_disk.iterdir()} == {"out.csv": "old"}
 
@@ -69,17 +71,17 @@ def test_a_checkpoint_that_does_not_fit_ends_the_fit_with_a_message(
 ) -> None:
     fill(small_disk, leave=4096)
     arguments = ("--target", "price", "--out", tmp_path / "m", "--checkpoint-dir", small_disk / "run")
-    result = run("fit", table, *arguments, "--solver", solver, "--coreset", 40, "--max-iter", 60, "--quiet")
+    result = run("fit", table, *arguments, "--solver", solver, "--n-coreset", 40, "--max-iter", 60, "--quiet")
     assert (result.exit_code, "No space left on device" in result.stderr) == (1, True)
     assert not (tmp_path / "m").exists()
 
 
 def test_a_fit_goes_on_when_there_is_space_again(run: Run, table: Path, tmp_path: Path, small_disk: Path) -> None:
     fill(small_disk, leave=16384)
-    settings = ("--target", "price", "--solver", "lbfgs", "--coreset", 20, "--max-iter", 25, "--quiet", "--json")
+    settings = ("--target", "price", "--solver", "lbfgs", "--n-coreset", 20, "--max-iter", 25, "--quiet", "--json")
     arguments = ("fit", table, "--out", tmp_path / "m", *settings, "--checkpoint-dir", small_disk / "run")
     assert run(*arguments).exit_code == 1
     (small_disk / "ballast").unlink()
-    resumed, whole = run(*arguments, "--resume"), run("fit", table, "--out", tmp_path / "m2", *settings)
+    resumed, whole = run(*arguments), run("fit", table, "--out", tmp_path / "m2", *settings)
     assert (tmp_path / "m").exists(), resumed.stderr
     assert cvgp.load(tmp_path / "m").elbo_ == cvgp.load(tmp_path / "m2").elbo_, whole.stderr

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import cvgp
-from cvgp import CVGPRegressor
+from tests.flat_options import make_regressor
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 2))
@@ -25,7 +25,7 @@ SETTINGS = {"n_coreset": 6, "max_iter": 4, "random_state": 0}
 
 def answers(folder: Path, **settings: object) -> list[np.ndarray]:
     """All that a model says, fitted and loaded, in the mode of the moment."""
-    model = CVGPRegressor(**(SETTINGS | settings)).fit(X, Y)
+    model = make_regressor(**(SETTINGS | settings)).fit(X, Y)
     model.save(folder / "model.cvgp")
     loaded = cvgp.load(folder / "model.cvgp")
     found = [np.array(model.elbo_), *model.predict(X[:3], return_std=True), model.predict_interval(X[:3])]
@@ -85,7 +85,7 @@ def test_fits_in_threads_leave_the_filters_of_warnings(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(warnings.catch_warnings, "__enter__", note_enter)
     monkeypatch.setattr(warnings.catch_warnings, "__exit__", note_leave)
-    fits = [threading.Thread(target=lambda: CVGPRegressor(**SETTINGS).fit(X, Y).predict(X)) for _ in range(3)]
+    fits = [threading.Thread(target=lambda: make_regressor(**SETTINGS).fit(X, Y).predict(X)) for _ in range(3)]
     for fit in fits:
         fit.start()
     for fit in fits:
@@ -102,12 +102,12 @@ import cvgp
 torch.set_num_threads(2)
 torch.ones(2000, 2000) @ torch.ones(2000, 2000)  # the threads of the parent are at work
 X = np.random.default_rng(0).normal(size=(3000, 3))
-model = cvgp.CVGPRegressor(50, solver="adam", max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+model = cvgp.CVGPRegressor(50, training=cvgp.TrainingOptions(solver="adam", max_iter=5)).fit(X, np.sin(X[:, 0]))
 expected = model.predict(X)
 child = os.fork()
 if child == 0:
     same = np.allclose(model.predict(X), expected)
-    cvgp.CVGPRegressor(50, solver="adam", max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    cvgp.CVGPRegressor(50, training=cvgp.TrainingOptions(solver="adam", max_iter=5)).fit(X, np.sin(X[:, 0]))
     os._exit(0 if same and torch.get_num_threads() == 2 else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cvgp import CVGPRegressor
-from cvgp.errors import CVGPError, CVGPWarning, FactorisationError, InvalidInputError
+from cvgp.errors import CVGPError, CVGPWarning, FactorizationError, InvalidInputError
+from tests.flat_options import make_regressor
 from tests.robustness.fuzz_fits import HASTY, PLAIN, run_fit
 
 rng = np.random.default_rng(0)
@@ -12,14 +13,9 @@ X = rng.normal(size=(30, 2))
 Y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=30)
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in HASTY.items():
-        monkeypatch.setattr(f"cvgp.training.kernel_search.{name}", value)
-
-
 def regressor(**settings: object) -> CVGPRegressor:
-    return CVGPRegressor(**({"n_coreset": 5, "max_iter": 3, "random_state": 0, "neighbors": 0} | settings))
+    fixed = {"n_coreset": 5, "max_iter": 3, "random_state": 0, "n_neighbors": 0, "heuristics": HASTY}
+    return make_regressor(**(fixed | settings))
 
 
 @pytest.mark.parametrize("weight", [1e308, 1e200, 1e-150, 5e-324])
@@ -34,15 +30,15 @@ def test_a_noise_in_other_units_than_y_is_refused() -> None:
 
 
 def test_a_greedy_start_on_constant_columns_fits() -> None:
-    model = regressor(init="greedy", kernel="rbf", inputs="identity")
+    model = regressor(init="greedy", kernel="rbf", input_warp="identity")
     with pytest.warns(CVGPWarning, match="one value in all rows"):
         model.fit(np.ones((30, 2)), Y)
     np.testing.assert_allclose(model.predict(np.ones((1, 2))), Y.mean(), atol=0.05)
 
 
 def test_a_greedy_start_with_a_kernel_that_is_zero_everywhere_is_refused() -> None:
-    model = regressor(init="greedy", kernel="linear", inputs="identity")
-    with pytest.warns(CVGPWarning, match="one value in all rows"), pytest.raises(FactorisationError):
+    model = regressor(init="greedy", kernel="linear", input_warp="identity")
+    with pytest.warns(CVGPWarning, match="one value in all rows"), pytest.raises(FactorizationError):
         model.fit(np.ones((30, 2)), Y)
 
 
@@ -58,7 +54,7 @@ def test_huge_outputs_have_a_finite_bound_or_are_refused(solver: str, factor: fl
 
 
 def test_a_prediction_very_far_away_is_the_prior() -> None:
-    model = regressor(kernel="rbf", inputs="identity").fit(1e-158 * X, Y)
+    model = regressor(kernel="rbf", input_warp="identity").fit(1e-158 * X, Y)
     np.testing.assert_allclose(model.predict(np.full((1, 2), 1e200)), model.predict(np.full((1, 2), 1e-100)))
 
 

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError
+from tests.flat_options import make_regressor
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
@@ -17,7 +17,7 @@ LARGEST = float(np.finfo(np.float32).max)  # 3.4e38
 
 def answers(x: np.ndarray, y: np.ndarray, at: np.ndarray, **options: object) -> np.ndarray | None:
     """Means and deviations, or None where cvgp refused with an error of its own."""
-    model = CVGPRegressor(8, dtype="float32", max_iter=30, random_state=0, **options)
+    model = make_regressor(8, random_state=0, dtype="float32", max_iter=30, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

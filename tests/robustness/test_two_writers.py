@@ -31,7 +31,9 @@ def test_one_whole_model_wins_at_every_moment(tmp_path: Path) -> None:
     x = np.linspace(0.0, 6.0, 200)[:, None]
     sources = [tmp_path / "a.cvgp", tmp_path / "b.cvgp"]
     for steps, path in enumerate(sources, start=3):
-        cvgp.CVGPRegressor(50, solver="adam", max_iter=steps, random_state=0).fit(x, np.sin(x[:, 0])).save(path)
+        cvgp.CVGPRegressor(50, random_state=0, training=cvgp.TrainingOptions(solver="adam", max_iter=steps)).fit(
+            x, np.sin(x[:, 0])
+        ).save(path)
     possible = {cvgp.load(path).elbo_ for path in sources}
     assert len(possible) == 2
     (tmp_path / "shared").mkdir()

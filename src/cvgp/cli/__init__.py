@@ -1,8 +1,72 @@
 """The command `cvgp`: thin commands over the library, with messages instead of tracebacks.
 
-Nothing here imports torch, pandas or matplotlib before a command needs them, so that `cvgp --help` answers at once.
+A command is imported when it is asked for, so that `cvgp --help` needs neither torch nor pandas.
 """
 
-from cvgp.cli.app import app
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+import cvgp
+from cvgp.cli.console import GuardedGroup
 
 __all__ = ["app"]
+
+COMMANDS = {
+    "fit": ("fit", "Fit a model to a table and save it."),
+    "predict": ("predict", "Write a table with predictions beside its columns."),
+    "evaluate": ("scores", "Score predictions of a table that has the target."),
+    "report": ("scores", "Write a page about a model and its predictions."),
+    "plot": ("scores", "Draw one page of pictures of a model."),
+    "info": ("info", "Describe a model."),
+    "coreset": ("info", "Write the pseudo-points of a model as a table."),
+    "merge": ("info", "Make one model from models of disjoint tables."),
+    "demo": ("demo", "Make a table; fit, predict, evaluate and draw it."),
+}
+"""The module of each command, and its line on the first help page."""
+
+
+class _Unloaded(TyperCommand):
+    """A command whose module is imported when its arguments are parsed."""
+
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        module = import_module(f"cvgp.cli.{COMMANDS[self.name or ''][0]}")
+        return module.build(self.name).make_context(*given, **options)
+
+
+class _Commands(GuardedGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of the help page."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name, or None."""
+        return _Unloaded(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Gaussian process regression for tables, with a learned coreset.",
+    epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted, 143 terminated.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},  # which all commands inherit
+    # A traceback is for programming errors alone, and then it should be the plain one.
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(cvgp.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass

@@ -1,21 +1,36 @@
-"""Output: results on the standard output, everything else on the standard error.
+"""What a user sees: results on the standard output, everything else on the standard error, and exit codes.
 
-All text goes through here or through :mod:`cvgp.cli.guard`, where what a terminal would obey is escaped.
+Errors, warnings and signals become one message each; a traceback is for programming errors alone. Characters that a
+terminal would obey are escaped in all text.
 """
 
+import errno
 import json
 import math
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
-from cvgp.data.reading import Reading
-from cvgp.parallel.launcher import launched
-from cvgp.printable import printable_json, printable_lines
+import typer
+from typer.core import TyperGroup
+
+from cvgp.errors import CVGPError, MissingFileError, optional_packages, printable_json, printable_lines
+from cvgp.parallel import launched
+
+FAILURE, WRONG_USE = 1, 2
+INTERRUPTED, TERMINATED = 130, 143
+"""By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""
+WRONG_WORDS: Any = typer.BadParameter.__base__
+"""Every error of typer about a command line, such as an option that does not exist."""
 
 
 def note(text: str) -> None:
-    """Say something about the work, on the standard error; of several workers the first speaks for all."""
+    """Print a message about the work to the standard error; in a group only the first process does."""
     if launched().rank == 0:
         print(printable_lines(text), file=sys.stderr, flush=True)
 
@@ -25,14 +40,14 @@ def say(text: str) -> None:
     print(printable_lines(text), flush=True)
 
 
-def note_reading(data: str, reading: Reading) -> None:
-    """Say how a table was read, if that could have been otherwise."""
+def note_reading(data: str, reading: Any) -> None:
+    """Print how a table was read, if it could have been read otherwise."""
     if not reading.is_plain:
         note(f"{data}: {reading.describe()}")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object; numbers that JSON has no word for become null."""
+    """Print one JSON object; numbers that JSON cannot express become null."""
     is_utf = (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(_finite(value), indent=2, ensure_ascii=not is_utf)
     print(printable_json(text), flush=True)
@@ -51,7 +66,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table whose first column holds names and whose others hold numbers."""
+    """Print a table whose first column has names and whose others have numbers."""
     from rich import box
     from rich.table import Table
 
@@ -66,7 +81,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _print(content: Any) -> None:
     from rich.console import Console
 
-    # In a log or a pipe there is no screen whose width would matter. A name such as "[red]" or ":cat:" is no markup.
+    # In a log or a pipe there is no screen whose width would matter. A name such as "[red]" or ":cat:" is not markup.
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(content)
     sys.stdout.flush()
 
@@ -77,3 +92,111 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end, by the SIGTERM that batch systems and containers send before they kill."""
+
+
+class GuardedGroup(TyperGroup):
+    """A group of commands whose failures end in one line on the standard error and an exit code."""
+
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        """Parse what stands before the command; a page of help is printed here."""
+        with _messages():
+            return super().make_context(*given, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        with _handler(_terminate_at_once), _plain_warnings(), _messages(), optional_packages():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Turn what a user can cause into a message and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, Terminated)
+        _complain("Terminated." if terminated else "Interrupted.", *stop.args)
+        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from stop
+    except CVGPError as error:
+        _complain("Error:", error)
+        # A path on the command line that does not exist is a mistake in the command.
+        raise typer.Exit(WRONG_USE if isinstance(error, MissingFileError) else FAILURE) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader of our output has left, as `head` does
+            raise
+        _complain("Error:", f"the system refused: {error}. Check the disk's free space and the permissions.")
+        raise typer.Exit(FAILURE) from error
+    except (MemoryError, RuntimeError) as error:
+        # torch has no class of its own for memory that the system refuses.
+        if not (isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)):
+            raise
+        _complain("Error:", "there is not enough memory; use fewer rows, or a smaller --n-coreset.")
+        raise typer.Exit(FAILURE) from error
+    except WRONG_WORDS as error:
+        # Typer prints these, with words of the command line and names of columns in them.
+        error.message = printable_lines(error.message)
+        raise
+
+
+def _complain(*parts: object) -> None:
+    """Print one message, after the number of the worker unless that is the first."""
+    worker = launched().rank
+    # In one piece, so that the lines of several workers do not mix.
+    text = " ".join(map(str, (*([f"[worker {worker}]"] if worker else []), *parts)))
+    sys.stderr.write(f"{printable_lines(text)}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show a warning as one line, without the line of code that gave it."""
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        _complain("Warning:", message)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _terminate_at_once(number: int, frame: FrameType | None) -> None:
+    raise Terminated  # wherever the program is when the signal comes
+
+
+@contextmanager
+def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
+    """Give a callback for a fit that raises :class:`Terminated` after the iteration in which the signal came.
+
+    There the fit can be stored. A second signal does not wait.
+    """
+    asked = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise Terminated
+        asked = True
+
+    def end_here(event: object) -> None:
+        if asked:
+            raise Terminated
+
+    with _handler(remember):
+        yield end_here
+
+
+@contextmanager
+def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    # Python sets handlers in the main thread only, and cannot restore a handler that is not Python's (None).
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, function)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from cvgp.cli.console import note
-from cvgp.files.atomic import make_folder
+from cvgp.cli.options import command
+from cvgp.errors import FileAccessError
+from cvgp.files import make_folder
 
 TRAINING_ROWS, TEST_ROWS = 1000, 300
+COLUMNS = ("hour", "day", "temperature", "wind", "demand")
 
 
 def demo(
@@ -19,6 +22,9 @@ def demo(
     """Make a table of electricity demand; fit, predict, evaluate and draw it."""
     make_folder(out)
     train, test, model = out / "train.csv", out / "test.csv", out / "model.cvgp"
+    for table in (train, test):
+        if table.is_file() and not table.read_bytes().startswith(",".join(COLUMNS).encode()):
+            raise FileAccessError(f"{table} exists, and it is not a table of the demo; choose another folder.")
     _write_tables(train, test)
     note(f"Wrote {train} and {test}: electricity demand by hour, day and weather, with noise of 2.")
     commands: list[list[Any]] = [
@@ -29,19 +35,24 @@ def demo(
         ["plot", model, "--data", test, "--out", out / "pictures.png"],
     ]
     application: Any = context.find_root().command
-    for command in commands:
-        arguments = [str(word) for word in command]
+    for words in commands:
+        arguments = [str(word) for word in words]
         note(f"\n$ {shlex.join(['cvgp', *arguments])}")
         code = application.main(args=arguments, prog_name="cvgp", standalone_mode=False)
         if code:
             raise typer.Exit(code)
 
 
+def build(name: str) -> Any:
+    """The command."""
+    return command(demo)
+
+
 def _write_tables(train: Path, test: Path) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from cvgp.data.tables.writer import write_table
+    from cvgp.tables.write import write_table
 
     rng = np.random.default_rng(0)
     rows = TRAINING_ROWS + TEST_ROWS
@@ -53,6 +64,6 @@ def _write_tables(train: Path, test: Path) -> None:
     weekend = np.select([day == "saturday", day == "sunday"], [-4.0, -8.0], 0.0)
     weather = 0.05 * (temperature - 18.0) ** 2 + 0.1 * wind * np.maximum(18.0 - temperature, 0.0) / 5
     demand = (45.0 + daily + weekend + weather + rng.normal(0.0, 2.0, rows)).round(2)
-    table = pa.table({"hour": hour, "day": day, "temperature": temperature, "wind": wind, "demand": demand})
+    table = pa.table(dict(zip(COLUMNS, (hour, day, temperature, wind, demand), strict=True)))
     write_table(table.slice(0, TRAINING_ROWS), train)
     write_table(table.slice(TRAINING_ROWS), test)

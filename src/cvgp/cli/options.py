@@ -1,66 +1,248 @@
-"""The flags that commands share, and the choices that they offer."""
+"""Options of commands: made from the signatures and docstrings of the library, or shared by several commands."""
 
+from __future__ import annotations
+
+import glob
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-from cvgp.data.reading import CsvOptions, check_csv
-from cvgp.errors import InvalidInputError
-
-Impute = StrEnum("Impute", ["MEAN", "MEDIAN", "DROP"])
-Dates = StrEnum("Dates", ["REFUSE", "EXPAND"])
-
-
-class OnBadRows(StrEnum):
-    """What to do about rows with values that cannot be used."""
-
-    ERROR = "error"
-    SKIP = "skip"
-
-
-class Asked(NamedTuple):
-    """What predictions are asked for beside mean and standard deviation."""
-
-    level: float = 0.95
-    """The probability that an observation is between lower and upper."""
-    quantiles: tuple[float, ...] = ()
-    """Probabilities."""
-
+from cvgp.errors import CVGPError, InvalidInputError
+from cvgp.files import atomic_write, read_state
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-TEXT = "How a text table is written (found out if not given)"
-Sep = Annotated[
-    str | None, typer.Option(metavar="CHAR", help="Between columns: , ; tab | or another.", rich_help_panel=TEXT)
-]
-Decimal = Annotated[str | None, typer.Option(metavar="CHAR", help="Decimal sign: . or ,", rich_help_panel=TEXT)]
-Thousands = Annotated[
-    str | None,
-    typer.Option(metavar="CHAR", help="Between thousands: , . ' _ a space, or '' for none.", rich_help_panel=TEXT),
-]
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="utf-8, utf-16, cp1252, latin-1 or another.", rich_help_panel=TEXT)
-]
-
-
-def csv_options(sep: str | None, decimal: str | None, thousands: str | None, encoding: str | None) -> CsvOptions:
-    """What the user says of a text table."""
-    given = {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding}
-    try:
-        return check_csv(given)
-    except InvalidInputError as error:
-        option = str(error).partition(" ")[0]
-        raise typer.BadParameter(str(error), param_hint=f"'--{option}'") from error
-
-
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file at --out even if cvgp did not write it.")]
 CLUSTER = "On a Ray cluster"
 Ray = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS", help="Run on this cluster; 'local' starts one on this machine.", rich_help_panel=CLUSTER
-    ),
+    typer.Option(metavar="ADDRESS", help="Run on this cluster; 'local' starts one here.", rich_help_panel=CLUSTER),
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]
+TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")
+"""The options of `read_table` that every command which reads tables has."""
+
+Options = list[inspect.Parameter]
+
+
+def options_of(
+    source: Callable[..., Any], panel: str, *, only: Iterable[str] = (), leave_out: Iterable[str] = (), **defaults: Any
+) -> Options:
+    """Options for the parameters of a function or class: names, types, defaults and help are those of the library.
+
+    The heading on the help page is `panel`. Other `defaults` can be given, with their types.
+    """
+    function: Any = source.__init__ if inspect.isclass(source) else source
+    hints, described = get_type_hints(function), parameter_texts(source.__doc__ or "")
+    found = []
+    for name, parameter in inspect.signature(source).parameters.items():
+        if name in leave_out or (only and name not in only):
+            continue
+        default = defaults.get(name, parameter.default)
+        kind = type(default) if name in defaults else hints[name]
+        settings: dict[str, Any] = {"help": described.get(name, ""), "rich_help_panel": panel}
+        annotation = _option_type(name, kind, settings)
+        default = None if annotation == list[str] else default
+        if default is None:
+            annotation = annotation | None
+        elif isinstance(annotation, type(StrEnum)):
+            default = annotation(default)
+        option = Annotated[annotation, typer.Option(**settings)]  # type: ignore[valid-type]
+        found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option))
+    return found
+
+
+def parameter_texts(docstring: str) -> dict[str, str]:
+    """The first sentence about each parameter in a numpydoc docstring."""
+    lines = inspect.cleandoc(docstring).partition("Parameters\n----------\n")[2].splitlines()
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in lines:
+        if not line.strip() or line.startswith("---"):
+            names = []
+        elif not line.startswith(" "):
+            if " : " not in line:
+                break  # the next section
+            names = line.partition(" : ")[0].split(", ")
+            texts |= dict.fromkeys(names, "")
+        else:
+            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
+    first = {name: re.split(r"(?<=[\w)'`]\.) (?=[A-Z`])", text.strip())[0] for name, text in texts.items()}
+    return {name: re.sub(r"`+", "", text).strip() for name, text in first.items()}
+
+
+def _option_type(name: str, kind: Any, settings: dict[str, Any]) -> Any:
+    """What typer is told of a parameter's type; kinds that a command line cannot give are left out of a union."""
+    kinds = _members(kind)
+    choices = [value for member in kinds if get_origin(member) is Literal for value in get_args(member)]
+    plain = [member for member in kinds if member in (bool, int, float, str)]
+    if any(get_origin(member) in (list, Sequence) for member in kinds):  # of names
+        settings["metavar"] = "A,B"
+        return list[str]
+    if choices and int in plain:
+        settings |= {"parser": _number_or(choices), "metavar": f"N|{'|'.join(choices)}"}
+        return str
+    if choices:
+        return StrEnum(name, {value.upper().replace("-", "_"): value for value in choices})
+    is_path = any(get_origin(member) is os.PathLike for member in kinds)
+    return Path if is_path or not plain else plain[0]
+
+
+def _members(kind: Any) -> list[Any]:
+    """The members of a union, and of unions in it."""
+    if get_origin(kind) in (Union, UnionType):
+        return [member for part in get_args(kind) for member in _members(part) if member is not NoneType]
+    return [kind]
+
+
+def _number_or(choices: list[str]) -> Callable[[str], int | str]:
+    def read(text: str) -> int | str:
+        if text in choices or text.isdecimal():
+            return text if text in choices else int(text)
+        known = " or ".join(repr(choice) for choice in choices)
+        raise typer.BadParameter(f"{text!r} is neither {known} nor a whole number of at least 0.")
+
+    return read
+
+
+def command(function: Callable[..., Any], *, several: str | None = None, **groups: Options) -> Any:
+    """The command of a function whose parameters with the names of groups get the options of each as a dictionary.
+
+    The option `several` may be followed by several numbers, as in ``--quantiles .1 .5 .9``.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    own = [p for p in inspect.signature(function).parameters.values() if p.name not in groups]
+    resolved = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    first = [p for p in resolved if p.default is p.empty]
+    added = [option for options in groups.values() for option in options]
+    every = [*first, *added, *(p for p in resolved if p.default is not p.empty)]
+
+    def run(**given: Any) -> Any:
+        for group, options in groups.items():
+            given[group] = {option.name: _plain(given.pop(option.name)) for option in options}
+        return function(**given)
+
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in every}
+
+    class Command(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            """Join the values of the option into one word before they are parsed."""
+            return super().parse_args(ctx, joined_numbers(args, several))
+
+    application = typer.Typer(add_completion=False)
+    application.command(cls=Command)(run)
+    return typer.main.get_command(application)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, StrEnum) else value
+
+
+def joined_numbers(args: list[str], option: str | None) -> list[str]:
+    """``--quantiles .1 .5`` as ``--quantiles .1,.5``."""
+    joined: list[str] = []
+    for word in args:
+        follows = len(joined) > 1 and joined[-2] == option and is_number(joined[-1])
+        if follows and is_number(word):
+            joined[-1] = f"{joined[-1]},{word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def is_number(word: str) -> bool:
+    """Whether a word is a number, or several with commas between them."""
+    try:
+        return all(float(part) is not None for part in word.split(","))
+    except ValueError:
+        return False
+
+
+def text_format() -> Options:
+    """How a text table is written, as options."""
+    from cvgp.tables.table import read_table
+
+    return options_of(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
+
+
+def csv_options(given: dict[str, Any]) -> Any:
+    """What the user says of a text table."""
+    from cvgp.tables.formats import check_csv
+
+    try:
+        return check_csv({name: given[name] for name in TEXT_FORMAT})
+    except InvalidInputError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'--{str(error).partition(' ')[0]}'") from error
+
+
+class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
+    pass
+
+
+def check_output(
+    out: Path, *inputs: object, endings: tuple[str, ...] = ("",), overwrite: bool = False, kind: str = "model"
+) -> None:
+    """Check before the work that its result can be stored at `out`, and that nothing of the user's is lost by it.
+
+    An input of the command (a file, folder, glob or address) is never replaced. Another file is replaced only if cvgp
+    wrote it as a result of this `kind`, or with `overwrite`.
+    """
+    if not out.name.lower().endswith(endings):
+        raise typer.BadParameter(
+            f"{out} has no ending that names a format; use one of {', '.join(endings)}.", param_hint="'--out'"
+        )
+    if any(_is_part_of(out, str(given)) for given in inputs if given is not None):
+        raise typer.BadParameter(
+            f"{out} is read by this command, and would be replaced by its result; choose another name.",
+            param_hint="'--out'",
+        )
+    with suppress(_OnlyATrial), atomic_write(out):
+        raise _OnlyATrial
+    if out.exists() and out.stat().st_size and not overwrite and not _is_result(out, kind):
+        raise typer.BadParameter(
+            f"{out} exists, and it is not a {kind} that cvgp wrote; choose another name, or add --overwrite to "
+            "replace it.",
+            param_hint="'--out'",
+        )
+
+
+def _is_part_of(out: Path, given: str) -> bool:
+    """Whether a file that exists is an input, by any name; an input may be a glob, a folder, a sheet or a database."""
+    location = re.sub(r"^\w+:///", "", given.partition("::")[0])
+    with suppress(OSError, ValueError):  # no file has an impossible name
+        for place in [location, *(glob.glob(location, recursive=True) if glob.has_magic(location) else [])]:
+            if os.path.exists(out) and os.path.exists(place):
+                is_inside = os.path.isdir(place) and out.resolve().is_relative_to(Path(place).resolve())
+                if is_inside or os.path.samefile(out, place):
+                    return True
+    return False
+
+
+def _is_result(path: Path, kind: str) -> bool:
+    """Whether a file looks as if cvgp had written it."""
+    if kind == "model":
+        with suppress(CVGPError):
+            return bool(read_state(path))
+        return False
+    if kind == "table":
+        from cvgp.tables.read import open_table
+
+        with suppress(CVGPError):
+            names = set(open_table(str(path)).names)
+            ends = [name for name in names if "_lower" in name]
+            parts = ("mean", "sd", "upper")
+            return "beta" in names or any({n.replace("_lower", f"_{p}") for p in parts} <= names for n in ends)
+        return False
+    return b"cvgp" in path.read_bytes()

@@ -2,7 +2,7 @@
 
 One value far away must not squeeze all others of its column to a point. So the standard deviation of an input is taken
 with its values moved into the range m - 30 t to m + 30 t. Here m is the median, and t the median distance of the values
-that differ from it. Of a normal column that is 20 standard deviations, and a column without outliers has its plain
+that differ from it. For a normal column that is 20 standard deviations, and a column without outliers has its plain
 standard deviation. Values that equal the
 median have no part in t, so that a column of many zeros keeps its few others.
 """
@@ -19,15 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.data.input_warp import NO_WARP, InputWarp
 from cvgp.data.rows import Array, Rows
-from cvgp.errors import InvalidInputError
+from cvgp.data.transforms import KNOTS, NO_WARP, ROUNDING, InputWarp, Path, distinct_path, median, warp_of
+from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.files import SQUARABLE, TINY, Fields, State
 
 PART_ROWS = 1 << 17
 """Rows that are looked at together: what is computed of large data takes no memory of their size."""
-TINY = float(np.finfo(np.float64).tiny)
-ROUNDING = 1e-12
-"""Values, and sums of weights, that differ by less than this share of their size are equal."""
 REACH = 30.0
 """How many typical distances from the median the bulk of a column may extend."""
 
@@ -47,6 +45,22 @@ class Scaling(NamedTuple):
     warp: InputWarp = NO_WARP
     """What columns of x become first; their means and scales are those of the warped columns."""
 
+    def to_state(self) -> State:
+        """Values for a file."""
+        return {**self._asdict(), "x_limit": np.asarray(self.x_limit), "warp": self.warp.to_state()}
+
+    @classmethod
+    def from_state(cls, state: Fields, num_dims: int, num_outputs: int) -> Scaling:
+        """From a file that need not be trusted."""
+        x_mean, x_scale = state.array("x_mean", (num_dims,)), state.array("x_scale", (num_dims,))
+        if not ((x_scale >= TINY) | (x_scale == 0.0)).all():
+            raise FileFormatError(f"{state.where}.x_scale must be positive, or 0 for a constant input.")
+        y_mean = state.array("y_mean", (num_outputs,))
+        y_scale = state.array("y_scale", (num_outputs,), limits=SQUARABLE)
+        limit = state.array("x_limit", (), limits=(TINY, math.inf), finite=False).item()
+        warp = state.part("warp", InputWarp.from_state, num_dims)
+        return cls(x_mean, x_scale, y_mean, y_scale, limit, warp)
+
     @property
     def varies(self) -> NDArray[np.bool_]:
         """Which columns of x are not constant [D]."""
@@ -57,7 +71,7 @@ class Scaling(NamedTuple):
         scaled = self.warp.apply(x)
         with np.errstate(over="ignore"):  # as far away as can be
             scaled -= self.x_mean
-            scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may be most of the memory that there is
+            scaled /= np.where(self.varies, self.x_scale, 1.0)  # in place: x may take most of the memory
         scaled[:, ~self.varies] = 0.0
         return np.clip(scaled, -self.x_limit, self.x_limit, out=scaled)
 
@@ -141,10 +155,6 @@ class Moments(NamedTuple):
         squares = self.squares * mine**2 + other.squares * theirs**2 + self.weight * share * apart**2
         return Moments(weight, magnitude, self.mean * mine + share * apart, squares)
 
-    def filled(self, values: Array, weight: Array) -> Moments:
-        """With values [C] that stand in for what was missing, each with the weight [C] of the rows that it fills."""
-        return self.merge(Moments(weight, np.maximum(np.abs(values), TINY), np.sign(values), np.zeros_like(values)))
-
     @property
     def means(self) -> Array:
         """The means in the columns' own units."""
@@ -188,16 +198,6 @@ def _limits(column: Array, weight: Array | None) -> tuple[float, float]:
         return middle, middle
     reach = REACH * median(distance[away], None if weight is None else weight[away])
     return middle - reach, middle + reach
-
-
-def median(values: Array, weight: Array | None = None) -> float:
-    """The median of values that stand as often as their weights say."""
-    if weight is None:
-        return float(np.median(values))
-    order = np.argsort(values, kind="stable")
-    share = np.cumsum(weight[order]) / weight.sum() - 0.5
-    lower, upper = np.searchsorted(share, [-ROUNDING, ROUNDING], side="right")
-    return float(0.5 * (values[order[min(lower, len(order) - 1)]] + values[order[min(upper, len(order) - 1)]]))
 
 
 def constant_output_sd(value: Array, weight: Array) -> Array:
@@ -266,3 +266,53 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
 
     x_mean, x_scale, y_mean, y_scale, x_limit, _ = zip(*scalings, strict=True)
     return Scaling(*pooled(x_mean, x_scale), *pooled(y_mean, y_scale), max(x_limit))
+
+
+def pool_warped_scalings(scalings: Sequence[Scaling], rows: Array) -> tuple[Scaling, list[Scaling]]:
+    """The scaling of a data set from those of its parts and their numbers of rows [K], and the latter in its form.
+
+    In that form a column that any part has warped has mean zero and scale one, so that all are in the same units. The
+    warps themselves are those of the whole there.
+    """
+    is_warped = np.any([_warped(scaling) for scaling in scalings], axis=0)
+    paths = {int(d): _mean_path(int(d), scalings, rows) for d in np.flatnonzero(is_warped)}
+    shares = np.average([_shares(scaling) for scaling in scalings], axis=0, weights=rows)
+    warp = warp_of("mixed", shares, paths)
+    alike = [_in_form_of(scaling, paths)._replace(warp=warp) for scaling in scalings]
+    return pool_scalings(alike, rows)._replace(warp=warp), alike
+
+
+def _warped(scaling: Scaling) -> NDArray[np.bool_]:
+    none = np.zeros(len(scaling.x_mean), dtype=bool)
+    return none if scaling.warp.name == "identity" else scaling.warp.warped & scaling.varies
+
+
+def _shares(scaling: Scaling) -> Array:
+    return np.zeros(len(scaling.x_mean)) if scaling.warp.name == "identity" else scaling.warp.shares
+
+
+def _standard_path(d: int, scaling: Scaling) -> Path:
+    """A column in standard deviations, as a function of its values."""
+    mean, scale = scaling.x_mean[d], scaling.x_scale[d]
+    path = scaling.warp.paths().get(d)
+    if path is None:
+        return Path(mean + np.array([-1.0, 1.0]) * scale, np.array([-1.0, 1.0]))
+    return Path(path.knots, (path.values - mean) / scale)
+
+
+def _mean_path(d: int, scalings: Sequence[Scaling], rows: Array) -> Path:
+    """The mean of the functions of the parts in which the column varies."""
+    known = [k for k, scaling in enumerate(scalings) if scaling.varies[d]]
+    paths = [_standard_path(d, scalings[k]) for k in known]
+    knots = np.unique(np.concatenate([path.knots for path in paths]))
+    if len(knots) > 2 * KNOTS:
+        knots = knots[np.unique(np.linspace(0, len(knots) - 1, 2 * KNOTS).round().astype(int))]
+    return distinct_path(knots, np.average([path.apply(knots) for path in paths], axis=0, weights=rows[known]))
+
+
+def _in_form_of(scaling: Scaling, paths: dict[int, Path]) -> Scaling:
+    x_mean, x_scale = scaling.x_mean.copy(), scaling.x_scale.copy()
+    for d, path in paths.items():
+        is_known = scaling.varies[d]
+        x_mean[d], x_scale[d] = (0.0, 1.0) if is_known else (path.apply(x_mean[[d]])[0], 0.0)
+    return scaling._replace(x_mean=x_mean, x_scale=x_scale)

@@ -1,6 +1,11 @@
-"""Where training data come from: a protocol that fits arrays in memory, files and shards."""
+"""Training data: a protocol that fits arrays in memory, files, and rows spread over processes."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -8,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.parallel.group import Group
+from cvgp.errors import InvalidInputError
+from cvgp.parallel.group import ALONE, Group, gather_text
 
 
 class DataSource(Protocol):
@@ -16,7 +22,7 @@ class DataSource(Protocol):
 
     This is all that training knows of data: where they are, and whether they fit in memory, is a source's own affair.
     The rows may be spread over a group of processes. Then `chunks` and `minibatch` give those of this process alone,
-    and everything else stands for the rows of all of them.
+    and everything else describes the rows of all of them.
     """
 
     @property
@@ -66,4 +72,319 @@ class DataSource(Protocol):
         """The part that this process's rows in a batch of `size` have in an estimate for all rows; 0 if it has none."""
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
-        """So many different rows, drawn uniformly; all of them, without a draw, where there are no more."""
+        """`count` different rows, drawn uniformly; all rows, without a draw, if there are fewer."""
+
+
+class Undivided(ABC):
+    """What holds for a source whose rows are all in one process."""
+
+    group: Group = ALONE
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """N, the number of rows."""
+
+    @property
+    def local_rows(self) -> int:
+        """All rows."""
+        return self.num_rows
+
+    def share(self, size: int) -> float:
+        """All of a batch."""
+        return 1.0
+
+
+class MemorySource(Undivided):
+    """Tensors as a :class:`~cvgp.data.source.DataSource`."""
+
+    def __init__(
+        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, noise_variance: Tensor | None = None
+    ) -> None:
+        self.data = Rows(x, y, sample_weight, noise_variance)
+        self._epoch_key: tuple[int, int] | None = None
+        self._order = torch.empty(0, dtype=torch.long)
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.data.x)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.data.x.device
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether the rows carry noise variances of their own."""
+        return self.data.noise_variance is not None
+
+    @property
+    def largest_value(self) -> float:
+        """The largest magnitude of any input or output."""
+        ends = [end for values in (self.data.x, self.data.y) for end in values.aminmax()]
+        return max(abs(end.item()) for end in ends)
+
+    def harmonic_noise(self, learned: float) -> float:
+        """The harmonic mean of the learned noise variance plus each row's own."""
+        known = self.data.noise_variance
+        return learned if known is None else 1.0 / (learned + known).reciprocal().mean().item()
+
+    def identity(self) -> str:
+        """A digest of all values."""
+        digest = hashlib.sha256()
+        for tensor in self.data:
+            digest.update(b"none" if tensor is None else str((tensor.dtype, tuple(tensor.shape))).encode())
+            if tensor is not None:
+                digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+        return digest.hexdigest()
+
+    def to(self, dtype: torch.dtype) -> MemorySource:
+        """The same rows in another precision."""
+        return MemorySource(*self.data.map(lambda values: values.to(dtype)))
+
+    def take(self, rows: Tensor) -> MemorySource:
+        """Some of the rows, by index."""
+        return MemorySource(*self.data.map(lambda values: values.index_select(0, rows)))
+
+    def part(self, start: int, stop: int) -> MemorySource:
+        """Some of the rows, one after the other, as views."""
+        return MemorySource(*self.data.take(slice(start, stop)))
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """`count` different rows, in order; all rows, without a draw, if there are fewer."""
+        if self.num_rows <= count:
+            return self.data
+        rows = torch.as_tensor(np.sort(rng.choice(self.num_rows, count, replace=False)))
+        return self.take(rows.to(self.device)).data
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """Every row once, in order; the chunks are views."""
+        for start in range(0, self.num_rows, size):
+            yield self.part(start, start + size).data
+
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
+
+        Rows with weights are drawn in proportion to them and carry none in the batch: a uniform sample of the rows as
+        often as they count, of which there are `total_weight`. That is far less noisy than a few heavy rows among
+        many light ones.
+        """
+        size = min(size, self.num_rows)
+        per_epoch = self.num_rows // size
+        epoch, position = divmod(step, per_epoch)
+        if self._epoch_key != (seed, epoch):
+            # Each epoch has a generator of its own, so that a resumed run needs only the seed and the step.
+            generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+            self._order = self._shuffle(generator).to(self.data.x.device)
+            self._epoch_key = (seed, epoch)
+        rows = self._order[position * size : (position + 1) * size]
+        return self.data._replace(sample_weight=None).map(lambda values: values.index_select(0, rows))
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the sample weights; N where there are none."""
+        weight = self.data.sample_weight
+        return float(self.num_rows) if weight is None else weight.sum(dtype=torch.float64).item()
+
+    def _shuffle(self, generator: torch.Generator) -> Tensor:
+        """Row numbers of one epoch: a permutation, or with weights a systematic sample of as many rows."""
+        permutation = torch.randperm(self.num_rows, generator=generator)
+        if self.data.sample_weight is None:
+            return permutation
+        edges = self.data.sample_weight.to(torch.float64).cpu().cumsum(0)
+        offset = torch.rand((), generator=generator, dtype=torch.float64)
+        ticks = (torch.arange(self.num_rows, dtype=torch.float64) + offset) * (edges[-1] / self.num_rows)
+        return torch.searchsorted(edges, ticks, right=True).clamp_max(self.num_rows - 1)[permutation]
+
+
+def split(whole: MemorySource, group: Group) -> SplitSource:
+    """Spread rows that every process of a group of several holds, after a look whether they are the same."""
+    if len(set(gather_text(group, whole.identity()))) > 1:
+        raise InvalidInputError(
+            f"The {group.world} workers of this fit were given different rows. Give each of them the same data: every "
+            "one of them works on its own part."
+        )
+    return SplitSource(whole, group)
+
+
+class SplitSource(MemorySource):
+    """Rows that every process holds, and of which each works on its part.
+
+    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same. So
+    is the identity: a run can be resumed by another number of processes.
+    """
+
+    def __init__(self, whole: MemorySource, group: Group) -> None:
+        super().__init__(*whole.data)
+        self.group = group
+
+    @property
+    def local_rows(self) -> int:
+        """Those of the part of this process."""
+        start, stop = cut(self.num_rows, self.group)
+        return stop - start
+
+    def to(self, dtype: torch.dtype) -> SplitSource:
+        """The same rows in another precision."""
+        return SplitSource(super().to(dtype), self.group)
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """Part of the rows."""
+        return self.part(*cut(self.num_rows, self.group)).chunks(size)
+
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        """Part of the batch of a single process."""
+        batch = super().minibatch(step, size, seed)
+        return batch.take(slice(*cut(len(batch.x), self.group)))
+
+    def share(self, size: int) -> float:
+        """By the number of rows."""
+        rows = min(size, self.num_rows)
+        start, stop = cut(rows, self.group)
+        return (stop - start) / rows
+
+
+class SharedSource:
+    """Rows of which every process holds some; some hold many, and some may hold none.
+
+    A batch takes from each process in proportion to the weight of its rows, but at least one row, and counts them for
+    what they stand for: the estimate is that of a sample from each process's rows as a stratum.
+    """
+
+    def __init__(self, local: DataSource, group: Group) -> None:
+        self.group = group
+        self._local = local
+        self._weight = local.total_weight if local.num_rows else 0.0
+        largest = local.largest_value if local.num_rows else 0.0
+        mine = [local.num_rows, self._weight, float(local.has_known_noise), largest]
+        held = torch.stack(group.gather(torch.tensor(mine, dtype=torch.float64)))  # [world, 4]
+        self._rows = held[:, 0].to(torch.int64).numpy()  # [world]
+        self.num_rows = int(self._rows.sum())
+        self.local_rows = local.num_rows
+        self.total_weight = held[:, 1].sum().item()
+        self.device = local.device
+        self.has_known_noise = bool(held[:, 2].any())
+        self.largest_value = held[:, 3].max().item()
+
+    def harmonic_noise(self, learned: float) -> float:
+        """That of the rows of all processes."""
+        inverse = self.local_rows / self._local.harmonic_noise(learned) if self.local_rows else 0.0
+        (total,) = self.group.sum([torch.tensor(inverse, dtype=torch.float64)])
+        return self.num_rows / total.item()
+
+    def identity(self) -> str:
+        """A digest of what each process holds, in their order."""
+        return hashlib.sha256("\n".join(gather_text(self.group, self._local.identity())).encode()).hexdigest()
+
+    def to(self, dtype: torch.dtype) -> SharedSource:
+        """The same rows in another precision."""
+        return SharedSource(self._local.to(dtype), self.group)
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """The rows of this process."""
+        return self._local.chunks(size)
+
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        """Rows of this process, as many as its part of a batch of `size`; one that has none must not ask."""
+        return self._local.minibatch(step, max(round(size * self.share(size)), 1), seed)
+
+    def share(self, size: int) -> float:
+        """By the weight of the rows."""
+        return self._weight / self.total_weight
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """Rows of all processes, each as likely as any other; the same ones everywhere."""
+        (agreed,) = self.group.first([torch.tensor([count, rng.integers(2**31)], dtype=torch.float64)])
+        count, seed = (int(number) for number in agreed)
+        common = np.random.default_rng(seed)
+        counts = self._rows if count >= self.num_rows else common.multivariate_hypergeometric(self._rows, count)
+        own = np.random.default_rng([seed, self.group.rank])
+        mine = self._local.sample(int(counts[self.group.rank]), own)
+        return mine.map(lambda values: torch.cat(self.group.gather(values)))
+
+
+def cut(rows: int, group: Group) -> tuple[int, int]:
+    """Where the part of this process begins and ends among `rows` rows."""
+    return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
+
+
+Variance = Callable[[Tensor], Tensor]
+"""From inputs [n, D] to noise variances [n]."""
+
+CHUNK_ROWS = 8192
+
+
+def add_noise(rows: Rows[Tensor], variance: Variance) -> Rows[Tensor]:
+    """The rows with this noise beside what is known."""
+    known = 0.0 if rows.noise_variance is None else rows.noise_variance
+    return rows._replace(noise_variance=variance(rows.x) + known)
+
+
+def with_extra_noise(source: DataSource, variance: Variance) -> DataSource:
+    """The same rows with more noise; rows in memory stay in memory."""
+    if isinstance(source, MemorySource):
+        noisy = MemorySource(*add_noise(source.data, variance))
+        return noisy if source.group.world == 1 else SplitSource(noisy, source.group)
+    return _ExtraNoise(source, variance)
+
+
+class _ExtraNoise:
+    """A source of which each part gets its noise when it is read."""
+
+    def __init__(self, source: DataSource, variance: Variance) -> None:
+        self._source = source
+        self._variance = variance
+        self.has_known_noise = True
+
+    @property
+    def group(self) -> Group:
+        return self._source.group
+
+    @property
+    def num_rows(self) -> int:
+        return self._source.num_rows
+
+    @property
+    def local_rows(self) -> int:
+        return self._source.local_rows
+
+    @property
+    def total_weight(self) -> float:
+        return self._source.total_weight
+
+    @property
+    def device(self) -> torch.device:
+        return self._source.device
+
+    @property
+    def largest_value(self) -> float:
+        return self._source.largest_value
+
+    def harmonic_noise(self, learned: float) -> float:
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for rows in self.chunks(CHUNK_ROWS):
+            assert rows.noise_variance is not None, "each chunk has its noise"
+            precision = (learned + rows.noise_variance.to(torch.float64)).reciprocal()
+            sums += torch.stack([precision.sum(), precision.new_tensor(len(precision))])
+        (total,) = self.group.sum([sums])
+        return (total[1] / total[0]).item()
+
+    def identity(self) -> str:
+        return f"{self._source.identity()} with more noise"
+
+    def to(self, dtype: torch.dtype) -> _ExtraNoise:
+        return _ExtraNoise(self._source.to(dtype), self._variance)
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        return (add_noise(rows, self._variance) for rows in self._source.chunks(size))
+
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        return add_noise(self._source.minibatch(step, size, seed), self._variance)
+
+    def share(self, size: int) -> float:
+        return self._source.share(size)
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        return add_noise(self._source.sample(count, rng), self._variance)

@@ -6,23 +6,24 @@ and the command line learn the same model and read each other's.
 
 from __future__ import annotations
 
-import reprlib
 import warnings
 from collections.abc import Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cvgp.data.columns import TYPICAL, Column
+from cvgp.coreset import NamedColumn
 from cvgp.data.rows import Array
-from cvgp.data.schema import Schema
-from cvgp.data.uncertain import Inputs
-from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.extras import optional_packages
+from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError, optional_packages
+from cvgp.tables.columns import TYPICAL, Column, Schema, feature_slices
+from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
+
+    from cvgp.tables.formats import Reading
+    from cvgp.tables.table import Table
 
 NUMBERS = "biuf"
 """Kinds of NumPy that are numbers, or true and false."""
@@ -55,7 +56,7 @@ def schema_of(estimator: BaseEstimator) -> Schema | None:
     if known is None or known[0] is not stored:
         known = estimator._schema = (stored, Schema.from_json(stored))
     schema: Schema = known[1]
-    if len(schema.feature_names) != len(estimator.gp_.scaling.x_mean):
+    if len(schema.feature_names) != len(estimator._gp.scaling.x_mean):
         raise FileFormatError("The model's schema names other features than the model has; the file is damaged.")
     return schema
 
@@ -67,28 +68,6 @@ def feature_names(estimator: BaseEstimator) -> list[str]:
         return list(schema.feature_names)
     known = getattr(estimator, "feature_names_in_", None)
     return [f"x{d}" for d in range(estimator.n_features_in_)] if known is None else [str(name) for name in known]
-
-
-def set_columns(estimator: BaseEstimator, count: int, names: object, *, is_old: bool) -> None:
-    """Note the columns that a file has, which must be those of the schema, or else the features of the model."""
-    schema = schema_of(estimator)
-    expected = len(estimator.gp_.scaling.x_mean)
-    if schema is not None and is_old:
-        # Before version 5 the names were those of the features.
-        if names != list(schema.feature_names):
-            raise FileFormatError("The model's schema names other features than the model has.")
-        count, names = len(schema.columns), [column.name for column in schema.columns]
-    if schema is not None:
-        expected = len(schema.columns)
-        if names != [column.name for column in schema.columns]:
-            raise FileFormatError("The model's schema names other columns than the model has.")
-    if count != expected:
-        raise FileFormatError("The number of features is not that of the model.")
-    estimator.n_features_in_ = count
-    if names is not None:
-        if not (isinstance(names, list) and len(names) == count and all(isinstance(n, str) for n in names)):
-            raise FileFormatError(f"There must be {count} names of features, of text; got {reprlib.repr(names)}.")
-        estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
 def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
@@ -106,22 +85,39 @@ def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
     return True
 
 
+def in_order_of_fit(estimator: BaseEstimator, x: Any) -> Any:
+    """A frame of numbers with the columns of the fit, found by name; anything else as it is."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or not is_frame(x) or not hasattr(x, "columns"):
+        return x
+    given, wanted = list(x.columns), list(names)
+    if given == wanted or not set(wanted) <= set(given):
+        return x
+    _warn_of_others(schema_of(estimator), given)
+    return x[wanted]
+
+
+def _warn_of_others(schema: Schema | None, names: Sequence[str]) -> None:
+    known = set() if schema is None else {*schema.targets, *schema.unused, *(column.name for column in schema.columns)}
+    extra = [name for name in names if name not in known]
+    if extra:
+        warnings.warn(f"The model does not know the columns {extra}, which are ignored.", CVGPWarning, stacklevel=5)
+
+
 def frame_inputs(schema: Schema, frame: Any) -> Inputs | Array:
     """The features of a frame's rows, with cells that are not known integrated out."""
     with optional_packages():
-        from cvgp.data.tables.by_schema import load_rows
-        from cvgp.data.tables.in_memory import column_names, dataset_of
+        from cvgp.tables.apply import load_rows
+        from cvgp.tables.read import column_names, open_frame
 
     names = column_names(frame)
-    known = {*schema.targets, *schema.unused, *(column.name for column in schema.columns)}
-    dataset = dataset_of(frame, known=schema.reading)
-    inputs, _ = load_rows(dataset, schema, with_target=False)
-    extra = [name for name in names if name not in known]
-    if extra:
-        warnings.warn(f"The model does not know the columns {extra}, which are ignored.", CVGPWarning, stacklevel=4)
-    if len(inputs) < dataset.count_rows():
+    opened = open_frame(frame, known=schema.reading)
+    inputs, _ = load_rows(opened, schema, with_target=False)
+    num_rows = opened.parts[0].num_rows or 0
+    _warn_of_others(schema, names)
+    if len(inputs) < num_rows:
         raise InvalidInputError(
-            f"{dataset.count_rows() - len(inputs)} rows have missing values, and the model's rule (impute='drop') "
+            f"{num_rows - len(inputs)} rows have missing values, and the model's rule (impute='drop') "
             "leaves such rows out; drop them, or fit the model without that rule."
         )
     return inputs if inputs.unknown or inputs.gaps else inputs.x
@@ -155,20 +151,21 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
     return tuple(free)
 
 
-def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any) -> tuple[Any, Any, str | None, str | None]:
-    """A frame and what is given beside it as one table: the table, the target, and the columns of weight and noise."""
+def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any, known: Reading | None) -> Table:
+    """A frame and what is given beside it as one table."""
     with optional_packages():
-        from cvgp.data.tables.in_memory import column_names, dataset_of
+        from cvgp.tables.read import column_names, open_frame
+        from cvgp.tables.table import Table
 
     names = column_names(frame)
     beside: dict[str, Any] = {}
     is_named = isinstance(y, str) or (isinstance(y, list | tuple) and bool(y) and all(isinstance(n, str) for n in y))
-    target = y
+    target = y if isinstance(y, str) else tuple(y) if is_named else y
     if not is_named:
         own = target_names(y, names)
         values = np.asarray(_numbers("y", y))
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
-        target = own[0] if values.ndim == 1 else list(own)
+        target = own[0] if values.ndim == 1 else own
     columns: list[str | None] = []
     for name, given in (("sample_weight", sample_weight), ("noise_variance", noise_variance)):
         if given is None or isinstance(given, str):
@@ -178,7 +175,7 @@ def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any) -> 
         rows = len(next(iter(beside.values()))) if beside else len(frame)
         beside[free] = np.full(rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
         columns.append(free)
-    return dataset_of(frame, beside), target, columns[0], columns[1]
+    return Table(open_frame(frame, beside, known=known), target, columns[0], columns[1])
 
 
 def _numbers(name: str, values: Any) -> Array:
@@ -190,3 +187,38 @@ def _numbers(name: str, values: Any) -> Array:
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(f"{name} must hold numbers; {error}.") from error
+
+
+class UserColumn(NamedTuple):
+    """A column, which is one feature or several; the first one is what it is drawn by, unless it has categories."""
+
+    name: str
+    features: slice
+    categories: tuple[str, ...] = ()
+    """Where each of them has a feature."""
+    parts: tuple[str, ...] = ()
+    """Of dates: what becomes a feature."""
+    is_level: bool = False
+    """Whether it is text of many levels, whose effects are its feature."""
+
+
+def user_columns(estimator: BaseEstimator) -> list[UserColumn]:
+    """The columns of the table that the model was fitted to, or its features where it knows no table."""
+    schema = schema_of(estimator)
+    if schema is None:
+        return [UserColumn(name, slice(d, d + 1)) for d, name in enumerate(feature_names(estimator))]
+    own = feature_slices(schema.columns)
+    return [
+        UserColumn(c.name, at, c.categories if c.kind == "categorical" else (), c.parts, c.kind == "levels")
+        for c, at in zip(schema.columns, own, strict=True)
+    ]
+
+
+def named_inputs(estimator: BaseEstimator) -> list[NamedColumn]:
+    """What the inputs of a coreset stand for: a column whose categories have one feature each, or a feature."""
+    names, found = feature_names(estimator), list[NamedColumn]()
+    for column in user_columns(estimator):
+        own = names[column.features]
+        is_decoded = column.categories and len(own) == len(column.categories)
+        found += [NamedColumn(column.name, column.categories)] if is_decoded else [NamedColumn(name) for name in own]
+    return found

@@ -1,6 +1,15 @@
-"""How much predictions need each column of the data, as Sobol indices of the mean that an estimator predicts.
+r"""How much predictions need each column of the data, as Sobol indices of the mean that an estimator predicts.
 
-The indices are averages over rows, and a fitted coreset holds none. So a fit without neighbours computes them from a
+Rows are taken in a random order, and each row is paired with the next one. With a the first row of a pair, b the second
+and c the first row with its column j from the second,
+
+.. math:: T_j = \frac{E[(f(a) - f(c))^2]}{2 \, \mathrm{Var} f}, \qquad
+   S_j = \frac{E[(f(b) - E f)(f(c) - f(a))]}{\mathrm{Var} f}
+
+(Jansen, 1999, and Saltelli et al., 2010). So one more prediction per row and column has both. §13 of
+docs/mathematics.md says what they mean where columns are correlated.
+
+The indices are averages over rows, and a fitted coreset holds none. So a fit without neighbors computes them from a
 sample of its rows and keeps the result. Where there is none, the rows that predictions consult take their place. Where
 these are missing too, in old files and after `prune`, `condition` or `merge`, the coreset's points do, as often as
 their weights say.
@@ -8,33 +17,101 @@ their weights say.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
-from cvgp.data.uncertain import Inputs
+from cvgp.data.transforms import ROUNDING
 from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.frames import user_columns
 from cvgp.estimators.inputs import check_prediction
-from cvgp.estimators.new_observations import Predictive
-from cvgp.estimators.sobol import SobolIndices, drawn_in_random_order, number_of_pairs, sobol_indices
-from cvgp.estimators.units import ScaledGP
-from cvgp.estimators.user_columns import user_columns
-from cvgp.training.monitor import Watch
+from cvgp.estimators.predictive import Predictive
+from cvgp.files import TINY, Fields
+from cvgp.fitting.monitor import Run
+from cvgp.tables.encode import Inputs
 
-MOST_PREDICTIONS, MOST_WITH_NEIGHBOURS = 2**15, 2**13
-"""Predictions that indices are made of; one that consults neighbours takes far longer."""
+MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
+"""Predictions that indices are made of; one that consults neighbors takes far longer."""
 ROWS_TO_DRAW_FROM = 8192
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
 """Of a time limit, what is kept back for the importance of columns."""
 TIMED_ROWS = 128
 
 
-class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
-    """The importance of columns, for an estimator whose fit leaves a `ScaledGP` in `gp_`."""
+Function = Callable[[Array], Array]
+"""From inputs [n, D] to values [n, Q]."""
+Covariance = Callable[[Array], Array]
+"""From inputs [n, D] to the posterior covariance of the function there [n, n, Q]."""
 
-    gp_: ScaledGP
+LEAST_PAIRS, MOST_PAIRS = 1024, 2048
+"""As many pairs of rows as there are rows, between these; fewer only where columns are many."""
+FEWEST_PAIRS = 64
+"""However many columns there are."""
+POSTERIOR_POINTS = 4096
+"""Pairs times columns, of which the posterior standard deviation is made, within the limits below."""
+POSTERIOR_PAIRS = (32, 64)
+LARGEST = 1e100
+
+
+class SobolIndices(NamedTuple):
+    """Shares of the variance of the predicted function, one number per column of the data.
+
+    Attributes
+    ----------
+    first_order : ndarray of shape (n_columns,)
+        The share that the column explains by itself.
+    total : ndarray of shape (n_columns,)
+        The share that needs the column, alone or together with others. Both are the same for a sum of functions of one
+        column each; what a product of columns adds is counted for each of its columns, so totals may add up to more
+        than one.
+    first_order_error, total_error : ndarray of shape (n_columns,)
+        Standard errors: the indices are averages over pairs of rows.
+    total_sd : ndarray of shape (n_columns,)
+        The posterior standard deviation of `total`: the uncertainty due to the unknown function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, TrainingOptions
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (100, 2))
+    >>> model = CVGPRegressor(n_coreset=20, random_state=0, training=TrainingOptions(max_iter=20))
+    >>> model = model.fit(X, X[:, 0] + 2 * X[:, 1])
+    >>> found = model.sobol_indices()
+    >>> bool(found.total[0] < found.total[1])
+    True
+    """
+
+    first_order: Array
+    total: Array
+    first_order_error: Array
+    total_error: Array
+    total_sd: Array
+
+    @property
+    def total_uncertainty(self) -> Array:
+        """The standard deviation of `total` from both sources."""
+        return np.hypot(self.total_error, self.total_sd)
+
+    @classmethod
+    def from_state(cls, state: Fields, num_columns: int) -> SobolIndices:
+        """From a file that need not be trusted; shares are about 1 at most, and larger if estimated from few rows."""
+        least = {"first_order": -LARGEST}
+        arrays = [state.array(name, (num_columns,), limits=(least.get(name, 0.0), LARGEST)) for name in cls._fields]
+        for array in arrays:
+            array.flags.writeable = False
+        return cls(*arrays)
+
+
+class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
+    """The importance of columns, for an estimator whose fit leaves a `FittedGP` in `_gp`."""
+
+    _gp: FittedGP
 
     def sobol_indices(self, X: ArrayLike | None = None) -> SobolIndices:
         """Return which share of the variance of the predicted mean each column explains, and which share needs it.
@@ -43,10 +120,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (n_samples, n_features), optional
             Rows over which the indices are averaged. By default they are a sample of the rows of the fit; the result is
-            then kept with the model and its file. A model that was changed since (`prune`, `condition`, `merge`), or
-            whose file is older than version 5, has no such result. It takes the rows that predictions consult, or
-            without neighbours the points of its coreset, as often as their weights say. These need not lie as the rows
-            did, so give rows where they matter.
+            then kept with the model and its file. A model that was changed since (`prune`, `condition`, `merge`) has
+            no such result. It takes the rows that predictions use, or without neighbors the points of its coreset, by
+            their weights. These need not lie as the rows did, so give rows where they matter.
 
         Returns
         -------
@@ -70,9 +146,10 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> from cvgp import CVGPRegressor, TrainingOptions
         >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 3))
-        >>> model = CVGPRegressor(n_coreset=40, max_iter=30, random_state=0).fit(X, X[:, 0] * X[:, 1])
+        >>> model = CVGPRegressor(n_coreset=40, random_state=0, training=TrainingOptions(max_iter=30))
+        >>> model = model.fit(X, X[:, 0] * X[:, 1])
         >>> found = model.sobol_indices()
         >>> found.total.round(1).tolist()  # neither of the first two can be spared,
         [1.0, 1.0, 0.0]
@@ -83,8 +160,8 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         if X is not None:
             found = check_prediction(self, X)
             # Of cells that are not known, the mean.
-            return self._indices_over(self.gp_, found.x if isinstance(found, Inputs) else found, None)
-        gp = self.gp_
+            return self._indices_over(self._gp, found.x if isinstance(found, Inputs) else found, None)
+        gp = self._gp
         if gp.indices_of_fit is not None:
             if len(gp.indices_of_fit.total) != len(user_columns(self)):
                 raise FileFormatError("The model has other columns than importances; the file is damaged.")
@@ -98,11 +175,11 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
         return self.sobol_indices().total.copy()
 
-    def _indices_over(self, gp: ScaledGP, x: Array, weight: Array | None, watch: Watch | None = None) -> SobolIndices:
+    def _indices_over(self, gp: FittedGP, x: Array, weight: Array | None, run: Run | None = None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
-        affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBOURS
-        if watch is not None and watch.max_time is not None:
-            affordable = min(affordable, _predictions_in_time(gp, x, len(columns), watch))
+        affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBORS
+        if run is not None and run.budget.max_time is not None:
+            affordable = min(affordable, _predictions_in_time(gp, x, len(columns), run))
         count = number_of_pairs(len(x), len(columns), affordable)
         rows = drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
@@ -116,48 +193,148 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         )
 
 
-def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, watch: Watch) -> None:
+def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, run: Run) -> None:
     """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself.
 
     They are averages over fewer rows where a time limit has left little time.
     """
-    gp = estimator.gp_
+    gp = estimator._gp
     if gp.local is not None:
         return
     another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
     try:
-        gp.indices_of_fit = estimator._indices_over(another, x, weight, watch)
+        gp.indices_of_fit = estimator._indices_over(another, x, weight, run)
     except InvalidInputError:
         # Predictions are beyond the range of floats somewhere. That is no reason to lose the fit, and who asks for the
         # indices will be told.
         gp.indices_of_fit = None
 
 
-def seconds_for_importance(num_dims: int, watch: Watch) -> float:
+def seconds_for_importance(num_dims: int, run: Run) -> float:
     """Of a time limit, what the importance of columns may need after the fit; their number is at most that of inputs.
 
     A prediction has to be made for each of them.
     """
-    return 0.0 if watch.max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * watch.max_time
+    limit = run.budget.max_time
+    return 0.0 if limit is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * limit
 
 
-def _predictions_in_time(gp: ScaledGP, x: Array, num_columns: int, watch: Watch) -> int:
+def _predictions_in_time(gp: FittedGP, x: Array, num_columns: int, run: Run) -> int:
     """How many predictions there is time for, by a few that are timed, beside the covariances of each column."""
     few = x[np.arange(TIMED_ROWS) % len(x)]
     gp.mean(few[:1])  # which prepares all others
-    begin = watch.own_seconds()
+    begin = run.budget.clock.own_seconds()
     gp.mean(few)
-    predicted = watch.own_seconds()
+    predicted = run.budget.clock.own_seconds()
     gp.covariance(few)
-    covariances = num_columns * (watch.own_seconds() - predicted)
+    covariances = num_columns * (run.budget.clock.own_seconds() - predicted)
     seconds = max(predicted - begin, 1e-9) / TIMED_ROWS
-    return int(max(watch.left - covariances, 0.0) / seconds)
+    return int(max(run.budget.left - covariances, 0.0) / seconds)
 
 
-def _held_rows(gp: ScaledGP) -> tuple[Array, Array | None]:
+def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
     """Inputs that a model holds, in the user's units, and their weights."""
     if gp.local is None:
         return gp.coreset.X, gp.coreset.beta
     rows = gp.local.kept.rows
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     return gp.scaling.unscale_x(rows.x.cpu().numpy()), weight
+
+
+def number_of_pairs(num_rows: int, num_columns: int, most_predictions: int) -> int:
+    """How many pairs of rows are predicted, once as they are and once more for each column."""
+    affordable = max(most_predictions // (num_columns + 1), FEWEST_PAIRS)
+    return min(max(num_rows, LEAST_PAIRS), MOST_PAIRS, affordable)
+
+
+def drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
+    """A systematic sample of rows, each as often as its weight says."""
+    shares = np.ones(len(x)) if weight is None else weight
+    edges = np.cumsum(shares)
+    ticks = (np.arange(count) + rng.random()) * (edges[-1] / count)
+    rows = np.minimum(np.searchsorted(edges, ticks, side="right"), len(x) - 1)
+    return x[rng.permutation(rows)]
+
+
+def sobol_indices(x: Array, columns: Sequence[slice], f: Function, covariance: Covariance) -> SobolIndices:
+    """The indices of columns, each of which is some features of x [n, D], over rows x in random order."""
+    values = f(x)
+    z, unit = _standardized(values)  # [n, Q]
+    found = np.zeros((5, len(columns)))
+    num_pairs = int(np.clip(POSTERIOR_POINTS // (len(columns) + 1), *POSTERIOR_PAIRS))
+    for j, features in enumerate(columns):
+        replaced = x.copy()
+        replaced[:, features] = np.roll(x[:, features], -1, axis=0)
+        if not z.any() or np.array_equal(replaced, x):
+            continue  # the function or the column is constant
+        change = z - (f(replaced) - values.mean(axis=0)) * unit  # [n, Q]
+        found[:4, j] = _indices(z, change)
+        pairs = slice(num_pairs)
+        found[4, j] = _posterior_sd(x[pairs], replaced[pairs], z[pairs], change[pairs], found[1, j], unit, covariance)
+    found.flags.writeable = False  # a model keeps them
+    return SobolIndices(*found)
+
+
+def _standardized(values: Array) -> tuple[Array, Array]:
+    """Values [n, Q] with mean zero and variance one, and what the centred ones are multiplied by [Q].
+
+    An output that does not vary is zero.
+    """
+    centred = values - values.mean(axis=0)
+    largest = np.abs(centred).max(axis=0)
+    varies = largest > ROUNDING * np.abs(values).max(axis=0)
+    centred, largest = np.where(varies, centred, 0.0), np.where(varies, largest, 1.0)  # squares of 1e200 would overflow
+    sd = largest * np.sqrt(((centred / largest) ** 2).mean(axis=0))
+    unit = np.where(varies, 1.0 / np.where(varies, sd, 1.0), 0.0)
+    return centred * unit, unit
+
+
+def _indices(z: Array, change: Array) -> tuple[float, float, float, float]:
+    """First-order and total index of a column, and their standard errors; several outputs count alike.
+
+    z [n, Q] are the standardized predictions of rows in random order, and `change` [n, Q] is what each of them loses
+    where the column comes from the next row.
+    """
+    varying = z.any(axis=0)
+    z, change = z[:, varying], change[:, varying]
+    partner = np.roll(z, -1, axis=0)
+    own = -(partner * change).mean(axis=1)  # [n]
+    needed = 0.5 * (change**2).mean(axis=1)  # [n]
+    spread = (z**2).mean(axis=1)  # [n], of mean one
+    chance = (z * partner).mean(axis=1)  # [n]
+    (first, first_error), (total, total_error) = (_average(terms, spread, chance) for terms in (own, needed))
+    return first, max(total, 0.0), first_error, total_error
+
+
+def _average(terms: Array, spread: Array, chance: Array) -> tuple[float, float]:
+    """The mean of terms [n] over that of `spread`, which is one, and its standard error.
+
+    `chance` [n] would be zero on average over all pairs. What it is on average over these is taken off the terms, by
+    their regression on it: most of what differs between one draw of the pairs and another.
+    """
+    slope = float((terms - terms.mean()) @ chance) / max(float(chance @ chance), TINY)
+    terms = terms - slope * chance
+    mean = float(terms.mean())
+    return mean, _standard_error(terms - mean * spread)
+
+
+def _standard_error(influence: Array) -> float:
+    """That of the mean of influences [n] of pairs, of which each shares a row with the next one."""
+    variance = float((influence**2).mean())
+    shared = float((influence * np.roll(influence, -1)).mean())
+    return float(np.sqrt((variance + max(2.0 * shared, 0.0)) / len(influence)))
+
+
+def _posterior_sd(
+    x: Array, replaced: Array, z: Array, change: Array, total: float, unit: Array, covariance: Covariance
+) -> float:
+    r"""The posterior standard deviation of a total index, to first order in what the function may differ from its mean.
+
+    A difference :math:`\delta` of the function changes the index by :math:`g^T \delta`. At a row as it is, g is
+    :math:`(z_a - z_c) - 2 T z_a` over the number of pairs, and with its column replaced it is minus the first term.
+    """
+    C = covariance(np.vstack([x, replaced]))  # [2 n, 2 n, Q]
+    slopes = np.vstack([change - 2.0 * total * z, -change]) * unit / len(x)  # [2 n, Q]
+    variance = np.einsum("iq,ijq,jq->q", slopes, C, slopes)  # [Q]
+    count = max(int(np.count_nonzero(unit)), 1)
+    return float(np.sqrt(np.maximum(variance, 0.0).sum()) / count)

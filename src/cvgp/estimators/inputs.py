@@ -1,8 +1,7 @@
 """What a user passes to an estimator: checked, ordered, scaled, and made into what training reads."""
 
 import math
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
@@ -13,21 +12,14 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
-from cvgp.data.arrays import MemorySource
-from cvgp.data.input_warp import InputWarp
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_warped_scaling, moments_of
-from cvgp.data.source import DataSource
-from cvgp.data.split import split
-from cvgp.data.uncertain import Inputs
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.described_rows import Described
-from cvgp.estimators.frames import frame_inputs, reads_columns, schema_of
-from cvgp.estimators.model_units import Sources, Units
+from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
 from cvgp.finite import check_sum, refuse_masked
-from cvgp.host import sklearn_alone
+from cvgp.fitting.options import Settings
 from cvgp.parallel.group import Group
-from cvgp.training.plan import Settings
+from cvgp.runtime import sklearn_alone
+from cvgp.tables.encode import Inputs
 
 MOST_SHOWN = 3
 """Rows that an error names."""
@@ -44,7 +36,8 @@ def check_training(
     """
     is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
     with _errors_of_cvgp():
-        found = check_prediction(estimator, x) if is_read else _unwrapped("X", x)
+        given = x if reset else in_order_of_fit(estimator, x)
+        found = check_prediction(estimator, x) if is_read else _unwrapped("X", given)
         # Of cells that are not known, training has the mean.
         x = found.x if isinstance(found, Inputs) else found
         _refuse_missing(y)
@@ -72,7 +65,8 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
     if schema is not None and reads_columns(estimator, x):
         return frame_inputs(schema, x)
     with _errors_of_cvgp():
-        return np.asarray(validate_data(estimator, _unwrapped("X", x), reset=False, dtype=np.float64))
+        plain = _unwrapped("X", in_order_of_fit(estimator, x))
+        return np.asarray(validate_data(estimator, plain, reset=False, dtype=np.float64))
 
 
 def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
@@ -83,70 +77,6 @@ def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(x.sum())  # a value that is not finite makes the sum so
-
-
-def canonical(data: Rows[Array]) -> Rows[Array]:
-    """Merge equal rows into one with their summed weight, and sort.
-
-    A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
-    Beyond `MERGE_ROWS` the rows are left as they are: minibatches shuffle them, and the sort would cost too much.
-    """
-    if len(data.x) > MERGE_ROWS:
-        return data
-    columns = [data.x, data.y] + ([] if data.noise_variance is None else [data.noise_variance[:, None]])
-    rows, where = np.unique(np.hstack(columns), axis=0, return_inverse=True)
-    weight = np.bincount(where.reshape(-1), weights=data.sample_weight, minlength=len(rows)).astype(np.float64)
-    dims, outputs = data.x.shape[1], data.y.shape[1]
-    return Rows(
-        x=np.ascontiguousarray(rows[:, :dims]),
-        y=np.ascontiguousarray(rows[:, dims : dims + outputs]),
-        sample_weight=None if (weight == 1.0).all() else weight,
-        noise_variance=None if data.noise_variance is None else np.ascontiguousarray(rows[:, -1]),
-    )
-
-
-def array_sources(
-    data: Rows[Array],
-    settings: Settings,
-    rng: np.random.Generator,
-    *,
-    units: Units,
-    describe: Callable[[Rows[Array], Rows[Array] | None], Described],
-    choose_warp: Callable[[Rows[Array]], InputWarp],
-    device: str,
-    group: Group,
-) -> Sources:
-    """Those of rows in memory, of which every process of the group is given all and works on a part.
-
-    `describe` says what becomes of y, and how much each row counts, and `choose_warp` what becomes of x.
-    """
-    held_out = None
-    if settings.early_stopping:
-        held = held_out_rows(len(data.x), settings)
-        order = rng.permutation(len(data.x))
-        data, held_out = data.take(order[held:]), data.take(order[:held])
-    train, held_out, target, outliers, log_slopes = describe(canonical(data), held_out)
-    learned = learn_warped_scaling(choose_warp(train), train)
-    y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
-    scaling = units(learned, y_varies)
-    check_variance(scaling.y_scale)
-    source = partial(array_source, scaling=scaling, device=known_device(device), group=group)
-    return Sources.of(
-        source(train),
-        None if held_out is None else source(held_out),
-        scaling,
-        learned,
-        y_varies=y_varies,
-        target=target,
-        outliers=outliers,
-        log_slopes=log_slopes,
-    )
-
-
-def array_source(rows: Rows[Array], scaling: Scaling, device: str | torch.device, group: Group) -> DataSource:
-    """Rows in memory, scaled and shared out over the group."""
-    whole = MemorySource(*scaling.tensors(rows, device=device))
-    return whole if group.world == 1 else split(whole, group)
 
 
 def known_device(name: str) -> str:
@@ -163,15 +93,6 @@ def known_device(name: str) -> str:
     return device
 
 
-def check_variance(y_scale: Array) -> None:
-    """Refuse outputs whose variance floating-point numbers cannot hold."""
-    if y_scale.max() > 1e150 or y_scale.min() < 1e-150:
-        raise InvalidInputError(
-            f"y has a standard deviation of {y_scale.max():.0e}, whose square is beyond the range of floating-point "
-            "numbers; give y in another unit."
-        )
-
-
 def held_out_rows(num_rows: int, settings: Settings) -> int:
     """How many rows early stopping holds out."""
     held = round(num_rows * settings.validation_fraction)
@@ -181,6 +102,15 @@ def held_out_rows(num_rows: int, settings: Settings) -> int:
             "which leaves nothing to fit or to check; give more rows or another fraction."
         )
     return held
+
+
+def hold_out(rows: Rows[Array], settings: Settings, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
+    """Rows to fit, and rows that early stopping holds out, if any."""
+    if not settings.early_stopping:
+        return rows, None
+    held = held_out_rows(len(rows.x), settings)
+    order = rng.permutation(len(rows.x))
+    return rows.take(order[held:]), rows.take(order[:held])
 
 
 @contextmanager
@@ -213,7 +143,7 @@ def _refuse_missing(y: Any) -> None:
     shown = ", ".join(str(row + 1) for row in rows[:MOST_SHOWN])
     raise InvalidInputError(
         f"Input y contains NaN: {len(rows)} of {len(values)} rows have no target, the first are row {shown}. Leave "
-        "them out; with the target as a column of the table, fit(table, 'y', on_bad_rows='skip') does so."
+        "them out; with the target as a column, fit(cvgp.read_table(table, 'y', on_bad_rows='skip')) does so."
     )
 
 
@@ -271,21 +201,6 @@ def first_seed(group: Group, random_state: np.random.RandomState) -> int:
     """A seed that is the same in all processes of a group: the one that the first process draws."""
     (seed,) = group.first([torch.tensor(float(random_state.randint(2**31)), dtype=torch.float64)])
     return int(seed)
-
-
-def check_callbacks(callbacks: Any) -> list[Any]:
-    """The callbacks, none by default."""
-    functions = () if callbacks is None else callbacks
-    if not isinstance(functions, Sequence) or not all(callable(f) for f in functions):
-        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {callbacks!r}.")
-    return list(functions)
-
-
-def check_folder(folder: Any) -> str | None:
-    """The name of a folder, or None."""
-    if folder is not None and not isinstance(folder, str | os.PathLike):
-        raise InvalidTypeError(f"checkpoint_dir must be a path or None; got {folder!r}.")
-    return None if folder is None else os.fspath(folder)
 
 
 def check_size(name: str, value: Any) -> int:

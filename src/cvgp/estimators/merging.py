@@ -8,27 +8,36 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.nn import Module
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cvgp.data.pooled_warp import pool_warped_scalings
-from cvgp.data.rows import Rows
-from cvgp.data.scaling import Scaling
-from cvgp.data.schema import Schema
+from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.coresets import SiteNoise, combine, log_evidence, refit_prior, sites_of
+from cvgp.estimators.fitted import FittedGP, kernel_in_units
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
-from cvgp.estimators.modes import usual_modes
-from cvgp.estimators.pooled_prior import as_array, mean_noise, mean_prior, same_prior
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.estimators.units import ScaledGP
+from cvgp.files import TINY
+from cvgp.fitting.monitor import Run, as_columns
+from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.optim.stopping import Result
-from cvgp.training.merge import combine, log_evidence, refit_prior, sites_of
-from cvgp.training.monitor import Watch, as_columns
+from cvgp.runtime import clean_torch_state
+from cvgp.tables.columns import Schema
+
+COMPARED_POINTS = 200
+"""Priors are the same if they agree at this many points of the union."""
+SAME = 1e-6
 
 
-@usual_modes()
+@clean_torch_state()
 def merge(
     models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
 ) -> CVGPRegressor:
@@ -66,12 +75,12 @@ def merge(
         If one of them is not fitted.
     InvalidInputError
         If the models have different columns or outputs, or one is given twice. If they transform y in different ways,
-        as ``target="yeo-johnson"`` does with a power that each shard learns for itself.
+        as ``target_transform="yeo-johnson"`` does with a power that each shard learns for itself.
 
     Warns
     -----
     CVGPWarning
-        If the models read tables in different ways, so that the merged one reads none. If a model consults neighbours:
+        If the models read tables in different ways, so that the merged one reads none. If a model consults neighbors:
         the merged one does not, since its coreset alone stands for the data.
 
     Examples
@@ -79,7 +88,7 @@ def merge(
     >>> import cvgp, numpy as np
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> shards = [cvgp.CVGPRegressor(6, max_iter=10, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
+    >>> shards = [cvgp.CVGPRegressor(6, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
     >>> len(cvgp.merge(shards).coreset_)
     12
     """
@@ -89,49 +98,51 @@ def merge(
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
-    shared = same_prior(models)
-    pooled, alike = pool_warped_scalings([model.gp_.scaling for model in models], rows)
-    scaling = largest.gp_.scaling if shared else pooled
+    shared = _same_prior(models)
+    pooled, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
+    scaling = largest._gp.scaling if shared else pooled
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    watch = Watch()
+    run = Run.alone()
     searches: list[Result] = []
     if shared:
         kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
     else:
-        kernel, mean = mean_prior(models, alike, rows, scaling)
+        kernel, mean = _mean_prior(models, alike, rows, scaling)
         if refit:
-            kernel, mean, search = refit_prior(sites, kernel, mean, rng, watch)
+            kernel, mean, search = refit_prior(sites, kernel, mean, rng, run)
             searches.append(search)
-    combined = combine(sites, kernel, mean, mean_noise(models, rows, scaling), rng, watch, size=size)
+    combined = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), rng, run, size=size)
     if combined.result is not None:
         searches.append(combined.result)
 
-    if any(model.gp_.outliers is not None for model in models):
+    if any(model._gp.outliers is not None for model in models):
         warnings.warn(
             "The merged model knows of no outliers: its parts left them out, but the share of them is not merged.",
             CVGPWarning,
             stacklevel=2,
         )
-    if any(model.gp_.noise is not None for model in models):
+    if any(model._gp.noise is not None for model in models):
         warnings.warn(
             "The merged model has constant noise: what its parts learned of noise that depends on x is not merged.",
             CVGPWarning,
             stacklevel=2,
         )
     merged: CVGPRegressor = clone(largest)
-    merged.set_params(n_coreset=len(combined.model.X_c), neighbors=0, callbacks=None, checkpoint_dir=None)
+    merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
+    if merged.training is not None:
+        merged.set_params(training__callbacks=None, training__checkpoint_dir=None)
     merged.n_features_in_ = largest.n_features_in_
     if hasattr(largest, "feature_names_in_"):
         merged.feature_names_in_ = largest.feature_names_in_
     merged._single_output = largest._single_output
-    dtypes = {model.gp_.dtype for model in models}
+    dtypes = {model._gp.dtype for model in models}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
-    merged.gp_ = ScaledGP(combined.model, scaling, dtype, target=largest.gp_.target)
+    merged._gp = FittedGP(combined.model, scaling, dtype, target=largest._gp.target)
     merged._log_slopes = sum(model._log_slopes for model in models)
-    merged.statistics_ = combined.statistics
+    merged._statistics = combined.statistics
     merged.n_rows_ = float(rows.sum())
     merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
-    merged.history_ = as_columns(watch.history)
+    merged.history_ = as_columns(run.log.history)
     merged.n_iter_ = sum(search.num_iter for search in searches)
     merged.converged_ = all(search.converged for search in searches)
     merged.solver_ = "merge"
@@ -162,10 +173,11 @@ def _checked(models: Any) -> list[CVGPRegressor]:
                 "the same categories of text columns)."
             )
         if not _same_transform(model, first):
+            power = " of another power" if model.target_transform_ == first.target_transform_ else ""
             raise InvalidInputError(
                 f"Models to merge must describe y in the same way, but model {number} has "
-                f"target_={model.target_!r}{' of another power' if model.target_ == first.target_ else ''}, and the "
-                f"first {first.target_!r}; fit all shards with target='identity' or target='log'."
+                f"target_transform_={model.target_transform_!r}{power}, and the first {first.target_transform_!r}; "
+                "fit all shards with target_transform='identity' or target_transform='log'."
             )
     for number, model in enumerate(models):
         if any(model is other or model.coreset_ == other.coreset_ for other in models[:number]):
@@ -180,8 +192,8 @@ def _notice_neighbours(models: Sequence[CVGPRegressor]) -> None:
     consulting = [number for number, model in enumerate(models, start=1) if model.n_neighbors_]
     if consulting:
         warnings.warn(
-            f"Models {', '.join(map(str, consulting))} of {len(models)} consult neighbours among their training rows. "
-            "The merged model is made of the coresets alone and consults none; fit shards with neighbors=0.",
+            f"Models {', '.join(map(str, consulting))} of {len(models)} consult neighbors among their training rows. "
+            "The merged model is made of the coresets alone and consults none; fit shards with n_neighbors=0.",
             CVGPWarning,
             stacklevel=3,
         )
@@ -190,15 +202,15 @@ def _notice_neighbours(models: Sequence[CVGPRegressor]) -> None:
 def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
     names = tuple(feature_names(model)) if hasattr(model, "feature_names_in_") else None
     return (
-        len(model.gp_.scaling.x_mean),
+        len(model._gp.scaling.x_mean),
         names,
         model._single_output,
-        len(model.gp_.scaling.y_mean),
+        len(model._gp.scaling.y_mean),
     )
 
 
 def _same_transform(model: CVGPRegressor, other: CVGPRegressor) -> bool:
-    own, others = model.gp_.target, other.gp_.target
+    own, others = model._gp.target, other._gp.target
     return own.name == others.name and all(map(np.array_equal, own[1:], others[1:]))
 
 
@@ -209,10 +221,10 @@ def _described(model: CVGPRegressor) -> str:
 
 def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
     """The sites of a model in other units. Several outputs share one weight, which changes by their mean ratio."""
-    own = model.gp_.scaling
+    own = model._gp.scaling
     sites = sites_of(model.model_)
-    x = scaling.scale_x(own.unscale_x(as_array(sites.x)))
-    y = scaling.scale_y(own.unscale_y(as_array(sites.y).reshape(len(x), -1)))
+    x = scaling.scale_x(own.unscale_x(_as_array(sites.x)))
+    y = scaling.scale_y(own.unscale_y(_as_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
     return Rows(
@@ -229,7 +241,7 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
     for model in models:
         sites = sites_of(model.model_)
         evidence = log_evidence(sites, model.model_.kernel, model.model_.mean)
-        total += model.elbo_ - (evidence - len(sites.x) * float(np.log(model.gp_.scaling.y_scale).sum()))
+        total += model.elbo_ - (evidence - len(sites.x) * float(np.log(model._gp.scaling.y_scale).sum()))
     return total
 
 
@@ -246,7 +258,7 @@ def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None
             CVGPWarning,
             stacklevel=3,
         )
-        merged.n_features_in_ = len(merged.gp_.scaling.x_mean)
+        merged.n_features_in_ = len(merged._gp.scaling.x_mean)
         merged.feature_names_in_ = np.array(feature_names(models[0]), dtype=object)
 
 
@@ -256,3 +268,98 @@ def _reading(schema: Schema | None) -> Schema | None:
         return None
     columns = tuple(replace(column, typical=(), n_missing=0) for column in schema.columns)
     return replace(schema, columns=columns)
+
+
+# Kernel, mean and noise of a merged model: those of its parts if they agree, and otherwise a mean over rows.
+
+
+@torch.no_grad()
+def _same_prior(models: Sequence[CVGPRegressor]) -> bool:
+    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
+    points = np.concatenate([model.coreset_.X for model in models])
+    points = points[:: -(-len(points) // COMPARED_POINTS)]
+
+    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
+        scaling = model._gp.scaling
+        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
+        K = _as_array(square_matrix(model.model_.kernel, x))
+        m = _as_array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
+        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
+
+    K_first, m_first = prior(models[0])
+    spread = np.sqrt(np.abs(K_first).max())
+    return all(
+        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
+        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
+        for K, m in map(prior, models[1:])
+    )
+
+
+def _mean_prior(
+    models: Sequence[CVGPRegressor], scalings: Sequence[Scaling], rows: Array, scaling: Scaling
+) -> tuple[Kernel, Mean]:
+    """The largest model's kernel and mean, with the mean of the parameters of all models whose parts are of its kind.
+
+    The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms. `scalings` are those
+    of the models, with the warps of `scaling`.
+    """
+    kernels, means = (
+        [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)],
+        [deepcopy(model.model_.mean) for model in models],
+    )
+    _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
+    return _average(kernels, rows), _average(means, rows)
+
+
+@torch.no_grad()
+def _fill_unlearned(kernels: Sequence[Kernel], varies: NDArray[np.bool_], rows: Array) -> None:
+    """Where a column is constant in a shard, its lengthscale is not learned there: give it the mean of the others'."""
+    if varies.all():
+        return
+    largest = kernels[int(rows.argmax())]
+    alike = [i for i, kernel in enumerate(kernels) if _kind(kernel) == _kind(largest)]
+    learned = torch.as_tensor(varies[alike])  # [K, D]
+    share = learned * torch.as_tensor(rows[alike])[:, None]
+    share = share / share.sum(0).clamp_min(TINY)
+    for parts in zip(*(kernels[i].modules() for i in alike), strict=True):
+        if not (isinstance(parts[0], Kernel) and parts[0].has_lengthscale and parts[0].ard_num_dims == varies.shape[1]):
+            continue
+        logs = torch.stack([part.lengthscale.log().reshape(-1) for part in parts])  # [K, D]
+        filled = torch.where(learned | ~learned.any(0), logs, (share * logs).sum(0))
+        for part, values in zip(parts, filled, strict=True):
+            part.lengthscale = values.exp().reshape(part.lengthscale.shape)
+
+
+def _average(parts: Sequence[Module], rows: Array) -> Module:
+    result = parts[int(rows.argmax())].cpu()
+    if not list(result.parameters()):  # such as a mean of zero
+        return result
+    alike = [i for i, part in enumerate(parts) if _kind(part) == _kind(result)]
+    share = rows[alike] / rows[alike].sum()
+    vectors = torch.stack([parameters_to_vector(parts[i].cpu().parameters()) for i in alike])  # [K, n]
+    with torch.no_grad():
+        vector_to_parameters(torch.as_tensor(share, dtype=vectors.dtype) @ vectors, result.parameters())
+    return result
+
+
+def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
+    """What two parts must share for a mean of their raw parameters: classes, shapes and bounds."""
+    classes = [(name, type(module)) for name, module in part.named_modules()]
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in part.named_parameters()]
+    bounds = [(name, bound.tolist()) for name, bound in part.named_buffers() if name.endswith("_bound")]
+    return classes, shapes, bounds
+
+
+def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> SiteNoise:
+    """The mean over rows of the models' noise, which their coresets do not contain."""
+    ratios = np.array([np.mean((model._gp.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
+    constants = [model.model_.noise if model._gp.noise is None else model._gp.noise.constant for model in models]
+    learned = np.array([constant.item() for constant in constants])
+    offsets = np.array([model.model_.site_noise.item() for model in models]) - learned
+    share = ratios * rows / rows.sum()
+    return SiteNoise(float(share @ learned), float(share @ offsets))
+
+
+def _as_array(tensor: torch.Tensor) -> Array:
+    """A tensor as a float64 array."""
+    return tensor.detach().to("cpu", torch.float64).numpy()

@@ -1,5 +1,397 @@
-"""Models as arrays and a JSON description, and back.
+"""Files on disk: paths, writing that is complete or does not happen, and state (JSON values and arrays) in safetensors.
 
-A description names GPyTorch classes and transforms from fixed tables. No name from a file is imported or evaluated, and
-no memory is allocated beyond the size of the file's arrays.
+Nothing in a file is executed or imported, so a file from a stranger can be opened. :class:`Fields` checks each value
+before it is used, and nothing is allocated beyond the size of the file's arrays. A checksum detects damage that leaves
+the structure intact, such as one flipped bit. It does not prove who wrote a file.
 """
+
+import hashlib
+import json
+import math
+import os
+import reprlib  # what comes from a file may be too long or too deep for repr
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp.errors import (
+    CVGPError,
+    FileAccessError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidTypeError,
+    MissingFileError,
+)
+
+Array = NDArray[Any]
+Shape = tuple[int | None, ...]
+State = dict[str, Any]
+"""JSON values, arrays, and dictionaries of these; torch tensors count as arrays."""
+Value = TypeVar("Value")
+
+FLOAT64 = ("float64",)
+FLOATS = ("float64", "float32")
+MAX_INTEGER = 2**53
+"""Above this a count is not exactly a floating-point number."""
+MAX_TEXT = 1000
+"""Characters of a text that is not the name of a column."""
+MAX_NESTED = 500_000
+"""Lists and objects in the JSON: several per column of the widest tables. Each takes two bytes in a file, 250 in
+memory."""
+SQUARABLE = (1e-150, 1e150)
+"""Magnitudes whose squares neither overflow nor vanish."""
+TINY = float(np.finfo(np.float64).tiny)
+
+METADATA_KEY, CHECKSUM = "cvgp", "sha256"
+"""The names of the JSON text in the header and of the array with the checksum."""
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+# Windows has neither; there the check before opening has to do.
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def checked_path(path: object) -> Path:
+    """The path, if a file system can have it."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise InvalidTypeError(f"A path must be text or a pathlib.Path; got {type(path).__name__}.")
+    try:
+        if b"\0" not in os.fsencode(path):
+            return Path(path)
+    except UnicodeEncodeError:
+        pass
+    raise InvalidInputError(f"{os.fspath(path)!r} is not a path: it has a character that file names cannot have.")
+
+
+def check_readable(path: Path) -> None:
+    """Raise unless there is a regular file; links are followed, since folders of data are often made of links."""
+    mode = _mode(path, follow=True)
+    if mode is None:
+        raise MissingFileError(f"There is no file {path}. Check the path.")
+    if not stat.S_ISREG(mode):
+        raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Give the file itself.")
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether there is a file that cvgp may overwrite; raise for a link or anything else that is not a regular file."""
+    mode = _mode(path, follow=False)
+    if mode is not None and stat.S_ISLNK(mode):
+        raise FileAccessError(
+            f"{path} is a symbolic link, and cvgp does not write through links. Name the file that it points to, or "
+            "remove the link."
+        )
+    if mode is not None and not stat.S_ISREG(mode):
+        raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Choose another name, or remove it.")
+    return mode is not None
+
+
+def open_own_file(path: Path, mode: str) -> IO[Any]:
+    """Open such a file, even if something else takes its place after the check."""
+    return open(path, mode, opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | _OPEN_FLAGS, 0o666)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Choose another name, or remove it.")
+
+
+def _mode(path: Path, *, follow: bool) -> int | None:
+    try:
+        return path.stat(follow_symlinks=follow).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot access {path} ({error.strerror or error}); check its name and the permissions of its folder."
+        ) from error
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+@contextmanager
+def access_errors(task: str) -> Iterator[None]:
+    """Turn an error of the system into a `FileAccessError` that names the task."""
+    try:
+        yield
+    except CVGPError:
+        raise
+    except OSError as error:
+        raise FileAccessError(
+            f"Could not {task} ({error.strerror or error}); "
+            "check the free space and the permissions of its folder, or choose another place."
+        ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, unless they exist."""
+    with access_errors(f"make the folder {path}"):
+        checked_path(path).mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary file beside `path`, which replaces it when the block ends without an error.
+
+    A reader sees the old file until then and the new one afterwards, even if the machine crashes. If the block fails,
+    the old file stays and the temporary one is removed; only a killed process leaves `.cvgp-RANDOM.tmp` behind. The
+    permissions of an existing file are kept. A symbolic link in place of the file raises.
+    """
+    given = checked_path(path)
+    with access_errors(f"write {given}"):
+        target = Path(os.path.realpath(given.parent)) / given.name  # the folder may be a link, the file may not
+        if not target.parent.is_dir():
+            raise MissingFileError(f"Cannot write {target}, since its folder does not exist; create the folder first.")
+        is_own_file(target)
+        temporary = target.with_name(f".cvgp-{token_hex(8)}.tmp")
+        # Unlike tempfile's, this file has the permissions that the user's umask asks for.
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        try:
+            yield temporary
+            if is_own_file(target):
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    with suppress(OSError):  # so that the new name survives a power cut; some systems cannot sync folders
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
+    """Write a state to one safetensors file, completely or not at all."""
+    write_arrays(path, *split_state(state))
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], text: str) -> None:
+    """Write arrays and a JSON text, as :func:`split_state` gives them."""
+    content = state_bytes(arrays, text)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_state(path: str | os.PathLike[str]) -> State:
+    """The state that :func:`write_state` wrote; anything else is a :class:`~cvgp.errors.FileFormatError`."""
+    from safetensors import SafetensorError, safe_open
+
+    path = checked_path(path)
+    check_readable(path)
+    try:
+        with access_errors(f"read {path}"):
+            found = path.stat()
+            if getattr(found, "st_blocks", math.inf) * 512 < found.st_size // 100:
+                raise FileFormatError(f"{path} consists of holes, so cvgp did not write it.")
+            with safe_open(path, framework="numpy") as file:
+                text = (file.metadata() or {}).get(METADATA_KEY)
+                if text is None:
+                    raise FileFormatError(f"{path} has no cvgp metadata, so cvgp did not write it.")
+                arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, MemoryError, OverflowError) as error:
+        if isinstance(error, CVGPError):
+            raise
+        raise FileFormatError(
+            f"{path} is not a cvgp file, or it is damaged ({error}). Save the model again, or restore a copy."
+        ) from error
+    stored = arrays.pop(CHECKSUM, np.empty(0))
+    if not np.array_equal(stored, _checksum(arrays, text)):
+        raise FileFormatError(f"{path} is damaged: its content has changed since it was written. Restore a copy.")
+    try:
+        return join_state(arrays, text)
+    except FileFormatError as error:
+        raise FileFormatError(f"The metadata of {path} cannot be read: {error}") from error
+
+
+def state_bytes(arrays: Mapping[str, Array], text: str) -> bytes:
+    """The content of a file with these arrays and this JSON text."""
+    from safetensors.numpy import save
+
+    return bytes(save({**arrays, CHECKSUM: _checksum(arrays, text)}, {METADATA_KEY: text}))
+
+
+def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Array], str]:
+    """Arrays, named by their path with dots between, and everything else as JSON text."""
+    arrays: dict[str, Array] = {}
+
+    def without_arrays(values: Mapping[str, Any], prefix: str) -> State:
+        rest = {}
+        for name, value in values.items():
+            place = f"{prefix}{name}"
+            if isinstance(value, Mapping):
+                rest[name] = without_arrays(value, f"{place}.")
+            elif hasattr(value, "detach"):
+                arrays[place] = value.detach().cpu().numpy()
+            elif isinstance(value, np.ndarray):
+                arrays[place] = value
+            else:
+                rest[name] = value
+        return rest
+
+    values = without_arrays(state, "")
+    try:
+        text = json.dumps(values)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTypeError(f"A file can hold JSON values and arrays: {error}.") from error
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}, text
+
+
+def join_state(arrays: Mapping[str, Array], text: str) -> State:
+    """The state of arrays and a JSON text, as :func:`split_state` gives them."""
+    if text.count("[") + text.count("{") > MAX_NESTED:
+        raise FileFormatError(f"there are more than {MAX_NESTED} lists and objects.")
+    try:
+        metadata = json.loads(text)
+        json.dumps(metadata, ensure_ascii=False).encode()  # raises for half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"it is not JSON ({reprlib.repr(str(error))}).") from error
+    state = Fields(metadata, "metadata").values
+    for name, array in arrays.items():
+        *folders, last = name.split(".")
+        place: Any = state
+        for folder in folders:
+            place = place.setdefault(folder, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or last in place:
+            raise FileFormatError(f"the array {reprlib.repr(name)} is stored twice.")
+        place[last] = array
+    return state
+
+
+def flat_arrays(state: object, prefix: str = "") -> dict[str, Array]:
+    """The arrays of a nested state that has nothing else, by their paths with dots between."""
+    found = {}
+    for name, value in Fields(state, prefix or "tensors").values.items():
+        if isinstance(value, np.ndarray):
+            found[f"{prefix}{name}"] = value
+        else:
+            found |= flat_arrays(value, f"{prefix}{name}.")
+    return found
+
+
+def _checksum(arrays: Mapping[str, Array], text: str) -> NDArray[np.uint8]:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.name} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
+
+
+class Fields:
+    """The fields of a stored state: each is checked when it is taken, and :meth:`close` raises if any remain.
+
+    Parameters
+    ----------
+    values
+        What should be a dictionary.
+    where
+        Its name in error messages.
+    """
+
+    def __init__(self, values: object, where: str) -> None:
+        if not isinstance(values, dict):
+            raise FileFormatError(f"{where} must be a JSON object; got {reprlib.repr(values)}.")
+        self.where = where
+        self.values: State = dict(values)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def take(self, name: str) -> Any:
+        """A value of any kind."""
+        if name not in self.values:
+            raise FileFormatError(f"{self.where}.{name} is missing.")
+        return self.values.pop(name)
+
+    def text(self, name: str, choices: Collection[str] | None = None) -> str:
+        """A string: one of the choices, or a short one."""
+        if choices is None:
+            return self._take(name, str, f"text of at most {MAX_TEXT} characters", lambda text: len(text) <= MAX_TEXT)
+        return self._take(name, str, f"one of {', '.join(choices)}", lambda text: text in choices)
+
+    def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
+        """A whole number within limits."""
+        return self._take(name, int, f"a whole number from {least} to {most}", lambda value: least <= value <= most)
+
+    def number(self, name: str, low: float = -math.inf, high: float = math.inf, *, finite: bool = True) -> float:
+        """A floating-point number within limits, finite unless told otherwise."""
+        expected = f"a {'finite ' if finite else ''}floating-point number from {low:g} to {high:g}"
+        return self._take(name, float, expected, lambda x: not finite or (math.isfinite(x) and low <= x <= high))
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        return self._take(name, bool, "true or false")
+
+    def items(self, name: str) -> list[Any]:
+        """A list."""
+        return self._take(name, list, "a list")
+
+    def array(
+        self,
+        name: str,
+        *shapes: Shape,
+        dtypes: Collection[str] = FLOAT64,
+        limits: tuple[float, float] | None = None,
+        finite: bool = True,
+    ) -> Array:
+        """An array of one of the shapes, in which None is any size of at least one.
+
+        All values are finite unless told otherwise, and within the limits if there are any.
+        """
+        array = self._take(name, np.ndarray, "an array")
+        where = f"{self.where}.{name}"
+        if array.dtype.name not in dtypes:
+            raise FileFormatError(f"{where} must be an array of {' or '.join(dtypes)}; got {array.dtype}.")
+        if shapes and not any(_fits(array.shape, shape) for shape in shapes):
+            expected = " or ".join(str(["any" if size is None else size for size in shape]) for shape in shapes)
+            raise FileFormatError(f"{where} must be an array of shape {expected}; got {list(array.shape)}.")
+        if finite and not np.isfinite(array).all():
+            raise FileFormatError(f"{where} has values that are NaN or infinite.")
+        if limits is not None and not ((array >= limits[0]) & (array <= limits[1])).all():
+            raise FileFormatError(f"The values of {where} must be from {limits[0]:g} to {limits[1]:g}.")
+        return array
+
+    def part(self, name: str, read: Callable[..., Value], *arguments: Any) -> Value:
+        """What `read` makes of the fields of a part, all of which it must take."""
+        fields = Fields(self.take(name), f"{self.where}.{name}")
+        value = read(fields, *arguments)
+        fields.close()
+        return value
+
+    def optional(self, name: str, take: Callable[..., Value], *arguments: Any, **options: Any) -> Value | None:
+        """What one of the methods above takes, or None if that is stored."""
+        if self.values.get(name, 0) is None:
+            return self.take(name)  # type: ignore[no-any-return]
+        return take(name, *arguments, **options)
+
+    def close(self) -> None:
+        """Raise if fields remain that nobody took."""
+        if self.values:
+            raise FileFormatError(f"{self.where} has unknown fields {reprlib.repr(sorted(self.values))}.")
+
+    def _take(
+        self, name: str, kind: type[Value], expected: str, fits: Callable[[Value], bool] = lambda _: True
+    ) -> Value:
+        value = self.take(name)
+        # In Python true and false are whole numbers too.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or not fits(value):
+            raise FileFormatError(f"{self.where}.{name} must be {expected}; got {reprlib.repr(value)}.")
+        return value
+
+
+def _fits(found: tuple[int, ...], expected: Shape) -> bool:
+    return len(found) == len(expected) and all(
+        size >= 1 if wanted is None else size == wanted for size, wanted in zip(found, expected, strict=True)
+    )

@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 COLUMNS = Limit("CVGP_MAX_COLUMNS", 20_000, "columns of a table")
 PACKING = Limit("CVGP_MAX_PACKING", 100, "bytes in memory per byte of a file, beyond the next limit")
 UNPACKED = Limit("CVGP_MAX_UNPACKED", 16_000_000, "bytes that a file of any size may unpack to")
-METADATA = Limit("CVGP_MAX_METADATA", 8_000_000, "bytes of the header of a model file, a Parquet file or an Arrow file")
+METADATA = Limit("CVGP_MAX_METADATA", 8_000_000, "bytes of the header of a model file or a Parquet file")
 CELL = Limit("CVGP_MAX_CELL", 1 << 20, "bytes of a line of JSON, and of a text in a database")
 MANY_COLUMNS = 5000
 """Beyond this many columns a table takes long enough that its reader should be told."""
@@ -53,7 +53,7 @@ def check_unpacked(file: object, packed: int, unpacked: int, what: str = "unpack
     if unpacked > most_unpacked(packed):
         raise InvalidInputError(
             f"{file} has {packed} bytes and {what} to at least {unpacked / 1e6:.0f} MB, more than {PACKING.value} "
-            f"times as much, which no honest table does. {PACKING.advice}"
+            f"times as much, which no real table does. {PACKING.advice}"
         )
 
 

@@ -1,1 +1,1 @@
-"""The mathematics: tensors in, tensors out. No files, tables, optimisers or processes."""
+"""The mathematics: tensors in, tensors out. No files, tables, optimizers or processes."""

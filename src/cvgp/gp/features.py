@@ -16,10 +16,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel, ScaleKernel
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.extras import optional_packages
+from cvgp.errors import InvalidInputError, InvalidTypeError, optional_packages
 from cvgp.gp.kernels import evaluate, stationary_form
-from cvgp.gp.posterior import factorise
+from cvgp.gp.posterior import factorize
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def weight_posterior(Phi_c: Tensor, w: Tensor, y_c: Tensor) -> WeightPosterior:
             f"The weights of one output come from y_c of shape [M]; got {tuple(y_c.shape)}. Take each output by itself."
         )
     Phi_c = Phi_c.to(torch.float64)
-    factor = factorise(Phi_c @ Phi_c.mT, w, y_c)
+    factor = factorize(Phi_c @ Phi_c.mT, w, y_c)
     T_Phi = factor.T @ Phi_c  # [M, F]
     mean = Phi_c.mT @ factor.alpha
     identity = torch.eye(Phi_c.shape[1], dtype=torch.float64, device=Phi_c.device)

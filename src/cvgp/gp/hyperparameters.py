@@ -1,6 +1,6 @@
-"""What GPyTorch modules say of their parameters: constraints, and priors, whose density a fit adds to its bound (§6.3).
+"""Constraints and priors of GPyTorch modules; a fit adds the log density of the priors to its bound (§6.3).
 
-A prior is on the value that its module shows (a lengthscale, a variance), not on the raw parameter, as in GPyTorch.
+As in GPyTorch, a prior is on the value of a parameter (a lengthscale, a variance), not on its raw form.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior, Prior
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -16,13 +15,13 @@ from torch.distributions import Distribution
 from cvgp.errors import DivergenceError
 
 HELD_AROUND, HELD_ABOVE = "held_around", "held_above"
-"""Names of priors that only a fit needs."""
+"""Names of the priors that a fit adds and removes."""
 MARGIN = 0.01
-"""A value at a bound itself has an infinite raw parameter; this share of the interval away it can still be learned."""
+"""Distance from a bound, as a share of the interval: at the bound itself the raw parameter is infinite."""
 
 
 class RegisteredPrior(NamedTuple):
-    """A prior, and what it is a density of."""
+    """A prior, and the value that it is a density of."""
 
     name: str
     module: nn.Module
@@ -37,7 +36,7 @@ def registered_priors(*parts: Any) -> list[RegisteredPrior]:
 
 
 def log_density(priors: list[RegisteredPrior], like: Tensor) -> Tensor:
-    """The sum of the log densities of all priors at the present values, in nats; a float64 scalar beside `like`."""
+    """The sum of the log densities of all priors at the present values, in nats; float64, where `like` is."""
     total = torch.zeros((), dtype=torch.float64, device=like.device)
     for name, module, prior, value_of in priors:
         try:
@@ -69,9 +68,9 @@ def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 class InverseHalfCauchy(Prior):  # type: ignore[misc]
-    """Of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2), but for a constant.
+    """Prior of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2) + constant.
 
-    All values far above the typical one are alike. Below it, each factor of e costs two nats.
+    It is flat far above the typical value. Below it, each factor of e costs two nats.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -86,16 +85,16 @@ class InverseHalfCauchy(Prior):  # type: ignore[misc]
         return -torch.log1p((self.typical / value).square())
 
 
-def hold_around(kernel: Kernel, typical: Tensor, spread: float) -> None:
-    """Give the logarithm of each lengthscale of a kernel a normal prior, around that of the typical one `[D]`."""
+def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None:
+    """Add a normal prior on the logarithm of each lengthscale, around that of the typical one `[D]`."""
     for part in _with_lengthscales(kernel):
         like = part.lengthscale[0]
         prior = NormalPrior(typical.log().to(like), torch.full_like(like, spread))
         part.register_prior(HELD_AROUND, prior, _log_lengthscale)
 
 
-def hold_above(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
-    """Give a kernel priors against lengthscales that are far below typical ones, and against an f that is far above.
+def add_lower_prior(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
+    """Add priors against lengthscales far below the typical ones, and against a variance of f far above `f_sd`^2.
 
     Parameters
     ----------
@@ -113,18 +112,13 @@ def hold_above(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
             part.register_prior(HELD_ABOVE, InverseHalfCauchy(1.0 / f_sd.to(part.outputscale)), _inverse_f_sd)
 
 
-def hold_noise(likelihood: GaussianLikelihood, typical: Tensor) -> None:
-    """Give the standard deviation of the noise a prior that is against those far below the typical one `[]`."""
-    likelihood.noise_covar.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(likelihood.noise)), _noise_sd)
-
-
 def is_held(module: nn.Module, *names: str) -> bool:
-    """Whether a part of a module has one of these priors of a fit: of any name, if none is given."""
+    """Whether any part of a module has a prior of a fit, of one of these names if some are given."""
     return any(name in _priors(part) for part in module.modules() for name in names or (HELD_AROUND, HELD_ABOVE))
 
 
 def release(*modules: nn.Module) -> None:
-    """Take off the priors of a fit, where there are some: what was fitted is to be used as any other."""
+    """Remove the priors of a fit, if there are any."""
     for part in (part for module in modules for part in module.modules()):
         for name in {HELD_AROUND, HELD_ABOVE} & set(_priors(part)):
             del _priors(part)[name], part._modules[name]
@@ -149,9 +143,4 @@ def _log_lengthscale(kernel: Any) -> Tensor:
 
 def _inverse_f_sd(kernel: Any) -> Tensor:
     found: Tensor = kernel.outputscale.rsqrt()
-    return found
-
-
-def _noise_sd(noise: Any) -> Tensor:
-    found: Tensor = noise.noise.sqrt()
     return found

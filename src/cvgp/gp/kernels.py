@@ -76,7 +76,7 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     Raises
     ------
     InvalidInputError
-        If there is no kernel of that name.
+        If the name is unknown.
 
     Examples
     --------
@@ -208,14 +208,15 @@ def diagonal(kernel: Kernel, x: Tensor) -> Tensor:
 
 def evaluate(kernel: Kernel, *points: Tensor, diag: bool = False) -> Tensor:
     """GPyTorch's own values of a kernel, `[..., B1, B2]` or the diagonal `[..., B1]`, in the points' precision."""
-    # GPyTorch adds low-rank matrices through a factorisation, which a singular term breaks: so term by term.
+    # GPyTorch adds low-rank matrices through a factorization, which a singular term breaks: so term by term.
     if type(kernel) is AdditiveKernel:
         return reduce(torch.add, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
     if type(kernel) is ProductKernel:
         return reduce(torch.mul, (evaluate(part, *points, diag=diag) for part in kernel.kernels))
-    if type(kernel) is ScaleKernel and kernel.base_kernel.active_dims is None and kernel.outputscale.ndim == 0:
+    if type(kernel) is ScaleKernel and kernel.base_kernel.active_dims is None:
         seen = points if kernel.active_dims is None else tuple(x[..., kernel.active_dims] for x in points)
         outputscale: Tensor = kernel.outputscale
+        outputscale = outputscale[..., None] if diag else outputscale[..., None, None]
         return outputscale.to(points[0].dtype) * evaluate(kernel.base_kernel, *seen, diag=diag)
     # The values must exist before functional_call puts the parameters back.
     with lazily_evaluate_kernels(False):
@@ -276,3 +277,21 @@ def check_rows(x: Tensor, y: Tensor, X_c: Tensor, y_c: Tensor) -> None:
             f"x and y must share dtype and device; got {x.dtype} on {x.device} and {y.dtype} on {y.device}. "
             "Convert one of them with .to(...)."
         )
+
+
+STEP = 0.1
+"""The distance over which slopes are measured, for inputs of standard deviation one."""
+
+
+@torch.no_grad()
+def typical_slopes(kernel: Kernel, num_dims: int, step: float = STEP) -> Tensor:
+    """The root mean square of (f(x + step) - f(x)) / step along each input `[D]` under the prior, in float64.
+
+    It tells how much each input matters for where pseudo-inputs should lie. Over a step of zero a rough function has
+    infinite slopes, whatever its lengthscale and variance are: so the step is about that between pseudo-inputs. Where
+    a kernel is not stationary, x is a point whose inputs are all one.
+    """
+    x = torch.ones(1, num_dims, dtype=torch.float64, device=next(kernel.parameters()).device)
+    moved = x + step * torch.eye(num_dims, dtype=x.dtype, device=x.device)  # [D, D]
+    squares = diagonal(kernel, x) + diagonal(kernel, moved) - 2.0 * cross_matrix(kernel, x, moved)[0]
+    return squares.clamp_min(0.0).sqrt() / step

@@ -1,9 +1,8 @@
 """Dense linear algebra with a precision policy: M x M matrices in float64, data-side matrices as they come.
 
-A factorisation that fails is tried again with a growing multiple of the identity; what was added is reported in
-a :class:`~cvgp.errors.JitterWarning`, and the end of the ladder is a :class:`~cvgp.errors.FactorisationError`.
-
-At the end of the module stand the two functions by which gradients that are written by hand meet torch's autograd.
+A factorization that fails is tried again with a growing multiple of the identity. A
+:class:`~cvgp.errors.JitterWarning` reports the jitter, and the last failure is a
+:class:`~cvgp.errors.FactorizationError`. The last two functions connect gradients written by hand to autograd.
 """
 
 import math
@@ -15,17 +14,17 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from cvgp.errors import FactorisationError, InvalidInputError, JitterWarning
-from cvgp.host import warn_or_keep
+from cvgp.errors import FactorizationError, InvalidInputError, JitterWarning
+from cvgp.runtime import warn_or_keep
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
-"""What is added to the diagonal in turn, as a multiple of its mean."""
+"""Jitters to try in turn, as multiples of the mean diagonal."""
 
 INVERSE_BY_LAPACK = 400
-"""Size from which a symmetric inverse is left to LAPACK."""
+"""Size from which LAPACK computes a symmetric inverse."""
 
 SYMMETRIC_BY_BLOCKS = 500
 """Size from which a symmetric product in blocks is faster than a whole one."""
@@ -35,14 +34,14 @@ TRIANGLE_BY_BLOCKS = 64
 """Size of both sides from which it pays to leave out the upper blocks of a triangular matrix."""
 
 
-def symmetrise(A: Tensor) -> Tensor:
+def symmetrize(A: Tensor) -> Tensor:
     """Return (A + A^T) / 2, so that a gradient with respect to A is the symmetric one."""
     return 0.5 * (A + A.mT)
 
 
 def as_square(K: Tensor) -> Tensor:
     """Return an M x M kernel matrix as the algebra needs it: float64 and symmetric."""
-    return symmetrise(K.to(torch.float64))
+    return symmetrize(K.to(torch.float64))
 
 
 def add_jitter(K: Tensor, relative: float) -> Tensor:
@@ -69,7 +68,7 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
     if not (info.item() if info.ndim == 0 else info.any()) and math.isfinite(L.diagonal(dim1=-2, dim2=-1).sum().item()):
         return L
     if not torch.isfinite(A).all():
-        raise FactorisationError(
+        raise FactorizationError(
             f"{name} ({_size(A)}) holds NaN or infinite values, so it has no Cholesky factor. "
             "Check the inputs, lengthscales, weights and noise for overflow."
         )
@@ -82,10 +81,10 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
             added = f"{jitter:.1e} was added to its diagonal"
             warn_or_keep(JitterWarning(f"{name} ({_size(A)}) was not positive definite in {A.dtype}; {added}."))
             return L
-    raise FactorisationError(
+    raise FactorizationError(
         f"{name} ({_size(A)}) is not positive definite, even with {jitter:.1e} added to its diagonal. "
         "The kernel may not be positive definite, or its inputs differ in scale by many orders of magnitude: "
-        "standardise the inputs, or bound the lengthscales."
+        "standardize the inputs, or bound the lengthscales."
     )
 
 
@@ -172,7 +171,7 @@ def _size(A: Tensor) -> str:
 
 
 def first_derivative_only(backward: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make an analytic backward refuse a second derivative, which autograd would get wrong without a word."""
+    """Make an analytic backward raise on a second derivative, which autograd would silently get wrong."""
 
     @wraps(backward)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:

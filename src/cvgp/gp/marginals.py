@@ -1,13 +1,13 @@
-r"""The posterior of each point by itself, and the KL, with their gradient: for objectives of any likelihood (§3.3).
+r"""Posterior marginals and the KL, with their gradient: for objectives of any likelihood (§3.3).
 
-An objective that sees f at each row by itself is a function of the means :math:`\mu_i`, the variances :math:`v_i` and
+An objective of the marginals of f is a function of the means :math:`\mu_i`, the variances :math:`v_i` and
 the KL. So are the bounds of all likelihoods, but for the kernel. With the derivatives :math:`\bar\mu`, :math:`\bar v`
 and :math:`\bar\kappa` of the objective in these three, and with
 
 .. math:: P = B^{-1}, \quad E = I - P, \quad a = P R y_c, \quad U = P R K_{cx}, \quad t = U \bar\mu, \quad
           g = t + \bar\kappa E a, \quad z = g - \tfrac12 \bar\kappa a,
 
-its derivatives in what the posterior is made of are
+its derivatives in the arguments of the posterior are
 
 .. math:: d/dK_{cc} = R \left[U \mathrm{diag}(\bar v) U^T + \tfrac12 \bar\kappa (E - E E)
           - \tfrac12 (a z^T + z a^T)\right] R, \qquad d/dK_{cx} = R (a \bar\mu^T - 2 U \mathrm{diag}(\bar v)),
@@ -38,7 +38,7 @@ from cvgp.gp.linalg import (
 
 
 class Marginals(NamedTuple):
-    """The posterior at each point by itself, of a zero prior mean, and its KL from the prior at the pseudo-inputs."""
+    """The posterior at each point, for a zero prior mean, and its KL from the prior at the pseudo-inputs."""
 
     mean: Tensor  # [..., B]
     variance: Tensor  # [..., B]

@@ -1,32 +1,42 @@
-"""CVGP as a torch module: its bounds, its best coreset in closed form and its posterior."""
+"""CVGP as a torch module: its parameters, its bounds, its best coreset in closed form and its posterior."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from torch import Tensor
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean, ZeroMean
+from torch import Tensor, nn
 
+from cvgp.coreset import Coreset
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp import bounds, sites
+from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.kernels import (
     check_finite,
     check_rows,
     cross_matrix,
     diagonal,
+    gaussian_likelihood,
     kernel_matrices,
+    make_kernel,
     prior_mean,
     square_matrix,
 )
 from cvgp.gp.linalg import add_jitter
-from cvgp.gp.parameters import Parameters
-from cvgp.gp.posterior import factorise
+from cvgp.gp.posterior import factorize
 
 if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess, Prediction
 
+
+SMALLEST_SHARE = 1e-12
+"""A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
 JITTER = 1e-8
-"""Multiple of the mean diagonal that is added to K_cc in the bounds that factorise it (tight, collapsed, Titsias')."""
+"""Share of the mean diagonal that is added to K_cc in the bounds that factorize it: the tighter one and Titsias'."""
 
 
-class CVGP(Parameters):
+class CVGP(nn.Module):
     """A variational GP whose posterior is an exact GP on M weighted pseudo-observations.
 
     Parameters
@@ -51,6 +61,219 @@ class CVGP(Parameters):
     >>> loss = -model.elbo(x, y)
     >>> loss.backward()
     """
+
+    def __init__(
+        self,
+        coreset: Coreset,
+        kernel: str | Kernel = "rbf",
+        *,
+        mean: Mean | None = None,
+        likelihood: GaussianLikelihood | None = None,
+        beta_transform: Literal["log", "softplus"] = "log",
+    ) -> None:
+        super().__init__()
+        _check_type("coreset", coreset, Coreset, "a cvgp.Coreset")
+        _check_type("kernel", kernel, (str, Kernel), "a name or a gpytorch.kernels.Kernel")
+        _check_type("mean", mean, (Mean, type(None)), "a gpytorch.means.Mean")
+        _check_type(
+            "likelihood", likelihood, (GaussianLikelihood, type(None)), "a gpytorch.likelihoods.GaussianLikelihood"
+        )
+        if likelihood is not None and likelihood.noise.numel() != 1:
+            raise InvalidInputError(
+                f"likelihood must have one noise variance, without batch_shape; got {likelihood.noise.numel()}."
+            )
+        if beta_transform not in ("log", "softplus"):
+            raise InvalidInputError(f"beta_transform must be 'log' or 'softplus'; got {beta_transform!r}.")
+        self.kernel = make_kernel(kernel, coreset.num_dims) if isinstance(kernel, str) else kernel
+        self.mean = ZeroMean() if mean is None else mean
+        self.likelihood = gaussian_likelihood() if likelihood is None else likelihood
+        self.beta_transform = beta_transform
+        self.X_c = nn.Parameter(torch.tensor(coreset.X))
+        self.y_c = nn.Parameter(torch.tensor(coreset.y))
+        self.raw_beta = nn.Parameter(self._inverse_transform(torch.tensor(coreset.beta)))
+        # The noise of the sites in excess of the learned constant: zero unless the data come with known noise.
+        self.site_noise_offset: Tensor
+        self.register_buffer("site_noise_offset", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def noise(self) -> Tensor:
+        """Learned noise variance `[]`."""
+        noise: Tensor = self.likelihood.noise
+        return noise.reshape(())
+
+    @property
+    def site_noise(self) -> Tensor:
+        """The noise variance of a site of weight one `[]`."""
+        return self.noise + self.site_noise_offset
+
+    @property
+    def beta(self) -> Tensor:
+        """Weights `[M]`."""
+        if self.beta_transform == "log":
+            return self.raw_beta.exp()
+        return nn.functional.softplus(self.raw_beta)
+
+    @property
+    def site_precision(self) -> Tensor:
+        """Precisions w = beta / site_noise `[M]`, in float64."""
+        return self.beta.to(torch.float64) / self.site_noise.to(torch.float64)
+
+    @property
+    def coreset(self) -> Coreset:
+        """The current coreset, as a value."""
+        return Coreset(self.X_c.detach(), self.y_c.detach(), self.beta.detach())
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs share the kernel."""
+        return 1 if self.y_c.ndim == 1 else self.y_c.shape[1]
+
+    def with_coreset(self, coreset: Coreset) -> Self:
+        """A model with another coreset that shares this one's kernel, mean and likelihood.
+
+        Parameters
+        ----------
+        coreset : Coreset
+            Pseudo-inputs, pseudo-outputs and weights, in the units of this model's.
+
+        Returns
+        -------
+        CVGP
+            On the device of this model.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[1.0, 1.0]))
+        >>> smaller = model.with_coreset(cvgp.Coreset(X=[[0.5]], y=[0.5], beta=[2.0]))
+        >>> len(smaller.X_c), smaller.kernel is model.kernel
+        (1, True)
+        """
+        other = type(self)(
+            coreset, self.kernel, mean=self.mean, likelihood=self.likelihood, beta_transform=self.beta_transform
+        ).to(self.X_c.device)
+        other.site_noise_offset.copy_(self.site_noise_offset)
+        return other
+
+    def total_noise(self, noise_variance: Tensor | None) -> Tensor:
+        """The noise variance of some rows: the learned one plus the known one of each row.
+
+        Parameters
+        ----------
+        noise_variance : Tensor of shape [B] or None
+            Known noise variances.
+
+        Returns
+        -------
+        Tensor of shape [] or [B]
+            The learned variance alone if `noise_variance` is None.
+
+        Raises
+        ------
+        InvalidInputError
+            If a variance is negative, or on another device than the model.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
+        >>> [round(v, 2) for v in model.total_noise(torch.tensor([0.0, 0.5])).tolist()]
+        [0.1, 0.6]
+        """
+        if noise_variance is None:
+            return self.noise
+        if noise_variance.device != self.X_c.device:
+            raise InvalidInputError(
+                f"noise_variance must be on {self.X_c.device}, where the model is; got {noise_variance.device}."
+            )
+        if bool((noise_variance < 0).any()):
+            raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
+        return self.noise + noise_variance
+
+    def log_prior(self) -> Tensor:
+        """The log density of kernel, mean and noise under the GPyTorch priors that are registered on them.
+
+        A fit maximises the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
+
+        Returns
+        -------
+        Tensor of shape []
+            Nats, differentiable in the parameters; zero without priors.
+
+        Raises
+        ------
+        DivergenceError
+            If a value is outside the support of its prior.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.priors import NormalPrior
+        >>> kernel = RBFKernel(lengthscale_prior=NormalPrior(1.0, 0.1)).double()
+        >>> kernel.lengthscale = 1.0
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]), kernel)
+        >>> round(model.log_prior().item(), 3)  # -log(0.1 sqrt(2 pi))
+        1.384
+        """
+        return log_density(registered_priors(self.kernel, self.mean, self.likelihood), self.X_c)
+
+    @torch.no_grad()
+    def set_sites(self, y_c: Tensor, w: Tensor, *, jitter: float = 0.0) -> None:
+        """Replace the pseudo-outputs and the weights by sites that were solved for K_cc + jitter.
+
+        The jitter and the variance 1/w of a site enter A = (K_cc + jitter + 1/w)^-1 as one sum. So sites with the
+        variance 1/w + jitter give the same predictions without a jitter, and the bound can only rise.
+
+        Parameters
+        ----------
+        y_c : Tensor of shape [M] or [M, Q]
+            Pseudo-outputs minus the prior mean.
+        w : Tensor of shape [M]
+            Site precisions, beta / site_noise.
+        jitter : float
+            The number added to the diagonal of K_cc.
+
+        Examples
+        --------
+        >>> import cvgp, torch
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
+        >>> model.set_sites(torch.tensor([2.0]), torch.tensor([30.0], dtype=torch.float64))
+        >>> model.y_c.item(), round(model.beta.item(), 6)  # the noise variance is 0.1
+        (2.0, 3.0)
+        """
+        absorbed = w / (1.0 + jitter * w)
+        self.y_c.copy_(y_c.reshape(self.y_c.shape) + prior_mean(self.mean, self.X_c, self.y_c))
+        self.raw_beta.copy_(self._inverse_transform(absorbed * self.site_noise))
+
+    @torch.no_grad()
+    def set_site_noise_offset(self, offset: float) -> None:
+        """Change the noise variance of a site of weight one, and scale the weights so that the posterior stays.
+
+        Parameters
+        ----------
+        offset : float
+            `site_noise` minus the learned noise: usually the harmonic mean of the known noise variances.
+
+        Examples
+        --------
+        >>> import cvgp
+        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
+        >>> model.set_site_noise_offset(0.1)  # twice the noise, so twice the weight for the same precision
+        >>> round(model.beta.item(), 6)
+        2.0
+        """
+        w = self.site_precision
+        self.site_noise_offset.fill_(offset)
+        self.raw_beta.copy_(self._inverse_transform(w * self.site_noise))
+
+    def _inverse_transform(self, beta: Tensor) -> Tensor:
+        largest = beta.max()
+        if not bool(largest > 0):
+            raise InvalidInputError("At least one weight beta must be positive; all are zero.")
+        # A positive weight is kept, however small: the smaller it is, the larger is the y_c that was solved with it.
+        beta = torch.where(beta > 0, beta, SMALLEST_SHARE * largest)
+        return beta.log() if self.beta_transform == "log" else beta + (-torch.expm1(-beta)).log()
 
     def elbo(
         self,
@@ -109,22 +332,6 @@ class CVGP(Parameters):
         """The tighter bound of Titsias (2025); arguments, result and errors as for :meth:`elbo`."""
         return self._bound(x, y, num_data, sample_weight, noise_variance, tight=True)
 
-    def power_evidence(
-        self,
-        x: Tensor,
-        y: Tensor,
-        num_data: float | None = None,
-        *,
-        power: float = 0.5,
-        sample_weight: Tensor | None = None,
-        noise_variance: Tensor | None = None,
-    ) -> Tensor:
-        """The estimate of log p(y) by power EP, which is no lower bound, with a `power` above 0 and at most 1.
-
-        The other arguments, result and errors are those of :meth:`elbo`.
-        """
-        return self._bound(x, y, num_data, sample_weight, noise_variance, power=power)
-
     def _bound(
         self,
         x: Tensor,
@@ -134,47 +341,22 @@ class CVGP(Parameters):
         noise_variance: Tensor | None,
         *,
         tight: bool = False,
-        power: float | None = None,
-        collapsed: bool = False,
     ) -> Tensor:
         check_rows(x, y, self.X_c, self.y_c)
-        if collapsed:  # where a NaN would stop the factorisation of the statistics, far from its cause
-            check_finite("x", x)
-            check_finite("y", y)
         K_cc, K_cx, k_xx = kernel_matrices(self.kernel, self.X_c, x)
-        K_cc = add_jitter(K_cc, JITTER) if tight or collapsed or power is not None else K_cc
+        K_cc = add_jitter(K_cc, JITTER) if tight else K_cc
         noise = self.total_noise(noise_variance)
         counts: dict[str, Any] = {"sample_weight": sample_weight, "num_data": num_data}
-        rows = K_cx, k_xx, y - prior_mean(self.mean, x, y)
-        sites = self._residual_c(), self.beta, noise
-        if collapsed:
-            del counts["num_data"]
-            value = bounds.collapsed_bound(K_cc, *rows, self.beta, noise, site_noise=self.site_noise, **counts)
-        elif power is not None:
-            value = bounds.power_evidence(K_cc, *rows, *sites, power, site_noise=self.site_noise, **counts)
-        else:
-            value = bounds.elbo(K_cc, *rows, *sites, site_noise=self.site_noise, **counts)
+        residual, residual_c = y - prior_mean(self.mean, x, y), self._residual_c()
+        value = bounds.elbo(
+            K_cc, K_cx, k_xx, residual, residual_c, self.beta, noise, site_noise=self.site_noise, **counts
+        )
         if tight:
             value = value + bounds.tightening(K_cc, K_cx, k_xx, noise, num_outputs=self.num_outputs, **counts)
         if not bool(torch.isfinite(value)):  # looking at the inputs only now keeps the check free
             check_finite("x", x)
             check_finite("y", y)
         return value
-
-    def collapsed_elbo(
-        self,
-        x: Tensor,
-        y: Tensor,
-        *,
-        tight: bool = False,
-        sample_weight: Tensor | None = None,
-        noise_variance: Tensor | None = None,
-    ) -> Tensor:
-        """The bound on all data at the best pseudo-outputs; the model's own y_c stay as they are.
-
-        Arguments, result and errors are those of :meth:`elbo`, and `tight` chooses the tighter bound.
-        """
-        return self._bound(x, y, None, sample_weight, noise_variance, tight=tight, collapsed=True)
 
     @torch.no_grad()
     def solve_coreset(
@@ -184,18 +366,17 @@ class CVGP(Parameters):
         *,
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
-        power: float | None = None,
     ) -> Tensor:
         """Set y_c and beta to their optimum at the present kernel and pseudo-inputs, and return the bound there.
 
-        Arguments and errors are those of :meth:`elbo`, and `power` is that of :meth:`gather`, also for data in parts.
+        Arguments and errors are those of :meth:`elbo`. For data that come in parts see :meth:`gather`.
         """
         L_K_inv = bounds.whitener(self.jittered_covariance())
         options = {"sample_weight": sample_weight, "noise_variance": noise_variance}
-        return self.adopt_optimum(self.gather(L_K_inv, x, y, **options, power=power))
+        return self.adopt_optimum(self.gather(L_K_inv, x, y, **options))
 
     def jittered_covariance(self) -> Tensor:
-        """K_cc [M, M] with the jitter of the bounds that factorise it; see :meth:`gather` for an example."""
+        """K_cc [M, M] with the jitter of the bounds that factorize it; see :meth:`gather` for an example."""
         return add_jitter(square_matrix(self.kernel, self.X_c), JITTER)
 
     @torch.no_grad()
@@ -207,9 +388,8 @@ class CVGP(Parameters):
         *,
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
-        power: float | None = None,
     ) -> bounds.Statistics:
-        """The sums over some rows that the best coreset is solved from; those of other rows can be merged with them.
+        """Statistics of some rows, from which the best coreset is solved; those of other rows can be merged with them.
 
         Parameters
         ----------
@@ -217,13 +397,11 @@ class CVGP(Parameters):
             `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all parts of the data.
         x, y, sample_weight, noise_variance : Tensor
             As for :meth:`elbo`.
-        power : float or None
-            That of :meth:`power_evidence`, if the coreset is to maximise it rather than the bound.
 
         Returns
         -------
         cvgp.gp.bounds.Statistics
-            Sums that hold for the present kernel, noise and pseudo-inputs.
+            Sums for the present kernel, noise and pseudo-inputs.
 
         Raises
         ------
@@ -248,11 +426,8 @@ class CVGP(Parameters):
         k_xx, noise = diagonal(self.kernel, x), self.total_noise(noise_variance)
         residual = (y - prior_mean(self.mean, x, y)).reshape(len(x), -1)
         K_cx = cross_matrix(self.kernel, self.X_c, x)
-        if power is not None:
-            psi = L_K_inv.to(K_cx.dtype) @ K_cx
-            return bounds.gather_power(psi, k_xx, residual, noise, power, sample_weight=sample_weight)
         weighting = bounds.weigh(noise, k_xx, sample_weight=sample_weight)
-        return bounds.gather(L_K_inv, K_cx, k_xx, residual, weighting.precision, weighting.log_normaliser)
+        return bounds.gather(L_K_inv, K_cx, k_xx, residual, weighting.precision, weighting.log_normalizer)
 
     @torch.no_grad()
     def adopt_optimum(self, statistics: bounds.Statistics) -> Tensor:
@@ -273,7 +448,7 @@ class CVGP(Parameters):
         from cvgp.gp.process import CoresetProcess  # a fit needs no posterior over functions
 
         K_cc = square_matrix(self.kernel, self.X_c)
-        factor = factorise(K_cc, self.site_precision, self._residual_c())
+        factor = factorize(K_cc, self.site_precision, self._residual_c())
         return CoresetProcess(self.kernel, self.mean, self.X_c, factor)
 
     def posterior(self, x: Tensor) -> "Prediction":
@@ -291,3 +466,8 @@ class CVGP(Parameters):
     def _residual_c(self) -> Tensor:
         """The pseudo-outputs minus the prior mean at the pseudo-inputs."""
         return self.y_c - prior_mean(self.mean, self.X_c, self.y_c)
+
+
+def _check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, kinds):
+        raise InvalidTypeError(f"{name} must be {expected}; got {type(value).__name__}.")

@@ -1,13 +1,13 @@
-r"""Points where the prior variance that others leave is large: randomly pivoted Cholesky.
+r"""Rows with a large unexplained prior variance: randomly pivoted Cholesky.
 
-With the residual kernel :math:`r(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far, the next
-point is row i with probability :math:`r(x_i, x_i) / \sum_j r(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). In
-expectation that comes close to the best low-rank approximation of the kernel matrix. The row of the largest residual,
-which a greedy choice takes, is often at the edge of the data.
+With the residual kernel :math:`\tilde k(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far, the
+next point is row i with probability :math:`\tilde k(x_i, x_i) / \sum_j \tilde k(x_j, x_j)` (Chen, Epperly, Tropp and
+Webber, 2024). In expectation this is close to the best low-rank approximation of the kernel matrix. The row with the
+largest residual, which a greedy choice takes, is often at the edge of the data.
 
-Rows are drawn in blocks, since one product with many columns is faster than many with one. A row of a block was drawn
-without regard to those before it in the block. So it is accepted with the probability that these leave of its residual:
-the points then have the distribution of a choice one by one (Epperly, Tropp and Webber, 2024).
+Rows are drawn in blocks, since one product with many columns is faster than many with one. The rows of a block are
+drawn independently of each other, so each is accepted with the share of its residual that the accepted ones before it
+leave. The points then have the same distribution as if they were chosen one by one (Epperly, Tropp and Webber, 2024).
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ from cvgp.gp.model import JITTER
 
 BLOCK = 200
 LEAST_LEFT = 2.0 * JITTER
-"""Rows with less of the largest prior variance left are known. A copy of a present point has the jitter left."""
+"""Rows with a smaller share of the largest prior variance left count as explained."""
 
 
 @torch.no_grad()
@@ -31,13 +31,13 @@ def randomly_pivoted(
 ) -> NDArray[np.intp]:
     """Indices of up to `size` different rows, in the order of their choice.
 
-    There are fewer of them where nothing is left to explain. The cost is that of `size` rows of the kernel matrix and
-    of their products with those before: 2 N size^2 operations, and N size numbers of memory.
+    There are fewer if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers of
+    memory.
 
     Parameters
     ----------
     kernel
-        Whose variance is to be explained.
+        The kernel whose variance the rows explain.
     x
         Rows to choose from `[N, D]`.
     size
@@ -45,11 +45,11 @@ def randomly_pivoted(
     rng
         Draws the rows.
     present
-        Points that are there already `[M, D]`.
+        Points chosen before `[M, D]`.
     block
-        How many rows are drawn at once.
+        Rows drawn at once.
     """
-    x = x.to(torch.float64)  # float32 cannot tell what is known
+    x = x.to(torch.float64)  # float32 is too coarse for small residuals
     k_xx = diagonal(kernel, x)
     known = LEAST_LEFT * k_xx.max()
     count = 0 if present is None else len(present)
@@ -81,7 +81,7 @@ def randomly_pivoted(
 
 
 def _accept(R: NDArray[np.float64], uniform: NDArray[np.float64], known: float) -> list[int]:
-    """The rows of a block that are kept, by the share of their residual that those kept before them leave."""
+    """The rows of a block that are accepted, by the share of their residual that those before them leave."""
     R = R.copy()
     drawn_with = R.diagonal().copy()
     kept: list[int] = []

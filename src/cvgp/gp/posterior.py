@@ -31,14 +31,14 @@ from cvgp.gp.linalg import (
 )
 
 LARGEST_LEVERAGE = 1.0 - 1e-9
-"""A row that decides its own prediction is left out of nothing; what is left of it then is rounding."""
+"""If a row determines its own prediction, its leave-one-out residual is dominated by rounding."""
 
 SMALLEST_PRECISION = 1e-100
-"""A row without weight has this one, so that what others say of it has a limit."""
+"""Precision of a row without weight, so that its leave-one-out prediction stays finite."""
 
 
 class Factor(NamedTuple):
-    """What every quantity of one coreset posterior, or of a batch of them, shares; all in float64."""
+    """The factorization that all quantities of a coreset posterior share (or of a batch of them); float64."""
 
     K_cc: Tensor  # [M, M]
     w: Tensor  # [M]
@@ -49,8 +49,8 @@ class Factor(NamedTuple):
     log_det_B: Tensor  # []
 
 
-def factorise(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
-    """Factorise B = I + R K_cc R once, in O(M^3) (§2.1)."""
+def factorize(K_cc: Tensor, w: Tensor, y_c: Tensor) -> Factor:
+    """Factorize B = I + R K_cc R once, in O(M^3) (§2.1)."""
     check_sites(K_cc, w, y_c)
     K_cc, w, y_c = as_square(K_cc), w.to(torch.float64), y_c.to(torch.float64)
     root_w = w.sqrt()
@@ -94,6 +94,8 @@ def kl_divergence(factor: Factor) -> Tensor:
 def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: Tensor) -> Factor:
     """Condition on new observations in closed form: they join the coreset as points with precision w_new (§2.3).
 
+    The new rows see this posterior as their prior, so that nothing is factorized again: n rows cost O(M^2 n).
+
     Parameters
     ----------
     K_cn, K_nn
@@ -103,19 +105,35 @@ def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: 
 
     Returns
     -------
-    The factor of the posterior whose coreset is the union of the old one and the new observations.
+    The factor of the posterior whose coreset is the union of the old one and the new observations. Batches broadcast.
     """
-    M, n = len(factor.w), len(w_new)
-    if K_cn.shape != (M, n) or K_nn.shape != (n, n) or y_new.shape != (n, *factor.y_c.shape[1:]):
+    M, n, rows = factor.w.shape[-1], w_new.shape[-1], -1 if factor.y_c.ndim == 1 else -2
+    expected_y = [n, *factor.y_c.shape[rows:][1:]]
+    if K_cn.shape[-2:] != (M, n) or K_nn.shape[-2:] != (n, n) or list(y_new.shape[rows:]) != expected_y:
         raise InvalidInputError(
             f"With {M} pseudo-points and {n} precisions, K_cn must be [{M}, {n}], K_nn [{n}, {n}] and y_new "
-            f"{[n, *factor.y_c.shape[1:]]}; got {tuple(K_cn.shape)}, {tuple(K_nn.shape)} and {tuple(y_new.shape)}."
+            f"{expected_y}; got {tuple(K_cn.shape)}, {tuple(K_nn.shape)} and {tuple(y_new.shape)}."
         )
-    top = torch.cat([factor.K_cc, K_cn.to(torch.float64)], dim=1)
-    bottom = torch.cat([K_cn.mT.to(torch.float64), K_nn.to(torch.float64)], dim=1)
-    w = torch.cat([factor.w, w_new.to(torch.float64)])
-    y = torch.cat([factor.y_c, y_new.to(torch.float64)])
-    return factorise(torch.cat([top, bottom]), w, y)
+    K_cn, K_nn, y_new = K_cn.to(torch.float64), as_square(K_nn), y_new.to(torch.float64)
+    TK = factor.T @ K_cn  # [..., M, n]
+    new = factorize(K_nn - TK.mT @ TK, w_new, y_new - K_cn.mT @ factor.alpha)
+    below = -new.T @ TK.mT  # [..., n, M]
+    nothing = torch.zeros_like(K_cn)
+    T = _blocks(factor.T, nothing, below @ factor.T, new.T)
+    L_B_inv = _blocks(factor.L_B_inv, nothing, below @ factor.L_B_inv, new.L_B_inv)
+    K_cc = _blocks(factor.K_cc, K_cn, K_cn.mT, K_nn)
+    w, y = joined(factor.w, new.w, -1), joined(factor.y_c, y_new, rows)
+    return Factor(K_cc, w, y, L_B_inv, T, T.mT @ (T @ y), factor.log_det_B + new.log_det_B)
+
+
+def _blocks(top_left: Tensor, top_right: Tensor, bottom_left: Tensor, bottom_right: Tensor) -> Tensor:
+    return joined(joined(top_left, top_right, -1), joined(bottom_left, bottom_right, -1), -2)
+
+
+def joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
+    """One after the other along `dim`, which counts from the end; the dimensions before it broadcast."""
+    batch = torch.broadcast_shapes(first.shape[:dim], second.shape[:dim])
+    return torch.cat([part.expand(*batch, *part.shape[dim:]) for part in (first, second)], dim)
 
 
 def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
@@ -134,7 +152,7 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
     if factor.y_c.ndim != 1:
         raise InvalidInputError(
             f"pathwise samples need one output, y_c of shape [M]; got {tuple(factor.y_c.shape)}. "
-            "Factorise each output by itself."
+            "Factorize each output by itself."
         )
     f_c, site_noise = f_c.to(torch.float64), site_noise.to(torch.float64)
     residual = factor.w.sqrt() * (factor.y_c - f_c) - site_noise  # [S, M]
@@ -167,20 +185,22 @@ def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
         raise InvalidInputError("Site precisions w = beta / noise must be finite and not negative.")
 
 
-class LeftOut(NamedTuple):
+class LeaveOneOut(NamedTuple):
     """Each row under the posterior of all others."""
 
     residual: Tensor  # [n, Q], y minus the mean of f
     variance: Tensor  # [n], of f, shared by all outputs
 
 
-def leave_one_out(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor) -> LeftOut:
-    r"""What the posterior says of each row when that row is left out, without solving for it again (§10).
+def leave_one_out(
+    psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor
+) -> LeaveOneOut:
+    r"""Predict each row from all others by a coreset, without solving again (§10).
 
     On whitened features a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`. Its weights have the
-    posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With
-    :math:`q_i = \psi_i^T C^{-1} \psi_i` and the leverage :math:`h_i = \rho_i q_i` its residual becomes
-    :math:`r_i / (1 - h_i)`, and :math:`q_i` becomes :math:`q_i / (1 - h_i)`. Where every row is a pseudo-point these
+    posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With the leverage
+    :math:`h_i = \rho_i \psi_i^T C^{-1} \psi_i`, both its residual and the variance of :math:`\psi_i^T u` are divided by
+    :math:`1 - h_i`. Where every row is a pseudo-point these
     are the exact formulas of a Gaussian process.
 
     Parameters
@@ -192,14 +212,14 @@ def leave_one_out(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv
     C_inv, C_inv_b
         The posterior of u given all rows, [M, M] and [M, Q].
     """
-    q = (psi * (C_inv @ psi)).sum(0)  # [n]
-    left = 1.0 - (precision * q).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
+    trend_var = (psi * (C_inv @ psi)).sum(0)  # [n], of psi^T u
+    rest = 1.0 - (precision * trend_var).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
-    return LeftOut((y - psi.mT @ C_inv_b) / left[:, None], unexplained + q / left)
+    return LeaveOneOut((y - psi.mT @ C_inv_b) / rest[:, None], unexplained + trend_var / rest)
 
 
-def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeftOut:
-    r"""What an exact GP says of each row when that row is left out, by one inverse (§10).
+def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeaveOneOut:
+    r"""Predict each row from all others by an exact GP, by one inverse (§10).
 
     With :math:`R = diag(\sqrt\rho)` and :math:`P = (I + R K R)^{-1}`, the posterior variance of f at a row is
     :math:`(1 - P_{ii}) / \rho_i`, the residual is :math:`(R P R y)_i / \rho_i`, and :math:`P_{ii}` is one minus the
@@ -214,6 +234,6 @@ def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeftOut:
     R = rho.sqrt()[:, None]  # [n, 1], the diagonal of R as a column
     RKR = R * as_square(K) * R.mT
     P = inverse_from_factor(safe_cholesky(plus_identity(RKR), "B = I + R K R"))
-    left = P.diagonal().clamp_min(1.0 - LARGEST_LEVERAGE)  # [n], 1 - h
+    rest = P.diagonal().clamp_min(1.0 - LARGEST_LEVERAGE)  # [n], 1 - h
     variance = (RKR * P).sum(1).clamp_min(0.0) / rho  # [n], 1 - P_ii without cancellation
-    return LeftOut((P @ (R * y)) / (R * left[:, None]), variance / left)
+    return LeaveOneOut((P @ (R * y)) / (R * rest[:, None]), variance / rest)

@@ -5,8 +5,19 @@ are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics
 
 With the covariance :math:`V = (K^{-1} + W)^{-1}` of q(f_c), :math:`W = diag(w)`, and :math:`\Lambda` the precision that
 full-matrix sites would add to :math:`K^{-1}`, the derivative of the bound in w is half the diagonal of
-:math:`V (\Lambda - W) V`. It is zero where :math:`(V \circ V) w = diag(V \Lambda V)`: a linear system, if V is taken
-as it is now. Its solution is an uphill direction, and a few steps along it reach the optimum (§5.3).
+:math:`V (\Lambda - W) V`. It is zero where :math:`(V \circ V) w = diag(V \Lambda V)`: a linear system if V is held
+fixed. Its solution is an ascent direction, and a few steps along it reach the optimum (§5.3).
+
+:func:`nested_prediction` is for choosing a size: the best coreset on the first m points, for every m at once. With
+:math:`K_{cc} = L L^T`, the first m features :math:`\psi = L^{-1} k_c(x)` are those of the first m points alone, since L
+is lower triangular. The same is true of the Cholesky factor of :math:`C = I + \Phi` and of solutions with it. So one
+factorization gives the posterior for every m by partial sums: with :math:`a = L_C^{-1} \psi(x)` and
+:math:`c = L_C^{-1} b`,
+
+.. math:: \mu_m(x) = \sum_{j \le m} a_j c_j, \qquad
+    \sigma^2_m(x) = k(x, x) - \sum_{j \le m} \psi_j^2 + \sum_{j \le m} a_j^2.
+
+It is Titsias' posterior, whose sites have a full covariance. A coreset has a diagonal one, which costs little (§5.3).
 """
 
 from typing import NamedTuple
@@ -33,7 +44,7 @@ SHORTEST_STEP = 1e-4
 
 
 class BestCoreset(NamedTuple):
-    """The pseudo-outputs and site precisions that maximise the bound."""
+    """The pseudo-outputs and site precisions that maximize the bound."""
 
     y_c: Tensor  # [M, Q]
     w: Tensor  # [M]
@@ -49,7 +60,7 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor) -> BestC
     K_cc, w_start = as_square(K_cc.detach()), w_start.detach().to(torch.float64)
     if not bool(((w_start >= 0) & torch.isfinite(w_start)).all()) or not bool((w_start > 0).any()):
         raise InvalidInputError("Starting weights must be finite and not negative, and at least one must be positive.")
-    Phi, b, yy, kk, log_normaliser = statistics
+    Phi, b, yy, kk, log_normalizer = statistics
     check_sizes(statistics, K_cc, w_start)
     L_K = safe_cholesky(K_cc, "K_cc")
     best = best_weights(L_K, Phi, w_start, SMALLEST_WEIGHT * w_start.max())
@@ -58,12 +69,12 @@ def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor) -> BestC
     y_c = K_cc @ alpha + alpha / best.w[:, None]  # [M, Q]
     num_outputs = b.shape[1]
     covariance_part = best.value + 0.5 * (len(b) + Phi.trace() - kk)
-    value = num_outputs * (log_normaliser + covariance_part) + 0.5 * ((b * C_inv_b).sum() - yy)
+    value = num_outputs * (log_normalizer + covariance_part) + 0.5 * ((b * C_inv_b).sum() - yy)
     return BestCoreset(y_c, best.w, value)
 
 
 class WeightPoint(NamedTuple):
-    """What of the bound depends on the weights, at some weights."""
+    """The part of the bound that depends on the weights, at given weights."""
 
     w: Tensor  # [M]
     value: Tensor  # [], -1/2 [log|G| + tr(G^-1 (I + Phi))] with G = I + L^T W L
@@ -71,7 +82,7 @@ class WeightPoint(NamedTuple):
 
 
 def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
-    """The site precisions w >= floor that maximise the covariance part of the bound.
+    """The site precisions w >= floor that maximize the covariance part of the bound.
 
     Parameters
     ----------
@@ -133,3 +144,34 @@ def _solve_for_weights(here: WeightPoint, L_K: Tensor, Phi: Tensor, floor: Tenso
             break
         free &= ~below
     return scale * x
+
+
+class NestedPrediction(NamedTuple):
+    """Moments of f at some rows under the best coreset on the first m points, for each size m."""
+
+    f_mean: Tensor  # [S, n, Q]
+    f_var: Tensor  # [S, n]
+    f_prior_left: Tensor  # [S, n], the prior variance that the points leave unexplained
+
+
+def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> NestedPrediction:
+    """Predict rows by the best coreset on the first m points, for each m in `sizes`.
+
+    Parameters
+    ----------
+    statistics
+        Statistics of the training rows, whitened by all M points in their order.
+    psi
+        Whitened features of the rows to predict `[M, n]`.
+    k_xx
+        Their prior variances `[n]`.
+    sizes
+        Numbers of points, each between 1 and M `[S]`.
+    """
+    L_C = safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")
+    a = torch.linalg.solve_triangular(L_C, psi, upper=False)  # [M, n]
+    c = torch.linalg.solve_triangular(L_C, statistics.b, upper=False)  # [M, Q]
+    last = sizes - 1
+    left = (k_xx - psi.square().cumsum(0)[last]).clamp_min(0.0)  # [S, n]
+    f_mean = torch.stack([(a * c[:, q, None]).cumsum(0)[last] for q in range(c.shape[1])], -1)  # [S, n, Q]
+    return NestedPrediction(f_mean, left + a.square().cumsum(0)[last], left)

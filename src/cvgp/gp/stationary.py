@@ -1,13 +1,16 @@
 r"""Stationary kernels with one lengthscale per dimension: matrices and gradients by products alone (§7).
 
-A stationary kernel is :math:`k(x, x') = s\,\kappa(r^2)` with :math:`r^2 = \sum_d (x_d - x'_d)^2 / \ell_d^2`. Its
-matrices and their gradients need only products of 2 M B D flops, and no tensor of size M x B x D is ever made. Sections
-(§) are those of docs/mathematics.md.
+A stationary kernel is :math:`k(x, x') = s\,\kappa(\delta^2)` with
+:math:`\delta^2 = \sum_d (x_d - x'_d)^2 / \ell_d^2`. Its matrices and their gradients need only products of 2 M B D
+flops, and no tensor of size M x B x D is ever made. Sections (§) are those of docs/mathematics.md.
 
-Each family is one function. Its docstring has the plain formulas of k and of its derivative, and the code under it is
-their fast form: in place and with constant factors left out, which :class:`Family` states once. Against the plain
-formulas, Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half the time for
-500 x 1024.
+Each family is one function. Its docstring has the plain formulas of k and of its derivative k', and the code is their
+fast form: in place and without constant factors, which :class:`Family` states once. Against the plain formulas,
+Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half the time for 500 x 1024.
+
+:func:`local_matrices` evaluates many small sets of points at once, `[n, m, m]` from points `[n, m, D]` (§9.2): rows
+with their neighbours. Its coordinates start at the last point of each set, which is near the others, so that products
+cancel few digits however far the set is from the origin.
 """
 
 import math
@@ -17,31 +20,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.gp.linalg import first_derivative_only, symmetrise
+from cvgp.gp.linalg import first_derivative_only, symmetrize
 
 
 class Family(NamedTuple):
     """A covariance as a function of the squared distance, with its derivative (§7.1).
 
-    `evaluate(u2, log_s, shape)` takes u^2 = (stretch r)^2, which it may overwrite and which rounding may have made
-    negative, the logarithm of the outputscale s and the shape. It returns k and (dk/dr^2) / slope_factor. A stretch of
-    the inputs and a factor of sums are cheaper to apply than a factor of each value of a matrix.
+    `evaluate(u2, log_s, shape)` takes u^2 = (stretch delta)^2, the logarithm of the outputscale s and the shape. It may
+    overwrite u^2, which rounding may have made negative. It returns k and k' / slope_factor, where k' is the derivative
+    in delta^2. Applying a stretch to the inputs and a factor to sums is cheaper than applying them to a matrix.
     """
 
     evaluate: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
     slope_factor: float
     stretch: float = 1.0
-    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (r2, shape, K) -> dK / d shape
+    shape_slope: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # (delta2, shape, K) -> dK / d shape
 
 
 def _rbf(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """K = s exp(-r^2 / 2), dk/dr^2 = -1/2 k."""
+    """RBF: k = s exp(-delta^2 / 2), k' = -1/2 k."""
     K = torch.sub(log_s, u2.clamp_min_(0.0), alpha=0.5, out=u2).exp_()
     return K, K
 
 
 def _matern12(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """K = s exp(-r), dk/dr^2 = -1/2 k / r; at the kink r = 0 the derivative is taken as zero."""
+    """Matern 1/2: k = s exp(-delta), k' = -1/2 k / delta; at the kink delta = 0 the derivative is taken as zero."""
     coincident = u2 <= torch.finfo(u2.dtype).eps
     u = _root(u2)
     K = (log_s - u).exp_()
@@ -49,14 +52,14 @@ def _matern12(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _matern32(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """K = s (1 + u) exp(-u), dk/dr^2 = -3/2 s exp(-u), with u = sqrt(3) r."""
+    """Matern 3/2: k = s (1 + u) exp(-u), k' = -3/2 s exp(-u), with u = sqrt(3) delta."""
     u = _root(u2)
     decay = (log_s - u).exp_()  # s exp(-u)
     return torch.addcmul(decay, u, decay, out=u2), decay
 
 
 def _matern52(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """K = s (1 + u + u^2 / 3) exp(-u), dk/dr^2 = -5/6 s (1 + u) exp(-u), with u = sqrt(5) r."""
+    """Matern 5/2: k = s (1 + u + u^2 / 3) exp(-u), k' = -5/6 s (1 + u) exp(-u), with u = sqrt(5) delta."""
     u = _root(u2)
     decay = (log_s - u).exp_()  # s exp(-u)
     slope = torch.addcmul(decay, u, decay)
@@ -64,15 +67,15 @@ def _matern52(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _rq(u2: Tensor, log_s: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """K = s (1 + v)^-alpha, dk/dr^2 = -1/2 k / (1 + v), with v = r^2 / (2 alpha) and alpha the shape."""
+    """Rational quadratic: k = s (1 + v)^-alpha, k' = -1/2 k / (1 + v), with v = delta^2 / (2 alpha)."""
     v = u2.clamp_min_(0.0).mul_(0.5).div_(shape)
     K = (log_s - shape * v.log1p()).exp_()
     return K, K / (1.0 + v)
 
 
-def _rq_shape_slope(r2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
-    """dk/dalpha = k [ v / (1 + v) - log(1 + v) ], with v = r^2 / (2 alpha)."""
-    v = 0.5 * r2 / shape
+def _rq_shape_slope(delta2: Tensor, shape: Tensor, K: Tensor) -> Tensor:
+    """Derivative in alpha: k [ v / (1 + v) - log(1 + v) ], with v = delta^2 / (2 alpha)."""
+    v = 0.5 * delta2 / shape
     return K * (v / (1.0 + v) - v.log1p())
 
 
@@ -100,13 +103,13 @@ class StationaryKernel(NamedTuple):
 
 
 class Covariance(NamedTuple):
-    """One kernel matrix, with what its derivatives are made of."""
+    """One kernel matrix, with the parts of its derivatives."""
 
     K: Tensor  # [M, B]
-    slope: Tensor  # [M, B], dK / dr2 over the family's slope factor
-    X_c: Tensor  # [M, D], pseudo-inputs minus the centre
-    X: Tensor | None  # [B, D], inputs minus the centre; None for K_cc
-    r2: Tensor | None  # [M, B], where the family has a shape to learn
+    slope: Tensor  # [M, B], k' over the family's slope factor
+    X_c: Tensor  # [M, D], pseudo-inputs minus the center
+    X: Tensor | None  # [B, D], inputs minus the center; None for K_cc
+    delta2: Tensor | None  # [M, B], where the family has a shape to learn
 
 
 class CovarianceGradient(NamedTuple):
@@ -122,9 +125,9 @@ class Placed(NamedTuple):
     """Pseudo-inputs as a kernel sees them, in one precision, for products with many x (§7.2)."""
 
     family: Family
-    centre: Tensor  # [D]: squared distances by products cancel digits far from it
+    center: Tensor  # [D]: squared distances by products cancel digits far from it
     scale: Tensor  # [D], stretch over lengthscale
-    X_c: Tensor  # [M, D], pseudo-inputs minus the centre
+    X_c: Tensor  # [M, D], pseudo-inputs minus the center
     Z_c: Tensor  # [M, D], X_c times the scale
     lifted: Tensor  # [M, D + 2], (-2 z_c, 1, |z_c|^2): its products with (z, |z|^2, 1) are squared distances
     log_s: Tensor  # []
@@ -141,13 +144,13 @@ class Placed(NamedTuple):
 def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
     """Centre and scale the pseudo-inputs (§7.2)."""
     X_c = X_c.to(torch.float64)
-    centre = X_c.mean(0)
+    center = X_c.mean(0)
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)
-    centred = (X_c - centre).to(dtype)
-    Z_c = centred * scale
+    centered = (X_c - center).to(dtype)
+    Z_c = centered * scale
     lifted = torch.cat([-2.0 * Z_c, Z_c.new_ones(len(Z_c), 1), Z_c.square().sum(1, keepdim=True)], 1)
     log_s, shape = kernel.outputscale.log(), kernel.shape.to(dtype)
-    return Placed(kernel.family, centre.to(dtype), scale, centred, Z_c, lifted, log_s, shape)
+    return Placed(kernel.family, center.to(dtype), scale, centered, Z_c, lifted, log_s, shape)
 
 
 def covariance_at(placed: Placed, x: Tensor | None) -> Covariance:
@@ -157,18 +160,18 @@ def covariance_at(placed: Placed, x: Tensor | None) -> Covariance:
         u2 = (norms + norms.mT).addmm_(placed.Z_c, placed.Z_c.mT, alpha=-2.0)  # [M, M], symmetric to the bit
         u2.fill_diagonal_(0.0)
     else:
-        X = x - placed.centre
+        X = x - placed.center
         Z = X * placed.scale
         # |z_c|^2 + |z|^2 - 2 z_c^T z in one product: 42 instead of 51 us at 50 x 512, 284 instead of 424 at 500 x 1024.
         u2 = placed.lifted @ torch.cat([Z, Z.square().sum(1, keepdim=True), x.new_ones(len(x), 1)], 1).mT
-    # Only a family without a stretch has a shape, so its u2 is r2; evaluate may overwrite it.
-    r2 = None if placed.family.shape_slope is None else u2.clamp_min(0.0)
+    # Only a family without a stretch has a shape, so its u2 is delta2; evaluate may overwrite it.
+    delta2 = None if placed.family.shape_slope is None else u2.clamp_min(0.0)
     K, slope = placed.family.evaluate(u2, placed.log_s, placed.shape)
-    return Covariance(K, slope, placed.X_c, X, r2)
+    return Covariance(K, slope, placed.X_c, X, delta2)
 
 
 class _Moments(NamedTuple):
-    """Sums of H = G * dK/dr2 (over the slope factor) over the data, all from one product (§7.3)."""
+    """Sums of H = G * k' (over the slope factor) over the data, all from one product (§7.3)."""
 
     h: Tensor  # [M, 1], H 1
     HX: Tensor  # [M, D]
@@ -197,8 +200,8 @@ def pull_back(kernel: StationaryKernel, of: Covariance, G: Tensor) -> Covariance
     factor = 2.0 * kernel.family.slope_factor * kernel.inverse_lengthscale.to(torch.float64)
     sides = 2.0 if of.X is None else 1.0  # a pseudo-input is a row and a column of K_cc
     d_shape = None
-    if kernel.family.shape_slope is not None and of.r2 is not None:
-        d_shape = (G * kernel.family.shape_slope(of.r2, kernel.shape.to(of.K.dtype), of.K)).sum(dtype=torch.float64)
+    if kernel.family.shape_slope is not None and of.delta2 is not None:
+        d_shape = (G * kernel.family.shape_slope(of.delta2, kernel.shape.to(of.K.dtype), of.K)).sum(dtype=torch.float64)
     return CovarianceGradient(
         X_c=sides * factor * kernel.inverse_lengthscale * (hX_c - HX),
         inverse_lengthscale=factor * squares,
@@ -270,7 +273,7 @@ class _Matrix(torch.autograd.Function):
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
         inverse_lengthscale, outputscale, shape, *saved = ctx.saved_tensors
         kernel, of = StationaryKernel(ctx.family, inverse_lengthscale, outputscale, shape), Covariance(*saved)
-        G = symmetrise(G) if of.X is None else G
+        G = symmetrize(G) if of.X is None else G
         gradient = pull_back(kernel, of, G)
         d_x = _data_gradient(kernel, of, G) if ctx.needs_input_grad[2] else None
         return (
@@ -280,4 +283,50 @@ class _Matrix(torch.autograd.Function):
             gradient.inverse_lengthscale.to(inverse_lengthscale.dtype),
             gradient.outputscale.to(outputscale.dtype),
             None if gradient.shape is None else gradient.shape.to(shape.dtype),
+        )
+
+
+def local_matrices(kernel: StationaryKernel, x: Tensor) -> Tensor:
+    """Kernel matrices `[n, m, m]` of the sets of points x `[n, m, D]`, differentiable in the kernel and in x."""
+    K: Tensor = _LocalMatrices.apply(kernel.family, x, *kernel[1:])  # type: ignore[no-untyped-call]
+    return K
+
+
+class _LocalMatrices(torch.autograd.Function):
+    """The matrices as one autograd node; the derivatives are those of §7.3, set by set."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, family: Family, x: Tensor, inverse_lengthscale: Tensor, outputscale: Tensor, shape: Tensor
+    ) -> Tensor:
+        X = x - x[:, -1:]  # [n, m, D]
+        Z = X * (family.stretch * inverse_lengthscale).to(x.dtype)
+        norms = Z.square().sum(-1, keepdim=True)  # [n, m, 1]
+        u2 = torch.baddbmm(norms + norms.mT, Z, Z.mT, alpha=-2.0)  # [n, m, m]
+        u2.diagonal(dim1=-2, dim2=-1).zero_()
+        delta2 = None if family.shape_slope is None else u2.clamp_min(0.0)  # evaluate may overwrite u2
+        K, slope = family.evaluate(u2, outputscale.log().to(x.dtype), shape.to(x.dtype))
+        ctx.family = family
+        ctx.save_for_backward(X, inverse_lengthscale, outputscale, shape, K, slope, delta2)
+        return K
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
+        X, inverse_lengthscale, outputscale, shape, K, slope, delta2 = ctx.saved_tensors
+        G = symmetrize(G)
+        H = G * slope  # [n, m, m], over the slope factor
+        H.diagonal(dim1=-2, dim2=-1).zero_()  # no point moves away from itself
+        HX = H.sum(-1, keepdim=True) * X - H @ X  # [n, m, D], sum_j H_ij (x_i - x_j)
+        squares = 2.0 * (X * HX).sum((0, 1))  # [D], sum_ij H_ij (x_i - x_j)^2
+        factor = 2.0 * ctx.family.slope_factor * inverse_lengthscale
+        d_shape = None
+        if ctx.family.shape_slope is not None:
+            d_shape = (G * ctx.family.shape_slope(delta2, shape.to(K.dtype), K)).sum().to(shape.dtype)
+        return (
+            None,
+            2.0 * (factor * inverse_lengthscale).to(X.dtype) * HX,
+            factor * squares.to(factor.dtype),
+            (G * K).sum().to(outputscale.dtype) / outputscale,
+            d_shape,
         )

@@ -6,8 +6,8 @@ from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.objectives.prior import PriorObjective
-from cvgp.threads import threads_for
+from cvgp.objectives import PriorObjective
+from cvgp.runtime import threads_for
 
 
 class ExactObjective:

@@ -1,7 +1,7 @@
-"""Titsias' bound over all data, chunk by chunk: what a full-batch optimiser evaluates.
+"""Titsias' bound over all data, chunk by chunk: the objective of a full-batch optimizer.
 
-Two passes over the chunks make one evaluation. The first adds up statistics; from them the best pseudo-outputs, the
-bound and its M x M derivatives follow; the second sends the data-side derivatives back through the kernel. Memory
+An evaluation makes two passes over the chunks. The first adds up statistics, from which the best pseudo-outputs, the
+bound and its M x M derivatives follow. The second sends the data-side derivatives back through the kernel. Memory
 holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
 
 The chunks may be one process's part of the data. Then each pass ends in a sum over the group: of the statistics, which
@@ -9,27 +9,85 @@ are M x (M + Q) numbers, and of the value and the gradient of the parameters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
+from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
-from cvgp.host import memory_left
-from cvgp.objectives.chunk_graphs import ChunkGraph, graph_of
-from cvgp.objectives.prior import PriorObjective
+from cvgp.objectives import PriorObjective
 from cvgp.parallel.group import ALONE, Group, sum_of
-from cvgp.threads import threads_for
+from cvgp.runtime import memory_left, threads_for
+
+
+class ChunkGraph:
+    """One chunk's matrices with their autograd graph, and its part of Titsias' bound or of the tighter one."""
+
+    def __init__(self, model: CVGP, batch: Rows[Tensor], *, tight: bool = False) -> None:
+        self.tight = tight
+        self.K_cx = cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
+        self.k_xx = diagonal(model.kernel, batch.x)  # [B]
+        self.residual = (batch.y - prior_mean(model.mean, batch.x, batch.y)).reshape(len(batch.x), -1)  # [B, Q]
+        self.noise, self.sample_weight = model.total_noise(batch.noise_variance), batch.sample_weight
+        self.weighting = bounds.weigh(self.noise, self.k_xx, sample_weight=self.sample_weight)
+        self._psi: Tensor | None = None
+
+    @torch.no_grad()
+    def gather(self, L_inv: Tensor) -> bounds.Statistics:
+        """The chunk's sums, whitened by L_inv [M, M]."""
+        return bounds.gather_whitened(
+            self.whitened(L_inv), self.k_xx, self.residual, self.weighting.precision, self.weighting.log_normalizer
+        )
+
+    @torch.no_grad()
+    def tight_gain(self, L_inv: Tensor) -> Tensor:
+        """The gain of the tighter bound on this chunk."""
+        return bounds.tight_gain(self.whitened(L_inv), self.k_xx, self.weighting.precision, self.residual.shape[1])
+
+    def whitened(self, L_inv: Tensor) -> Tensor:
+        """The features psi [M, B], computed once."""
+        if self._psi is None:
+            self._psi = L_inv.to(self.K_cx.dtype) @ self.K_cx.detach()
+        return self._psi
+
+    def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Add this chunk's part of the gradient to the parameters.
+
+        Returns what the tight bound gains here, and Psi, the chunk's part of the derivative in K_cc, if there is one.
+        """
+        precision, gain, Psi = self.weighting.precision, torch.zeros_like(solution.value), None
+        with torch.no_grad():
+            if self.tight:
+                psi = self.whitened(L_inv)
+                gain, gradient, Psi = bounds.tight_data_gradient(
+                    solution, L_inv, psi, self.k_xx, self.residual, precision
+                )
+            else:
+                gradient = bounds.data_gradient(
+                    solution.alpha, solution.A, self.K_cx, self.k_xx, self.residual, precision
+                )
+        outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normalizer]
+        _backward_from_live(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
+        return gain, Psi
+
+
+def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Continue backward from those outputs that depend on a parameter."""
+    live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+    if live:
+        backward_from([o for o, _ in live], [g for _, g in live])
+
 
 CHUNK_ROWS = 2048
 """Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
 
 KEEP_BYTES, KEEP_SHARE = 1_000_000_000, 0.25
-"""Kernel matrices up to this size, and up to this share of the memory that is left, stay in memory between the two
-passes, which saves computing them twice."""
+"""Kernel matrices up to this size, and up to this share of the free memory, are kept between the two passes rather
+than computed twice."""
 
 Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
@@ -37,8 +95,8 @@ Chunks = Callable[[], Iterable[Rows[Tensor]]]
 class TitsiasObjective:
     """Value and gradient of Titsias' bound of a model (or of a relative of it) plus the log density of its priors.
 
-    The sites are at their optimum over y_c and a full covariance. What is left to search over is the kernel, the mean,
-    the noise and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
+    The sites are at their optimum over y_c and a full covariance. The search is over the kernel, the mean, the noise
+    and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
     they would slow the search, and a diagonal costs little against the full covariance.
 
     Parameters
@@ -51,8 +109,6 @@ class TitsiasObjective:
         How many rows the chunks hold, to decide what to keep in memory.
     tight
         Whether to use the tighter bound.
-    power
-        The power of power EP, to use its estimate of log p(y) rather than a bound.
     group
         The processes over which the data are spread; each computes on its own chunks.
     parameters
@@ -66,14 +122,12 @@ class TitsiasObjective:
         num_rows: int,
         *,
         tight: bool = False,
-        power: float | None = None,
         group: Group = ALONE,
         parameters: Sequence[Tensor] | None = None,
     ) -> None:
         self.model = model
         self.chunks = chunks
         self.tight = tight
-        self.power = power
         self.group = group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
         self._work = chunk_work(len(model.X_c), num_rows)
@@ -107,7 +161,7 @@ class TitsiasObjective:
             solution = bounds.solve_titsias(bounds.Statistics(*sums), L_inv)
 
         def backward() -> list[Tensor]:
-            # What is not a sum over data is counted by one process.
+            # Terms that are not sums over data are counted by one process.
             is_first = float(self.group.rank == 0)
             value, d_K_cc = is_first * solution.value, is_first * solution.d_K_cc
             total_Psi = torch.zeros_like(d_K_cc)
@@ -116,7 +170,7 @@ class TitsiasObjective:
                 value = value + gain
                 if Psi is not None:
                     total_Psi += Psi
-            if self.tight or self.power is not None:
+            if self.tight:
                 d_K_cc = d_K_cc - L_inv.mT @ total_Psi @ L_inv
             backward_from([K_cc], [d_K_cc])
             if self.group.rank == 0:
@@ -130,7 +184,7 @@ class TitsiasObjective:
         return scale * value.item()
 
     def _graphs(self) -> Iterator[ChunkGraph]:
-        return (graph_of(self.model, batch, tight=self.tight, power=self.power) for batch in self.chunks())
+        return (ChunkGraph(self.model, batch, tight=self.tight) for batch in self.chunks())
 
 
 def chunk_work(size: int, num_rows: int) -> float:
@@ -139,20 +193,17 @@ def chunk_work(size: int, num_rows: int) -> float:
 
 
 def searched_parameters(model: CVGP) -> list[Tensor]:
-    """What is left to search over where the sites are solved for."""
+    """All parameters but those of the sites, which are solved for."""
     sites = ("y_c", "raw_beta")
     return [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
 
 
 @torch.no_grad()
-def statistics(
-    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
-) -> bounds.Statistics:
+def statistics(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> bounds.Statistics:
     """Whitened statistics of all chunks of all processes at the model's kernel and pseudo-inputs: one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     parts = (
-        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance, power=power)
-        for b in chunks
+        model.gather(L_inv, b.x, b.y, sample_weight=b.sample_weight, noise_variance=b.noise_variance) for b in chunks
     )
     mine = reduce(bounds.Statistics.merge, parts, _no_statistics(model))
     return bounds.Statistics(*group.sum(mine))
@@ -160,16 +211,13 @@ def statistics(
 
 @torch.no_grad()
 def statistics_and_gain(
-    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE, *, power: float | None = None
+    model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE
 ) -> tuple[bounds.Statistics, float]:
-    """:func:`statistics`, and what the tighter bound adds to any bound made of them, from the same pass.
-
-    With a power they are the statistics of power EP, to whose estimate nothing is added.
-    """
+    """:func:`statistics`, and the gain of the tighter bound over a bound made of them, from the same pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
     found, gain = _no_statistics(model), torch.zeros((), dtype=torch.float64, device=model.y_c.device)
     for batch in chunks:
-        graph = graph_of(model, batch, power=power)
+        graph = ChunkGraph(model, batch)
         found = found.merge(graph.gather(L_inv))
         gain += graph.tight_gain(L_inv)
     *sums, gain = group.sum([*found, gain])
@@ -177,10 +225,10 @@ def statistics_and_gain(
 
 
 @torch.no_grad()
-def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]], *, power: float | None = None) -> float:
-    """What :class:`TitsiasObjective` maximises, without priors and gradient, from one pass."""
+def titsias_value(model: CVGP, chunks: Iterable[Rows[Tensor]]) -> float:
+    """The value of :class:`TitsiasObjective` without priors and gradient, from one pass."""
     L_inv = bounds.whitener(model.jittered_covariance())
-    return bounds.solve_titsias(statistics(model, chunks, power=power), L_inv).value.item()
+    return bounds.solve_titsias(statistics(model, chunks), L_inv).value.item()
 
 
 def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = ALONE) -> float:
@@ -195,16 +243,13 @@ def full_bound(
     num_rows: int,
     *,
     tight: bool = False,
-    power: float | None = None,
     group: Group = ALONE,
 ) -> float:
-    """The bound (with a power, the estimate by power EP) of the model as it is over all `num_rows` rows, in nats.
+    """The bound of the model as it is over all `num_rows` rows, in nats.
 
     Each chunk gives an estimate of it, scaled to all rows; their mean, weighted by size, counts the KL once.
     """
     bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
-    if power is not None:
-        bound = partial(model.power_evidence, power=power)
     estimates = (
         (len(b.x), bound(b.x, b.y, num_rows, sample_weight=b.sample_weight, noise_variance=b.noise_variance))
         for b in chunks
@@ -215,5 +260,5 @@ def full_bound(
 
 
 def _no_statistics(model: CVGP) -> bounds.Statistics:
-    """What no rows add up to."""
-    return bounds.Statistics.of_nothing(len(model.y_c), model.y_c[0].numel(), model.y_c.device)
+    """Statistics of no rows."""
+    return bounds.Statistics.zeros(len(model.y_c), model.y_c[0].numel(), model.y_c.device)

@@ -8,7 +8,6 @@ derivatives are written by hand here.
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,8 +22,8 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
-from cvgp.objectives.prior import PriorObjective
-from cvgp.threads import threads_for
+from cvgp.objectives import PriorObjective
+from cvgp.runtime import threads_for
 
 
 class MinibatchObjective:
@@ -38,8 +37,6 @@ class MinibatchObjective:
         N, or the total weight, of which the rows of each step are a uniform sample.
     tight
         Whether to use the tighter bound.
-    power
-        The power of power EP, to maximise its estimate of log p(y) rather than a bound.
     known_noise
         Whether rows come with noise variances of their own.
     """
@@ -53,17 +50,14 @@ class MinibatchObjective:
         num_data: float,
         *,
         tight: bool = False,
-        power: float | None = None,
         known_noise: bool = False,
     ) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
         self._size = len(model.X_c)
         self._prior = PriorObjective(model)
-        self._direct = None if tight or power is not None or known_noise else direct_elbo(model)
+        self._direct = None if tight or known_noise else direct_elbo(model)
         self._bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
-        if power is not None:
-            self._bound = partial(model.power_evidence, power=power)
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
@@ -113,7 +107,7 @@ class DirectElbo(NamedTuple):
         outputscale = self.log_outputscale.exp()
         w = (self.log_beta - math.log(noise)).exp_()  # [M]
         precision = y.new_full(y.shape, num_data / (len(y) * noise))  # [B]
-        log_normaliser = -0.5 * num_data * math.log(2.0 * math.pi * noise)
+        log_normalizer = -0.5 * num_data * math.log(2.0 * math.pi * noise)
 
         kernel = StationaryKernel(self.family, inverse_lengthscale, outputscale, shape=outputscale)
         placed = place(kernel, self.X_c, torch.float64)
@@ -127,12 +121,12 @@ class DirectElbo(NamedTuple):
             d_log_lengthscale = d_log_lengthscale.sum()
 
         d_all_weights = d.log_w.sum().item()
-        # The noise s stands in the precisions N / (B s), in -N/2 log s and in w = beta / s.
+        # The noise s enters the precisions N / (B s), -N/2 log s and w = beta / s.
         d_log_noise = 0.5 * (precision @ d.misfit).item() - 0.5 * num_data - d_all_weights
         # Multiply the outputscale by c and divide the weights by c: the mean stays as it is, the variances of f are
         # multiplied by c, and the squared norm of the mean is divided by c.
         d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm - (precision @ d.f_var).item())
-        return fit_minus_kl + log_normaliser, (
+        return fit_minus_kl + log_normalizer, (
             (self.log_lengthscale, d_log_lengthscale),
             (self.log_outputscale, d_log_outputscale),
             (self.log_noise, d_log_noise * above_floor / noise),

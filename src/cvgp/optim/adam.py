@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cvgp.errors import DivergenceError, FactorisationError
+from cvgp.errors import DivergenceError, FactorizationError
 from cvgp.optim.stopping import Monitor, Progress, Result, Status
 
 Schedule = Callable[[float], float]
-"""Maps the fraction of the run that is done to a factor on the learning rate."""
+"""Maps the completed fraction of a run to a factor on the learning rate."""
 
 SNAPSHOT_EVERY = 50
 WINDOW = 500
-"""Steps whose mean tells progress from the noise of minibatches."""
+"""Steps to average over, so that progress stands out from minibatch noise."""
 MAX_RECOVERIES = 5
 SMOOTHING = 0.98
 """Decay of the running mean of the stochastic objective."""
@@ -38,10 +38,10 @@ def constant(progress: float) -> float:
 
 
 class Ending:
-    """Brings a run to its end once a window of steps is hardly better than the window before it.
+    """Ends a run once a window of steps is hardly better than the window before it.
 
-    Steps at a high rate keep a bound from rising long before the optimum. So a plateau does not end the run. It lets
-    the rate fall along the rest of its schedule within one more half of a window.
+    At a high learning rate a bound stops rising long before the optimum. So a plateau does not end the run at once:
+    the rate first falls along the rest of its schedule, within half a window.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Ending:
         self.fraction = 0.0
 
     def update(self, step: int, value: float, fraction: float) -> None:
-        """Add the objective at a step, with the fraction of the schedule that is done."""
+        """Add the objective at a step, with the completed fraction of the schedule."""
         self.total += value
         if step % WINDOW or self.begin >= 0.0:
             return
@@ -67,18 +67,18 @@ class Ending:
         self.before = mean
 
     def progress(self, step: int, fraction: float) -> float:
-        """The fraction of the schedule that is done, given what it would be without a plateau."""
+        """The completed fraction of the schedule, given the fraction without a plateau."""
         if self.begin < 0.0:
             return fraction
         passed = (step - self.begin) / (WINDOW // 2)
         return max(fraction, self.fraction + (1.0 - self.fraction) * passed)
 
     def dump(self) -> dict[str, float]:
-        """What a resumed run needs."""
+        """The state that a resumed run needs."""
         return {"total": self.total, "before": self.before, "begin": self.begin, "fraction": self.fraction}
 
     def load(self, stored: dict[str, float]) -> None:
-        """Go on as a stored run did."""
+        """Continue a stored run."""
         self.total, self.before, self.begin, self.fraction = (stored[name] for name in self.dump())
 
 
@@ -133,7 +133,7 @@ class AdamState:
 
 
 class Snapshot(NamedTuple):
-    """Parameters and moments of one moment."""
+    """Parameters and moments at one step."""
 
     vector: Tensor
     mean: Tensor
@@ -141,7 +141,7 @@ class Snapshot(NamedTuple):
     updates: int
 
 
-def minimise_adam(
+def minimize_adam(
     state: AdamState,
     loss_and_backward: Callable[[int], float],
     *,
@@ -151,9 +151,9 @@ def minimise_adam(
     ending: Ending | None = None,
     monitor: Monitor = lambda progress: None,
 ) -> Result:
-    """Minimise a stochastic objective by `max_steps` Adam steps, continuing from `state.step`.
+    """Minimize a stochastic objective by `max_steps` Adam steps, continuing from `state.step`.
 
-    A loss that is not finite, or a factorisation that fails, sends the run back to its last snapshot with half the
+    A loss that is not finite, or a factorization that fails, sends the run back to its last snapshot with half the
     learning rate.
 
     Parameters
@@ -165,10 +165,10 @@ def minimise_adam(
     max_steps, schedule
         Length of the run, and the factor on the learning rate at each fraction of it.
     time_used
-        Fraction of the time limit that is spent. The schedule follows the limit that is nearer, steps or time, so that
-        the learning rate is low when either is reached.
+        Fraction of the time limit that has passed. The schedule follows the nearer limit, steps or time, so that the
+        learning rate is low when either is reached.
     ending
-        Looks for a plateau, after which the run ends sooner.
+        Ends the run early after a plateau.
     monitor
         Called after every step; may stop the run.
     """
@@ -186,7 +186,7 @@ def minimise_adam(
         event = ""
         try:
             value = _step(state, loss_and_backward, state.learning_rate * factor)
-        except (FactorisationError, FloatingPointError) as failure:
+        except (FactorizationError, FloatingPointError) as failure:
             if state.recoveries == MAX_RECOVERIES:
                 raise DivergenceError(
                     f"Adam failed {MAX_RECOVERIES + 1} times, although the learning rate was halved after each "

@@ -9,21 +9,20 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
-from cvgp.errors import DivergenceError, FactorisationError
-from cvgp.host import kept_warnings, single_threaded_blas, warn_or_keep
+from cvgp.errors import DivergenceError, FactorizationError
 from cvgp.optim.stopping import Monitor, Plateau, Progress, Result, Status
+from cvgp.runtime import kept_warnings, single_threaded_blas, warn_or_keep
 
 Vector = NDArray[np.float64]
 Evaluation = tuple[float, Vector]
-Memo = Callable[[Vector, Callable[[], Evaluation]], Evaluation]
 MEMORY = 30
-"""Pairs of steps and gradients from which L-BFGS knows the curvature: three times as many as usual, since a pair costs
-next to nothing beside an evaluation."""
+"""Pairs of steps and gradients that estimate the curvature: three times the usual number, since a pair costs little
+compared with an evaluation."""
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
-"""How far a coordinate may go from its start. Parameters are logarithms or standardised inputs, which need not go so
-far. The limit keeps a line search from overflowing where the objective is flat."""
+"""Largest distance of a coordinate from its start. Parameters are logarithms or standardized inputs, which stay well
+within it. It keeps a line search from overflowing where the objective is flat."""
 
 
 class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
@@ -32,34 +31,31 @@ class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
         self.status = status
 
 
-def minimise_lbfgs(
+def minimize_lbfgs(
     parameters: Sequence[Tensor],
     objective: Callable[[], float],
     *,
     max_evaluations: int,
     tol: float,
     monitor: Monitor = lambda progress: None,
-    memo: Memo | None = None,
 ) -> Result:
-    """Minimise `objective`, which reads the parameters and leaves its gradient in their `grad`.
+    """Minimize `objective`, which reads the parameters and leaves its gradient in their `grad`.
 
-    After a failed factorisation or a value that is not finite, the search restarts from the best point so far. It then
+    After a failed factorization or a value that is not finite, the search restarts from the best point so far. It then
     has no memory of curvature, so its first step is short. After three such restarts the failure is raised.
 
     Parameters
     ----------
     parameters
-        Tensors to optimise; they are left at the best point found.
+        Tensors to optimize; they are left at the best point found.
     objective
-        The value to minimise at the present parameters.
+        The value to minimize at the present parameters.
     max_evaluations, tol
         Limits: evaluations of the objective, and the least improvement over ten iterations.
     monitor
         Called after every evaluation; may stop the search.
-    memo
-        Wraps each evaluation, so that a resumed search can replay recorded ones.
     """
-    search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor, memo)
+    search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor)
     event = ""
     for restart in range(MAX_RESTARTS + 1):
         try:
@@ -81,19 +77,19 @@ def minimise_lbfgs(
                         "gtol": 1e-10,
                     },
                 )
-            # SciPy succeeds where no slope is left, or where a step changes nothing in floating point. Otherwise its
-            # line search has found no better point: SciPy never comes to its own limits, which are wider than ours.
+            # SciPy succeeds if the gradient vanishes, or if a step changes nothing in floating point. Otherwise its
+            # line search found no better point: SciPy's own limits are wider than ours and never reached.
             status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:
             status = stop.status
             break
-        except (FactorisationError, FloatingPointError) as failure:
+        except (FactorizationError, FloatingPointError) as failure:
             if restart == MAX_RESTARTS or not math.isfinite(search.best_value):
                 raise
             event = f"restart after: {failure}"
     write_vector(parameters, search.best_point)
-    # Jitter at a trial point is of no concern unless the search ends there.
+    # Jitter at a trial point does not matter unless the search ends there.
     for warning in search.best_warnings:
         warn_or_keep(warning)
     return Result(status, search.best_value, search.count)
@@ -109,14 +105,12 @@ class _Search:
         max_evaluations: int,
         plateau: Plateau,
         monitor: Monitor,
-        memo: Memo | None,
     ) -> None:
         self.parameters = parameters
         self.objective = objective
         self.max_evaluations = max_evaluations
         self.plateau = plateau
         self.monitor = monitor
-        self.memo = memo
         self.count = 0
         self.best_value = math.inf
         self.best_warnings: list[Warning] = []
@@ -128,7 +122,7 @@ class _Search:
             raise _StopSearch(Status.ITERATION_LIMIT)
         write_vector(self.parameters, point)
         with kept_warnings() as kept:
-            value, gradient = self._compute() if self.memo is None else self.memo(point, self._compute)
+            value, gradient = self._compute()
         self.count += 1
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             raise DivergenceError("the objective or its gradient is not finite")

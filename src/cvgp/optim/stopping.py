@@ -1,4 +1,4 @@
-"""Why an optimiser stops: what it reports, how it is watched on the way, and the rules that end it."""
+"""How an optimizer ends: its status and result, its progress reports, and the rules that stop it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Status(Enum):
-    """Why an optimiser stopped."""
+    """Why an optimizer stopped."""
 
     CONVERGED = "the objective no longer improves by more than tol"
     ITERATION_LIMIT = "the iteration limit was reached first; raise max_iter for a better optimum"
@@ -18,7 +18,7 @@ class Status(Enum):
 
 
 class Result(NamedTuple):
-    """How a minimisation ended; the parameters themselves are left at the best point found."""
+    """How a minimization ended; the parameters themselves are left at the best point found."""
 
     status: Status
     value: float
@@ -26,12 +26,12 @@ class Result(NamedTuple):
 
     @property
     def converged(self) -> bool:
-        """Whether the optimiser stopped because there was nothing left to gain."""
+        """Whether the optimizer stopped because there was nothing left to gain."""
         return self.status in (Status.CONVERGED, Status.EARLY_STOPPED)
 
 
 class Progress(NamedTuple):
-    """One row of an optimiser's history."""
+    """One row of an optimizer's history."""
 
     iteration: int
     value: float
@@ -40,7 +40,7 @@ class Progress(NamedTuple):
 
 
 Monitor = Callable[[Progress], Status | None]
-"""Called after each iteration; a status that it returns stops the optimiser."""
+"""Called after each iteration; a status that it returns stops the optimizer."""
 
 
 class Plateau:

@@ -1,77 +1,52 @@
-"""The processes that work on one fit, as the code that sums over data sees them.
+"""The processes that work on one fit, as code that sums over data uses them.
 
 Every process runs the same program on its own rows. Values that must agree are summed over all processes or taken from
-the first. Each method here waits for all processes, so all must call the same methods in the same order.
+the first. Each method waits for all processes, so all must call the same methods in the same order.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from cvgp.errors import FactorisationError, WorkerError
+from cvgp.errors import FactorizationError, WorkerError
 
 
-class Group(Protocol):
-    """Processes numbered from 0 to `world` - 1, of which this one is number `rank`."""
+class Group:
+    """Processes numbered from 0 to `world` - 1, of which this one is number `rank`; by itself, a single process."""
 
-    @property
-    def rank(self) -> int:
-        """The number of this process."""
-
-    @property
-    def world(self) -> int:
-        """How many processes there are."""
+    rank: int = 0
+    world: int = 1
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums over all processes, in float64 and in one message; the same bits everywhere."""
-
-    def first(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The float64 values of process 0; the others give tensors of the same shapes."""
-
-    def first_bytes(self, content: bytes) -> bytes:
-        """The bytes that process 0 gives."""
-
-    def gather(self, rows: Tensor) -> list[Tensor]:
-        """The rows of every process, in the order of their numbers; only the number of rows may differ."""
-
-
-class Alone:
-    """A single process."""
-
-    rank = 0
-    world = 1
-
-    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors."""
         return list(tensors)
 
     def first(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors."""
+        """The float64 values of process 0; the others pass tensors of the same shapes."""
         return list(tensors)
 
     def first_bytes(self, content: bytes) -> bytes:
-        """The bytes."""
+        """The bytes of process 0."""
         return content
 
     def gather(self, rows: Tensor) -> list[Tensor]:
-        """The rows."""
+        """The rows of every process, in the order of their numbers; only the number of rows may differ."""
         return [rows]
 
 
-ALONE = Alone()
+ALONE = Group()
 
 
 def sum_of(group: Group, compute: Callable[[], Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
     """The sums of what each process computes, with shapes as those of `like`.
 
-    A process whose computation fails still takes part, with NaN. So all processes fail, and go back, together.
+    A process whose computation fails still takes part, with NaN, so that all processes fail and recover together.
     """
     failure: Exception | None = None
     try:
         mine = compute()
-    except (FactorisationError, FloatingPointError) as error:
+    except (FactorizationError, FloatingPointError) as error:
         failure, mine = error, [torch.full_like(t, torch.nan, dtype=torch.float64) for t in like]
     sums = group.sum(mine)
     if failure is not None:

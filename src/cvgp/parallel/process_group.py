@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError, WorkerError
+from cvgp.parallel import Launch, launched
 from cvgp.parallel.group import ALONE, Group
-from cvgp.parallel.launcher import Launch, launched
 
 __all__ = ["current_group", "process_group"]
 
@@ -94,7 +94,7 @@ def process_group() -> Iterator[Group]:
             torch.set_num_threads(threads_before)
 
 
-class TorchGroup:
+class TorchGroup(Group):
     """The default process group of torch.distributed as a `Group`."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _meet_flat(tensors: Sequence[Tensor], operation: Callable[..., Any], *arguments: Any) -> list[Tensor]:
-    """What an operation makes of all tensors, as one message."""
+    """Apply an operation to all tensors as one message."""
     flat = torch.cat([t.detach().reshape(-1).to(tensors[0].device, torch.float64) for t in tensors])
     _meet(operation, flat, *arguments)
     parts = flat.split([t.numel() for t in tensors])

@@ -1,11 +1,15 @@
 """Pictures of a fitted model: each function takes axes, draws on them and returns them."""
 
-from cvgp.plots.columns import columns_by_importance
-from cvgp.plots.course import plot_training
-from cvgp.plots.dependence import plot_partial_dependence
-from cvgp.plots.fitted import plot_posterior, plot_relevance
-from cvgp.plots.noise import plot_noise
-from cvgp.plots.pseudo_points import plot_coreset, plot_weights
+from cvgp.plots.drawing import columns_by_importance
+from cvgp.plots.model import (
+    plot_coreset,
+    plot_noise,
+    plot_partial_dependence,
+    plot_posterior,
+    plot_relevance,
+    plot_training,
+    plot_weights,
+)
 from cvgp.plots.quality import plot_calibration, plot_predicted, plot_quality_by_size
 
 __all__ = [

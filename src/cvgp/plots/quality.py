@@ -1,46 +1,29 @@
-"""How good predictions are on data that the model has not seen."""
+"""How good predictions are on rows that the model has not seen."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.inputs import check_observed
-from cvgp.plots.columns import target_name
-from cvgp.plots.style import BLUE, GREY, ORANGE, Z95, as_label, axes_or_current, one_output, some_rows
+from cvgp.estimators.inputs import check_observed, check_prediction
+from cvgp.estimators.predictive import Predictive
+from cvgp.plots import drawing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from matplotlib.axes import Axes
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-
 LEVELS = np.linspace(0.05, 0.95, 19)
-"""The probabilities of intervals that calibration is shown by."""
-
-
-def ends_of_levels(levels: Array) -> Array:
-    """The probabilities below the lower and then below the upper ends of central intervals [2 L]."""
-    return np.append(0.5 - 0.5 * levels, 0.5 + 0.5 * levels)
-
-
-def shares_inside(ends: Array, y: Array) -> Array:
-    """The share of observations [n] inside intervals whose lower and then upper ends are given [n, 2 L]."""
-    half = ends.shape[1] // 2
-    inside: Array = ((ends[:, :half] <= y[:, None]) & (y[:, None] <= ends[:, half:])).mean(axis=0)
-    return inside
-
-
-def chance_of_shares(levels: Array, count: int) -> Array:
-    """How far from its level the share of so many observations is by chance, in 95 of 100 cases."""
-    return Z95 * np.sqrt(levels * (1.0 - levels) / count)
+"""The probabilities of the intervals that calibration is shown by."""
 
 
 def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -60,7 +43,6 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     Returns
     -------
     matplotlib Axes
-        Those that were drawn on.
 
     Raises
     ------
@@ -70,26 +52,48 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
+    >>> from cvgp import CVGPRegressor, TrainingOptions, plots
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20)).fit(X, y)
     >>> ax = plots.plot_calibration(model, X, y, Figure().subplots())
     >>> ax.get_title()
     'Calibration'
     """
-    ax = axes_or_current(ax)
-    ends = one_output(model).predict_quantiles(X, ends_of_levels(LEVELS))  # [n, 38]
-    levels, observed = LEVELS, shares_inside(ends, check_observed(y, (len(ends),)))
-    chance = chance_of_shares(levels, len(ends))
-    ax.fill_between(levels, levels - chance, levels + chance, color=GREY, alpha=0.2, lw=0, label="chance (95 %)")
-    ax.plot([0, 1], [0, 1], color=GREY, lw=1)
-    ax.plot(levels, observed, "o-", color=BLUE, ms=4, label="model")
-    ax.set(xlabel="probability of the interval", ylabel="share of observations inside", title="Calibration")
-    ax.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1)
-    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+    ax = drawing.axes_or_current(ax)
+    found = Predictive.at(drawing.fitted_gp(drawing.one_output(model)), check_prediction(model, X))
+    observed = check_observed(y, (len(found.mean),))
+    draw_calibration(ax, shares_inside(lambda levels: found.quantiles(levels)[:, 0], observed), len(observed))
+    ax.set_title("Calibration")
     return ax
+
+
+def shares_inside(quantiles: Callable[[Array], Array], observed: Array) -> Array:
+    """The share of observations [n] inside the central interval of each of `LEVELS`, from quantiles [n, L]."""
+    found = []
+    for level in LEVELS:  # one by one: the ends of all intervals of a million rows would fill the memory
+        low, high = quantiles(np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])).T
+        found.append(((low <= observed) & (observed <= high)).mean())
+    return np.array(found)
+
+
+def chance_of_shares(count: int) -> Array:
+    """How far the share of `count` observations is from each of `LEVELS` by chance, in 95 of 100 cases."""
+    return drawing.Z95 * np.sqrt(LEVELS * (1.0 - LEVELS) / count)
+
+
+def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
+    """Shares of `count` observations inside the intervals of `LEVELS`, with what chance allows."""
+    chance = chance_of_shares(count)
+    ax.fill_between(
+        LEVELS, LEVELS - chance, LEVELS + chance, color=drawing.GRAY, alpha=0.2, lw=0, label="chance (95 %)"
+    )
+    ax.plot([0, 1], [0, 1], color=drawing.GRAY, lw=1)
+    ax.plot(LEVELS, inside, "o-", color=drawing.BLUE, ms=4, label="model")
+    ax.set(xlabel="probability of the interval", ylabel="share of observations inside")
+    ax.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1)
+    ax.legend(loc="upper left", framealpha=0.7, edgecolor="none", fontsize="small")
 
 
 def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -107,7 +111,6 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     Returns
     -------
     matplotlib Axes
-        Those that were drawn on.
 
     Raises
     ------
@@ -117,36 +120,45 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
+    >>> from cvgp import CVGPRegressor, TrainingOptions, plots
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> y = np.sin(X[:, 0])
-    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X, y)
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20)).fit(X, y)
     >>> ax = plots.plot_predicted(model, X, y, Figure().subplots())
     >>> ax.get_xlabel()
     'predicted y'
     """
-    ax = axes_or_current(ax)
-    mean = one_output(model).predict(X)
-    observed = np.asarray(y, dtype=np.float64).reshape(-1)
+    ax = drawing.axes_or_current(ax)
+    mean = drawing.one_output(model).predict(X)
+    observed = check_observed(y, (len(mean),))
     low, high = model.predict_quantiles(X, [0.025, 0.975]).T
-    outside = (observed < low) | (observed > high)
-    shown = some_rows(len(mean))
-    for group, colour, marker, place in ((~outside, BLUE, "o", "inside"), (outside, ORANGE, "^", "outside")):
-        rows = shown[group[shown]]
-        label = f"{place} the 95 % interval: {100 * group.mean():.1f} %"
-        ax.scatter(mean[rows], observed[rows], s=14, color=colour, marker=marker, alpha=0.6, lw=0, label=label)
-    ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
-    ax.plot(ends, ends, color=GREY, lw=1)
-    name = as_label(target_name(model))
-    ax.set(xlabel=f"predicted {name}", ylabel=f"observed {name}")
-    ax.set_title(f"Predictions: RMSE {metrics.rmse(observed, mean):.3g}")
-    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+    draw_predicted(ax, mean, observed, (observed < low) | (observed > high), drawing.target_name(model))
+    ax.set_title(f"Predictions: RMSE {drawing.number(metrics.rmse(observed, mean))}")
     return ax
 
 
+def draw_predicted(ax: Axes, mean: Array, observed: Array, is_outside: NDArray[np.bool_], target: str) -> None:
+    """Observations against predictions; those outside their 95 % interval are marked."""
+    shown = drawing.some_rows(len(mean))
+    for group, color, marker, place in (
+        (~is_outside, drawing.BLUE, "o", "inside"),
+        (is_outside, drawing.ORANGE, "^", "outside"),
+    ):
+        rows = shown[group[shown]]
+        label = f"{place} 95 %: {100 * group.mean():.1f} %"
+        ax.scatter(
+            mean[rows], observed[rows], s=14, color=color, marker=marker, alpha=0.6, lw=0, label=label, rasterized=True
+        )
+    ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
+    ax.plot(ends, ends, color=drawing.GRAY, lw=1)
+    drawing.readable_ticks(ax)
+    ax.set(xlabel=f"predicted {drawing.as_label(target)}", ylabel=f"observed {drawing.as_label(target)}")
+    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+
+
 def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
-    """Draw the error and the log-likelihood of held-out rows against the number of pseudo-points.
+    """Draw the error and the log-likelihood of held-out rows against the drawing.number of pseudo-points.
 
     Parameters
     ----------
@@ -158,7 +170,6 @@ def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = Non
     Returns
     -------
     matplotlib Axes
-        Those that were drawn on.
 
     Raises
     ------
@@ -172,7 +183,8 @@ def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = Non
     >>> from matplotlib.figure import Figure
     >>> X = np.random.default_rng(0).uniform(0, 6, (200, 1))
     >>> y = np.sin(X[:, 0])
-    >>> model = cvgp.CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[:150], y[:150])
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0, training=cvgp.TrainingOptions(max_iter=20))
+    >>> model = model.fit(X[:150], y[:150])
     >>> ax = plots.plot_quality_by_size(cvgp.quality_by_size(model, X, y), Figure().subplots())
     >>> ax.get_xlabel()
     'pseudo-points'
@@ -180,14 +192,16 @@ def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = Non
     missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)
     if missing:
         raise InvalidInputError(f"quality must have the columns of cvgp.quality_by_size; it lacks {sorted(missing)}.")
-    ax = axes_or_current(ax)
+    ax = drawing.axes_or_current(ax)
     size = np.asarray(quality["size"])
-    ax.plot(size, quality["rmse"], "o-", color=BLUE, ms=4)
+    ax.plot(size, quality["rmse"], "o-", color=drawing.BLUE, ms=4)
     ax.set_xscale("log", base=2)
-    ax.set_xticks(size, labels=[str(points) for points in size])
+    ticks = size[:: math.ceil(len(size) / 6)]
+    ax.set_xticks(ticks, labels=[drawing.tick_text(points) for points in ticks])
     ax.set(xlabel="pseudo-points", title="Quality by size")
-    ax.set_ylabel("RMSE", color=BLUE)
+    ax.yaxis.set_major_formatter(drawing.tick_text)
+    ax.set_ylabel("RMSE", color=drawing.BLUE)
     twin = ax.twinx()
-    twin.plot(size, quality["mean_log_likelihood"], "^--", color=ORANGE, ms=4)
-    twin.set_ylabel("mean log-likelihood", color=ORANGE)
+    twin.plot(size, quality["mean_log_likelihood"], "^--", color=drawing.ORANGE, ms=4)
+    twin.set_ylabel("mean log-likelihood", color=drawing.ORANGE)
     return ax

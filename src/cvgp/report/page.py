@@ -1,45 +1,66 @@
-"""The page: its parts in their order, its style and its script, as one file."""
+"""The page: its charts and tables, and the template that arranges them in one file."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import io
 import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cvgp import __version__
-from cvgp.estimators.scoring import score_as_text
-from cvgp.files.atomic import atomic_write
+from cvgp.data.rows import Array
+from cvgp.errors import optional_packages, printable
+from cvgp.estimators.frames import UserColumn, user_columns
+from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
+from cvgp.files import atomic_write
+from cvgp.plots import plot_relevance, plot_training, plot_weights
+from cvgp.plots.drawing import (
+    BLUE,
+    GRAY,
+    ORANGE,
+    Z95,
+    as_label,
+    name_axis,
+    number,
+    place_text,
+    places,
+    readable_ticks,
+    shortened,
+    some_rows,
+    used_points,
+)
+from cvgp.plots.model import column_grid, draw_coreset, draw_dependence, finish_along, partial_dependence
+from cvgp.plots.quality import LEVELS, chance_of_shares, draw_calibration, draw_predicted, shares_inside
 from cvgp.report.cautions import cautions
-from cvgp.report.column_charts import dependence_section, errors_section, relevance_section
-from cvgp.report.coreset_charts import coreset_section
-from cvgp.report.evaluated import Evaluated
-from cvgp.report.markup import number, section, shortened, text
-from cvgp.report.quality_charts import quality_section
-from cvgp.report.score_table import Scores, compare, comparison_section
-from cvgp.report.single_rows import rests_section
-from cvgp.report.svg import text_of_any_length
-from cvgp.report.tightness import tightness, training_section
+from cvgp.report.facts import Facts, Scores
+from cvgp.runtime import sklearn_alone
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.axes import Axes
+
     from cvgp.estimators.regressor import CVGPRegressor
 
-KERNELS = {"rbf": "squared exponential", "matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "matern52": "Matérn 5/2"}
-CONTENTS = {
-    "warnings": "Warnings",
-    "scores": "Scores",
-    "quality": "Calibration",
-    "errors": "Errors",
-    "coreset": "Coreset",
-    "relevance": "Relevance",
-    "dependence": "Dependence",
-    "rests": "Single predictions",
-    "training": "Training",
-    "model": "Model",
+MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
+MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
+"""Columns that have charts, bars of relevance, and pseudo-points and columns in the table of the coreset."""
+BINS, FEWEST_IN_BIN, MOST_CATEGORIES, MOST_ERRORS = 10, 5, 12, 800
+"""Groups of rows along a column, and dots in a chart of errors."""
+INK = "#1c1e21"
+THEME = {INK: "--ink", BLUE.lower(): "--blue", ORANGE.lower(): "--orange", GRAY: "--gray"}
+"""Colors of charts that become variables of the page's style, which knows them for light and dark."""
+STYLE: dict[Any, Any] = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), "none"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    "svg.fonttype": "none",
 }
 
 
@@ -53,28 +74,29 @@ class Report:
     html : str
         The whole page.
     scores : dict
-        RMSE, mean log-likelihood, CRPS and coverage, by the name of the model: ``cvgp``, and where there are any
+        RMSE, mean log-likelihood, CRPS and coverage, by the name of the model: ``cvgp``, and if they could be trained
         ``boosting``, ``linear`` and ``constant``.
-    warnings : list of str
+    cautions : list of str
         What the page warns of.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor
+    >>> from cvgp import CVGPRegressor, TrainingOptions
     >>> X = np.linspace(0, 6, 60)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[::2], np.sin(X[::2, 0]))
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
+    >>> model = model.fit(X[::2], np.sin(X[::2, 0]))
     >>> report = model.report(X[1::2], np.sin(X[1::2, 0]))
     >>> report.html.startswith("<!doctype html>"), len(report.html) < 1_000_000
     (True, True)
     """
 
-    def __init__(self, html: str, scores: Scores, warnings: list[str]) -> None:
-        self.html, self.scores, self.warnings = html, scores, warnings
+    def __init__(self, html: str, scores: Scores, cautions: list[str]) -> None:
+        self.html, self.scores, self.cautions = html, scores, cautions
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={score_as_text(name, value)}" for name, value in self.scores["cvgp"].items())
-        return f"Report({shown}, warnings={len(self.warnings)})"
+        return f"Report({shown}, cautions={len(self.cautions)})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all.
@@ -92,9 +114,10 @@ class Report:
         Examples
         --------
         >>> import numpy as np, pathlib, tempfile
-        >>> from cvgp import CVGPRegressor
+        >>> from cvgp import CVGPRegressor, TrainingOptions
         >>> X = np.linspace(0, 6, 60)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[::2], np.sin(X[::2, 0]))
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
+        >>> model = model.fit(X[::2], np.sin(X[::2, 0]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.report(X[1::2], np.sin(X[1::2, 0])).save(pathlib.Path(folder) / "report.html")
         """
@@ -102,9 +125,9 @@ class Report:
             temporary.write_text(self.html, encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        # In a frame of its own, so that neither its style nor its script touches the notebook.
+        # A frame of its own keeps the page's style away from the notebook.
         return (
-            f"<iframe srcdoc='{escape(self.html)}' title='cvgp report' sandbox='allow-scripts allow-downloads' "
+            f"<iframe srcdoc='{escape(self.html)}' title='cvgp report' sandbox "
             "style='width:100%;height:80vh;border:1px solid #8888'></iframe>"
         )
 
@@ -112,126 +135,241 @@ class Report:
 def make_report(
     model: CVGPRegressor, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0
 ) -> Report:
-    """The page about a fitted model and its predictions of some rows.
+    """The page about a fitted model and some rows, for `CVGPRegressor.report`."""
+    with optional_packages():
+        import matplotlib  # noqa: F401
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    facts = Facts(model, X, y, train, output)
+    found = cautions(facts)
+    environment = Environment(
+        loader=PackageLoader("cvgp.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        # Control characters in names are shown by their escapes.
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters |= {"number": number, "short": shortened}
+    columns = facts.varying[:MOST_CHARTS]
+    html = environment.get_template("page.html").render(
+        facts=facts,
+        model=model,
+        version=__version__,
+        cautions=found,
+        scores=_scores(facts.scores),
+        quality=[_calibration(facts), _predicted(facts)],
+        errors=[_errors(facts, column) for column in columns],
+        coreset=_coreset(facts),
+        points=_points(facts),
+        relevance=_relevance(facts),
+        dependence=[_dependence(facts, column) for column in columns],
+        decisions=_decisions(model),
+        training=Chart(svg("Training", partial(plot_training, model)), "The bound over the iterations."),
+    )
+    return Report(html.lstrip(), facts.scores, found)
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted.
-    X, y, train, output
-        As for `CVGPRegressor.report`, which calls this.
 
-    Returns
-    -------
-    Report
-        The page.
+class Table(NamedTuple):
+    """A table whose first column names the rows."""
 
-    Raises
-    ------
-    InvalidInputError, InvalidTypeError
-        If the rows cannot be used.
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor
-    >>> from cvgp.report import make_report
-    >>> X = np.linspace(0, 6, 60)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, max_iter=20, random_state=0).fit(X[::2], np.sin(X[::2, 0]))
-    >>> report = make_report(model, X[1::2], np.sin(X[1::2, 0]))
-    >>> "What does a single prediction rest on?" in report.html
-    True
-    """
-    rows = Evaluated.of(model, X, y, train, output)
-    scores, gap = compare(rows), tightness(rows)
-    found = cautions(rows, scores, gap)
-    parts = [
-        _warnings(found),
-        comparison_section(rows, scores),
-        quality_section(rows),
-        errors_section(rows),
-        coreset_section(rows),
-        relevance_section(rows),
-        dependence_section(rows),
-        rests_section(rows),
-        training_section(rows, gap),
-        _facts(rows),
+
+class Chart(NamedTuple):
+    """A chart, its caption and its numbers."""
+
+    svg: Markup
+    caption: str
+    table: Table | None = None
+
+
+def svg(title: str, draw: Callable[[Axes], object], height: float = 3.0) -> Markup:
+    """What is drawn on new axes, as SVG for a page that has a dark mode. Matplotlib escapes the texts in it."""
+    from markupsafe import Markup
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    file, settings = io.StringIO(), {**STYLE, "svg.hashsalt": title}
+    # Settings and filters of warnings belong to the whole process, so one thread at a time may change them, and none
+    # while scikit-learn changes filters.
+    with sklearn_alone(), style.context(settings, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts for all scripts
+        figure = Figure(figsize=(4.2, height), layout="constrained")
+        ax = figure.add_subplot()
+        draw(ax)
+        ax.set_title("")  # the caption says it
+        figure.savefig(file, format="svg", dpi=130, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = file.getvalue()
+    text = re.sub(r"\s*\n\s*", "\n", text[text.index("<svg") :])
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # other charts have the same
+    text = re.sub(r'<svg [^>]*(viewBox="[^"]*")[^>]*>', r"<svg \1>", text, count=1)
+    for color, variable in THEME.items():
+        text = text.replace(f": {color}", f": var({variable})")
+    return Markup(text)
+
+
+def _scores(scores: Scores) -> Table:
+    def text(name: str, value: float) -> str:
+        return f"{value:.3f}" if "likelihood" in name else f"{value:.1%}" if "coverage" in name else number(value)
+
+    rows = [[label, *(text(name, own[name]) for own in scores.values())] for name, label in SCORE_NAMES.items()]
+    return Table("Scores", ["", *(MODEL_NAMES[name] for name in scores)], rows)
+
+
+def _decisions(model: CVGPRegressor) -> Table | None:
+    """What the fit decided and why; a merged model has decided nothing."""
+    if not hasattr(model, "decisions_"):
+        return None
+    rows = []
+    for name, choice in model.decisions_:
+        scores = [f"{label} {mean:.3f} ± {error:.3f}" for label, (mean, error) in choice.candidates.items()]
+        rows.append([name, choice.taken, choice.reason, "; ".join(scores)])
+    return Table("Decisions", ["choice", "taken", "reason", "log density of unseen rows, ± standard error"], rows)
+
+
+def _calibration(facts: Facts) -> Chart:
+    inside, chance = shares_inside(facts.quantiles, facts.observed), chance_of_shares(len(facts.y))
+    rows = [
+        [f"{level:.0%}", f"{share:.1%}", f"± {far:.1%}"]
+        for level, share, far in zip(LEVELS, inside, chance, strict=True)
     ]
-    return Report(_page(rows, parts), scores, found)
-
-
-def sentence(rows: Evaluated) -> str:
-    """What the model is, as plain text."""
-    model, schema_columns = rows.model, rows.columns
-    kernel = "+".join(KERNELS.get(name, name) for name in model.kernel_name_.split("+"))
-    words = f"A Gaussian process ({kernel} kernel) that predicts {shortened(rows.target)} from "
-    words += f"{len(schema_columns)} columns; " if len(schema_columns) > 1 else f"{shortened(schema_columns[0].name)}; "
-    words += f"{len(model.coreset_)} weighted pseudo-points stand for the {model.n_rows_:.0f} rows of its fit"
-    if model.n_neighbors_:
-        words += f", and each prediction consults the {model.n_neighbors_} nearest of these rows too"
-    if model.noise_ == "input-dependent":
-        words += "; the noise depends on the columns"
-    if model.target_ != "identity":
-        words += (
-            f"; it describes the {'logarithm' if model.target_ == 'log' else 'Yeo-Johnson transform'} of the target"
-        )
-    if rows.y.shape[1] > 1:
-        words += f". It has {rows.y.shape[1]} outputs, and this page is about {shortened(rows.target)} alone"
-    return words + "."
-
-
-def _warnings(found: list[str]) -> str:
-    if not found:
-        return section("warnings", "Warnings", "<p>None.</p>")
-    items = "".join(f"<li>{text_of_any_length(words)}</li>" for words in found)
-    return section("warnings", "Warnings", f"<ul class='warnings'>{items}</ul>")
-
-
-def _facts(rows: Evaluated) -> str:
-    model = rows.model
-    noise = float(np.sqrt(np.atleast_1d(model.noise_variance_)[rows.output]))
-    facts = {
-        "rows of the fit": f"{model.n_rows_:.0f}",
-        "rows on this page": str(len(rows.y)),
-        "columns": ", ".join(shortened(column.name) for column in rows.columns[:20])
-        + (f" and {len(rows.columns) - 20} more" if len(rows.columns) > 20 else ""),
-        "pseudo-points": f"{len(model.coreset_)} (effective size {model.coreset_.effective_size:.0f})",
-        "neighbours": str(model.n_neighbors_),
-        "kernel": model.kernel_name_,
-        "noise": f"{model.noise_}, standard deviation {number(noise)}"
-        + ("" if model.target_ == "identity" else " of the transformed target"),
-        "target": model.target_,
-        "inputs": model.inputs_,
-        "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
-        "solver": f"{model.solver_}, {model.n_iter_} iterations",
-        "cvgp": __version__,
-    }
-    body = "".join(f"<tr><th scope='row'>{text(k)}</th><td>{text_of_any_length(v)}</td></tr>" for k, v in facts.items())
-    return section(
-        "model",
-        "The model",
-        "<div class='wide'><table class='facts'><caption>Facts about the model</caption>"
-        f"<tbody>{body}</tbody></table></div>",
+    return Chart(
+        svg("Calibration", partial(draw_calibration, inside=inside, count=len(facts.y))),
+        "Calibration: on the diagonal, intervals hold as many observations as they claim. Above it they are wider than "
+        "needed, below it too narrow. The gray band is what chance allows.",
+        Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
     )
 
 
-def _page(rows: Evaluated, parts: list[str]) -> str:
-    assets = files("cvgp.report") / "assets"
-    style, script = (assets.joinpath(name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # No other script can run and nothing can be fetched, whatever a name or a value holds.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
-    links = "".join(f"<li><a href='#{key}'>{title}</a></li>" for key, title in CONTENTS.items())
-    title = f"Report on predictions of {text(rows.target)}"
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        "<meta name='color-scheme' content='light dark'>"
-        f"<title>{title}</title><style>{style}</style></head><body>"
-        f"<a class='skip' href='#main'>Skip to the report</a><header><h1>{title}</h1>"
-        f"<p class='lead'>{text_of_any_length(sentence(rows))}</p>"
-        f"<nav aria-label='Contents'><ul>{links}</ul></nav></header>"
-        f"<main id='main'>{''.join(parts)}</main>"
-        f"<footer><p>Made by cvgp {__version__}.</p></footer><script>{script}</script></body></html>\n"
+def _predicted(facts: Facts) -> Chart:
+    low, high = facts.quantiles(np.array([0.025, 0.975])).T
+    outside = (facts.observed < low) | (facts.observed > high)
+    rows = []
+    for part in np.array_split(np.argsort(facts.mean, kind="stable"), min(BINS, len(facts.y))):
+        mean, observed = facts.mean[part], facts.observed[part]
+        rms = float(np.sqrt(np.mean((observed - mean) ** 2)))
+        values = [f"{number(mean[0])} to {number(mean[-1])}", str(len(part)), number(observed.mean()), number(rms)]
+        rows.append([*values, f"{1.0 - outside[part].mean():.1%}"])
+    few = "." if len(some_rows(len(facts.y))) == len(facts.y) else ", for a random sample of the rows."
+    return Chart(
+        svg("Predictions", lambda ax: draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
+        f"Observed against predicted “{shortened(facts.target)}”, inside and outside the 95 % intervals{few}",
+        Table("Groups of rows", ["predicted", "rows", "mean observed", "RMSE", "inside 95 %"], rows),
     )
+
+
+def _groups(at: Array, column: UserColumn) -> list[NDArray[np.intp]]:
+    """Row numbers by category, the most frequent ones, or by tenths of the rows."""
+    if column.categories:
+        counts = np.bincount(at.astype(np.int64), minlength=len(column.categories))
+        most = np.sort(np.argsort(-counts, kind="stable")[:MOST_CATEGORIES])
+        return [np.flatnonzero(at == k) for k in most if counts[k]]
+    return np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
+
+
+def _errors(facts: Facts, column: UserColumn) -> Chart:
+    at, error = places(facts.x, column), facts.observed - facts.mean
+    groups = _groups(at, column)
+    names = [place_text(column, at[g[0]]) for g in groups]
+    if column.categories:
+        column = column._replace(categories=tuple(names))
+        jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
+        spots = np.full(len(at), np.nan)  # rare categories are not drawn
+        for k, group in enumerate(groups):
+            spots[group] = k + jitter[group]
+        middle = np.arange(float(len(groups)))
+    else:
+        names = [f"{name} to {place_text(column, at[g[-1]])}" for name, g in zip(names, groups, strict=True)]
+        spots, middle = at, np.array([np.median(at[g]) for g in groups])
+    mean = np.array([error[g].mean() for g in groups])
+    far = np.array([Z95 * error[g].std() / np.sqrt(len(g)) for g in groups])
+    rms, sd, noise = (
+        np.array([np.sqrt(np.mean(values[g] ** 2)) for g in groups]) for values in (error, facts.sd, facts.noise_sd)
+    )
+
+    def draw(ax: Axes) -> None:
+        shown = some_rows(len(at), MOST_ERRORS)
+        ax.scatter(spots[shown], error[shown], s=7, color=GRAY, alpha=0.5, lw=0, rasterized=True)
+        if column.categories:
+            ax.vlines(middle, -Z95 * sd, Z95 * sd, color=BLUE, alpha=0.3, lw=8)
+        else:
+            reach = np.concatenate([[at.min()], middle, [at.max()]])
+            far_sd, far_noise = (Z95 * np.pad(values, 1, mode="edge") for values in (sd, noise))
+            ax.fill_between(reach, -far_sd, far_sd, color=BLUE, alpha=0.25, lw=0)
+            ax.plot(reach, np.outer(far_noise, [-1.0, 1.0]), color=BLUE, lw=1, ls="--")
+        ax.axhline(0.0, color=GRAY, lw=1)
+        ax.errorbar(middle, mean, far, fmt="o", ms=4, color=ORANGE)
+        limit = max(float(np.quantile(np.abs(error), 0.995)), 1.1 * Z95 * float(sd.max()))
+        ax.set(ylabel=f"error of {as_label(facts.target, 24)}", ylim=(-limit, limit))
+        readable_ticks(ax)
+        name_axis(ax.xaxis, column)
+
+    rows = [
+        [names[i], str(len(g)), *map(number, (mean[i], far[i], rms[i], sd[i], noise[i]))] for i, g in enumerate(groups)
+    ]
+    head = [shortened(column.name), "rows", "mean error", "± 95 %", "RMS error", "expected sd", "noise sd"]
+    title = f"Errors by “{shortened(column.name)}”"
+    return Chart(svg(title, draw), title, Table(title, head, rows))
+
+
+def _coreset(facts: Facts) -> list[Chart]:
+    """The points over the most important columns, in pairs, and their weights."""
+    columns, name = facts.varying[:3] or facts.columns[:1], shortened(facts.target)
+    charts = []
+    for pair in [columns[:2], columns[::2]] if len(columns) > 2 else [columns]:
+        title = "Pseudo-points over " + " and ".join(f"“{shortened(column.name)}”" for column in pair)
+        draw = partial(draw_coreset, model=facts.model, columns=pair, target=facts.target, output=facts.output)
+        colors = f" and colors values of “{name}”" if len(pair) > 1 else f", and heights values of “{name}”"
+        charts.append(Chart(svg(title, draw), f"{title}: areas are weights{colors}."))
+    return [*charts, Chart(svg("Weights", partial(plot_weights, facts.model)), "Weights of the pseudo-points.")]
+
+
+def _points(facts: Facts) -> Table:
+    """The heaviest points."""
+    coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
+    order = used_points(coreset.beta)[:MOST_POINTS]
+    outputs, weights = coreset.y.reshape(len(coreset), -1)[order, facts.output], coreset.beta[order]
+    cells = [[place_text(column, at) for at in places(coreset.X[order], column)] for column in columns]
+    cells = [[str(i + 1) for i in range(len(order))], *cells, list(map(number, outputs)), list(map(number, weights))]
+    head = ["point", *(shortened(column.name) for column in columns), shortened(facts.target), "weight"]
+    return Table("The heaviest pseudo-points", head, list(zip(*cells, strict=True)))
+
+
+def _relevance(facts: Facts) -> Chart:
+    found, columns = facts.model.sobol_indices(), user_columns(facts.model)
+    ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
+    far = Z95 * found.total_uncertainty
+    rows = [
+        [shortened(columns[j].name), f"{found.total[j]:.3f}", f"± {far[j]:.3f}", f"{found.first_order[j]:.3f}"]
+        for j in ranked
+    ]
+    height = max(2.0, 0.8 + 0.22 * len(ranked))
+    return Chart(
+        svg("Relevance", partial(plot_relevance, facts.model, top=MOST_BARS), height),
+        "Total Sobol indices: the share of the variance of predictions that needs the column, alone or together with "
+        "others. They add up to more than one where columns act together.",
+        Table("Relevance of columns", ["column", "total", "95 %", "alone"], rows),
+    )
+
+
+def _dependence(facts: Facts, column: UserColumn) -> Chart:
+    values = column_grid(facts.model, column)
+    if column.categories:
+        values = values[:MOST_CATEGORIES]
+        column = column._replace(categories=column.categories[:MOST_CATEGORIES])
+    mean, sd = partial_dependence(facts.model, column, values, facts.output)
+
+    def draw(ax: Axes) -> None:
+        draw_dependence(ax, column, values, mean, sd, float(facts.gp.y_spread[facts.output]))
+        finish_along(ax, column, values)
+        ax.set_ylabel(f"mean {as_label(facts.target)}")
+
+    at = np.arange(len(values)) if column.categories else values[:, 0]
+    rows = [
+        [place_text(column, at[i]), *map(number, (mean[i], mean[i] - Z95 * sd[i], mean[i] + Z95 * sd[i]))]
+        for i in range(0, len(at), 1 if column.categories else 3)
+    ]
+    title = f"Dependence on “{shortened(column.name)}”"
+    head = [shortened(column.name), f"mean {shortened(facts.target)}", "from", "to"]
+    return Chart(svg(title, draw), title, Table(title, head, rows))

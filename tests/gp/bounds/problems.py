@@ -119,32 +119,12 @@ def tight(p: Problem, dtype: torch.dtype = torch.float64) -> float:
     return elbo(p, dtype) + tightening(p, dtype)
 
 
-def power_evidence(p: Problem, power: float = 0.6, dtype: torch.dtype = torch.float64) -> float:
-    coreset = tensor(p.y_c), tensor(p.beta), tensor(p.noise)
-    options = {"site_noise": site_noise(p), **how_data_count(p)}
-    return bounds.power_evidence(tensor(p.K_cc), *data_side(p, dtype), *coreset, power, **options).item()
-
-
-def power_statistics(p: Problem, power: float = 0.6, dtype: torch.dtype = torch.float64) -> bounds.Statistics:
-    K_cx, k_xx, y = data_side(p, dtype)
-    psi = bounds.whitener(tensor(p.K_cc)).to(dtype) @ K_cx
-    weight = how_data_count(p)["sample_weight"]
-    return bounds.gather_power(psi, k_xx, y.reshape(len(y), -1), tensor(p.noise), power, sample_weight=weight)
-
-
-def collapsed(p: Problem, dtype: torch.dtype = torch.float64) -> float:
-    weight = how_data_count(p)["sample_weight"]
-    data = data_side(p, dtype)
-    options = {"site_noise": site_noise(p), "sample_weight": weight}
-    return bounds.collapsed_bound(tensor(p.K_cc), *data, tensor(p.beta), tensor(p.noise), **options).item()
-
-
 def statistics(p: Problem, dtype: torch.dtype = torch.float64) -> bounds.Statistics:
     K_cx, k_xx, y = data_side(p, dtype)
     weighting = bounds.weigh(tensor(p.noise), k_xx, **how_data_count(p))
     columns = y.reshape(len(y), -1)
     return bounds.gather(
-        bounds.whitener(tensor(p.K_cc)), K_cx, k_xx, columns, weighting.precision, weighting.log_normaliser
+        bounds.whitener(tensor(p.K_cc)), K_cx, k_xx, columns, weighting.precision, weighting.log_normalizer
     )
 
 
@@ -157,17 +137,6 @@ def reference_tight(p: Problem) -> float:
     m, S = ref.coreset_q(p.K_cc, p.y_c, p.w, 1.0)
     options = {"sample_weight": p.sample_weight, "num_data": p.num_data}
     return ref.tight_bound(m, S, p.K_cc, p.K_cx, p.K_xx, p.y, p.noise, **options)
-
-
-def reference_power_evidence(p: Problem, power: float = 0.6) -> float:
-    m, S = ref.coreset_q(p.K_cc, p.y_c, p.w, 1.0)
-    options = {"sample_weight": p.sample_weight, "num_data": p.num_data}
-    return ref.power_evidence_of_q(m, S, p.K_cc, p.K_cx, p.K_xx, p.y, p.noise, power, **options)
-
-
-def reference_collapsed(p: Problem) -> float:
-    options = {"noise_site": p.site_noise, "sample_weight": p.sample_weight}
-    return ref.collapsed_bound(p.K_cc, p.K_cx, p.K_xx, p.beta, p.noise, p.y, **options)
 
 
 def reference_best_outputs(p: Problem) -> ref.Array:

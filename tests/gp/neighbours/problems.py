@@ -8,8 +8,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.gp.kernels import make_kernel, square_matrix
-from cvgp.gp.neighbours.decorrelated import OrderedRows, order_rows
-from cvgp.gp.neighbours.whitened_points import WhitenedPoints, no_points, whiten_points
+from cvgp.gp.neighbours.conditionals import OrderedRows, WhitenedPoints, no_points, order_rows, whiten_points
+from cvgp.gp.neighbours.densities import RowMoments
+from cvgp.gp.neighbours.prediction import InducingPosterior
 from tests import reference as ref
 
 
@@ -88,3 +89,18 @@ def some_before(N: int, k: int, seed: int = 0) -> Tensor:
 
 def as_lists(neighbours: Tensor) -> list[list[int]]:
     return [[j for j in line if j >= 0] for line in neighbours.tolist()]
+
+
+def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:
+    """Log p(y_i) `[N]` in nats, summed over outputs, where f_i has these moments; a row of weight c is c rows."""
+    num_outputs = data.y.shape[1]
+    rho_v = data.precision * given.f_var
+    squares = (data.y - given.f_mean).square().sum(1) * data.precision / (1.0 + rho_v)
+    return num_outputs * (data.log_normalizer - 0.5 * rho_v.log1p()) - 0.5 * squares
+
+
+def inducing_kl(u: InducingPosterior) -> Tensor:
+    """KL(q(u) || N(0, I)) in nats, summed over outputs: what the bound takes off."""
+    M, num_outputs = u.mean.shape
+    covariance_part = u.root.square().sum() - M - 2.0 * u.root.diagonal().abs().log().sum()
+    return 0.5 * (num_outputs * covariance_part + u.mean.square().sum())

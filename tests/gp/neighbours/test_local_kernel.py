@@ -3,9 +3,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import KERNEL_NAMES, make_kernel, square_matrix
-from cvgp.gp.neighbours.whitened_points import no_points
+from cvgp.gp.neighbours.conditionals import no_points
 from cvgp.gp.stationary import FAMILIES
 
 SETS = torch.randn(5, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -55,9 +54,3 @@ def test_gradients_are_those_of_differences(name: str, ard: bool) -> None:
     (G * plain).sum().backward()
     for mine, autograd in zip(fused, (parameter.grad for parameter in parameters), strict=True):
         torch.testing.assert_close(mine, autograd, rtol=1e-7, atol=1e-9)
-
-
-def test_second_derivative_is_refused() -> None:
-    kernel = make_kernel("rbf", 3)
-    with pytest.raises(InvalidInputError, match="first derivatives only"):
-        torch.autograd.grad(local_matrices(kernel, SETS).sum(), list(kernel.parameters()), create_graph=True)

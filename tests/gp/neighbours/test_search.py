@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -6,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.neighbours import search
-from cvgp.gp.neighbours.search import RowIndex, random_order
+from cvgp.gp.neighbours.search import RowIndex
 
 LENGTHSCALES = {2: [0.2, 3.0], 6: [0.3, 1.0, 2.0, 1.0, 5.0, 0.7]}
 """In two dimensions a tree searches, in six all distances are computed."""
@@ -107,30 +108,10 @@ def test_rows_of_a_linear_kernel_are_near_where_they_are_parallel() -> None:
     assert found.tolist() == [[-1], [0], [1], [0]]
 
 
-def test_float32_rows_have_the_neighbours_of_float64_rows() -> None:
-    x = rows(200, 6)
-    assert torch.equal(RowIndex(ard_kernel(6), x.float()).earlier(4), RowIndex(ard_kernel(6), x).earlier(4))
-
-
-def test_order_is_that_of_the_seed() -> None:
-    orders = [random_order(50, torch.Generator().manual_seed(seed)) for seed in (4, 4, 5)]
-    assert torch.equal(orders[0], orders[1])
-    assert not torch.equal(orders[0], orders[2])
-    assert orders[0].sort().values.tolist() == list(range(50))
-
-
-@pytest.mark.parametrize("D", LENGTHSCALES)
-def test_no_neighbours_can_be_asked_for(D: int) -> None:
-    index = RowIndex(ard_kernel(D), rows(9, D))
-    assert index.earlier(0).shape == (9, 0)
-    assert index.nearest(rows(4, D), 0).shape == (4, 0)
-
-
-def test_no_rows_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="at least one row"):
-        RowIndex(ard_kernel(2), rows(0, 2))
-
-
-def test_a_start_beyond_the_rows_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="within the 9 rows; got 3, 10"):
-        RowIndex(ard_kernel(2), rows(9, 2)).earlier(3, start=10)
+@pytest.mark.parametrize("name", ["matern32", "linear"])
+@pytest.mark.parametrize("num_dims", [2, 8], ids=["tree", "blocks"])
+def test_an_index_that_was_used_can_be_pickled(name: str, num_dims: int) -> None:
+    x = torch.randn(50, num_dims, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    index = RowIndex(make_kernel(name, num_dims), x)
+    found = index.nearest(x[:5], 4)
+    assert torch.equal(pickle.loads(pickle.dumps(index)).nearest(x[:5], 4), found)

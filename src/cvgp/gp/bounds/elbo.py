@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.bounds.statistics import Weighting, check_matrices, site_precision, weigh
+from cvgp.gp.bounds.statistics import check_matrices, site_precision, weigh
 from cvgp.gp.linalg import (
     as_square,
     first_derivative_only,
@@ -24,10 +24,18 @@ from cvgp.gp.linalg import (
     safe_cholesky,
     symmetric_product,
 )
-from cvgp.gp.posterior import check_sites, factorise
+from cvgp.gp.posterior import check_sites, factorize, kl_divergence, mean, variance
 
 SHORTCUT_LIMIT = 1e3
 """Largest max(w k) at which float32 data may take the variance from A k; measured, see the documentation."""
+
+
+def plain_elbo(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, y_c: Tensor, w: Tensor, noise: Tensor) -> Tensor:
+    """The bound as the paper writes it, for sites of precision w = beta / noise: :func:`elbo` is its fast version."""
+    q = factorize(K_cc, w, y_c)
+    squared_error = (y - mean(q, K_cx)).square() + variance(q, K_cx, k_xx)  # [B], E_q (y - f)^2
+    expected_log_likelihood = -0.5 * ((2.0 * torch.pi * noise).log() + squared_error / noise).sum()
+    return expected_log_likelihood - kl_divergence(q)
 
 
 def elbo(
@@ -54,32 +62,26 @@ def elbo(
     noise
         Noise variance, a scalar or one per point `[B]`.
     site_noise
-        The variance that a weight of one stands for; `noise` itself unless that differs by point.
+        The noise variance of a site of weight one; `noise` itself unless that differs by point.
     sample_weight, num_data
         See :func:`cvgp.gp.bounds.statistics.weigh`.
     """
     check_matrices(K_cc, K_cx, k_xx, y)
-    weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
-    return weighted_elbo(K_cc, K_cx, k_xx, y, y_c, site_precision(beta, noise, site_noise), weighting)
-
-
-def weighted_elbo(
-    K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, y_c: Tensor, w: Tensor, weighting: Weighting
-) -> Tensor:
-    """:func:`elbo` of observations that have been weighed, and of sites of precision `w` `[M]`."""
     if y_c.ndim not in (1, 2) or y_c.shape[1:].numel() != y.shape[1:].numel():
         raise InvalidInputError(
             f"y_c must be [M] or [M, Q] with as many outputs as y; got {tuple(y_c.shape)} with y {tuple(y.shape)}."
         )
+    weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
+    w = site_precision(beta, noise, site_noise)
     y_columns = y.reshape(y.shape[0], -1)
     fit_minus_kl: Tensor = _FitMinusKL.apply(  # type: ignore[no-untyped-call]
         K_cc, K_cx, k_xx, y_columns, y_c.reshape(y_c.shape[0], -1), w, weighting.precision
     )
-    return y_columns.shape[1] * weighting.log_normaliser + fit_minus_kl
+    return y_columns.shape[1] * weighting.log_normalizer + fit_minus_kl
 
 
 class ElboGradient(NamedTuple):
-    """Derivatives of :func:`elbo_with_gradient`, and the terms that the derivatives of the data are made of."""
+    """Derivatives of :func:`elbo_with_gradient`, and the terms of the derivatives in the data."""
 
     K_cc: Tensor  # [M, M], symmetric
     K_cx: Tensor  # [M, B]
@@ -98,7 +100,7 @@ def elbo_with_gradient(
     r"""The data fit :math:`-\frac12 \sum_i \rho_i (r_i^2 + v_i)` minus the KL, and its gradient (§3.1).
 
     `K_cc` is symmetric. The M x M side (`K_cc`, `y_c`, `w`) is float64. The M x B side has the precision of `K_cx`.
-    Cost: two products of 2 M^2 B flops (U and U U^T; a third where float32 needs it), one factorisation, one inverse
+    Cost: two products of 2 M^2 B flops (U and U U^T; a third where float32 needs it), one factorization, one inverse
     and E E.
     """
     num_outputs, dtype = y.shape[1], K_cx.dtype
@@ -156,7 +158,7 @@ def _weight_gradient(K_cc: Tensor, w: Tensor, y_c: Tensor, K_cx: Tensor, precisi
     absent = w == 0
     if not absent.any():
         return gradient
-    factor = factorise(K_cc, w, y_c)
+    factor = factorize(K_cc, w, y_c)
     num_outputs = y_c.shape[1]
     K_m = K_cc[absent]  # [m, M]
     KA = (K_m @ factor.T.mT) @ factor.T  # [m, M]

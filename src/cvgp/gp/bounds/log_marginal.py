@@ -5,7 +5,7 @@ With the precisions :math:`\rho_i` of the observations (an observation that coun
 
 .. math:: \log p(y) = -\tfrac12 [\, \textstyle\sum_i c_i \log 2\pi s_i + \log|B| + y^T A y \,].
 
-Only B is factorised, so rows with equal inputs do no harm. Sections (§) are those of docs/mathematics.md.
+Only B is factorized, so rows with equal inputs do no harm. Sections (§) are those of docs/mathematics.md.
 """
 
 from typing import Any
@@ -36,11 +36,11 @@ def log_marginal(K_xx: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tenso
     weighting = weigh(noise, diagonal, sample_weight=sample_weight)
     columns = y.reshape(len(y), -1)
     fit: Tensor = _LogMarginal.apply(K_xx, columns, weighting.precision)  # type: ignore[no-untyped-call]
-    return columns.shape[1] * weighting.log_normaliser + fit
+    return columns.shape[1] * weighting.log_normalizer + fit
 
 
 class _LogMarginal(torch.autograd.Function):
-    """-1/2 (log|B| + y^T A y) as an autograd node; one factorisation and one inverse, float64."""
+    """-1/2 (log|B| + y^T A y) as an autograd node; one factorization and one inverse, float64."""
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, y: Tensor, precision: Tensor) -> Tensor:

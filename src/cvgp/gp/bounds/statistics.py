@@ -1,12 +1,12 @@
-r"""What every bound takes from the data: how much each observation counts, and sums over observations.
+r"""How much each observation counts, and the sums over observations that bounds are made of.
 
 Every Gaussian bound is a sum over observations of :math:`-\frac12 [\log 2\pi s_i + (r_i^2 + v_i) / s_i]`, each times
 its sample weight and N/B. Two numbers carry all of that: the precision :math:`\rho_i` and the sum of the logarithms.
-The tighter bound is not linear in the sample weight, so it also needs N/B by itself.
+The tighter bound is not linear in the sample weight, so it also needs N/B separately.
 
 With the best pseudo-outputs the data enter only through :class:`Statistics`. Whitening by :math:`K = L_K L_K^T` keeps
 the eigenvalues of :math:`C = I + \Phi` at one or above; the raw products :math:`\sum_i k_i k_i^T` lose definiteness.
-Whitening factorises `K_cc`, so callers add their jitter to it first (:func:`cvgp.gp.linalg.add_jitter`).
+Whitening factorizes `K_cc`, so callers add their jitter to it first (:func:`cvgp.gp.linalg.add_jitter`).
 Sections (§) are those of docs/mathematics.md.
 """
 
@@ -25,7 +25,7 @@ class Weighting(NamedTuple):
 
     scale: float  # N/B
     precision: Tensor  # [B], sample weight times N/B, over the noise variance
-    log_normaliser: Tensor  # [], -1/2 sum of sample weight times N/B times log(2 pi noise)
+    log_normalizer: Tensor  # [], -1/2 sum of sample weight times N/B times log(2 pi noise)
 
 
 def weigh(
@@ -75,7 +75,7 @@ def site_precision(beta: Tensor, noise: Tensor, site_noise: Tensor | None) -> Te
     if site_noise is None:
         if noise.numel() != 1:
             raise InvalidInputError(
-                "With noise per point, site_noise must be given: the variance that a weight of one stands for, "
+                "With noise per point, site_noise must be given: the noise variance of a site of weight one, "
                 "usually the harmonic mean of the noise over all data."
             )
         site_noise = noise.reshape(())
@@ -96,10 +96,10 @@ class Statistics(NamedTuple):
     b: Tensor  # [M, Q], sum of rho psi y^T
     yy: Tensor  # [], sum of rho y^2 over points and outputs
     kk: Tensor  # [], sum of rho k_ii
-    log_normaliser: Tensor  # [], -1/2 sum of log(2 pi s)
+    log_normalizer: Tensor  # [], -1/2 sum of log(2 pi s)
 
     @classmethod
-    def of_nothing(cls, size: int, num_outputs: int, device: torch.device) -> "Statistics":
+    def zeros(cls, size: int, num_outputs: int, device: torch.device) -> "Statistics":
         """The sums over no data, for a number of pseudo-inputs and of outputs."""
         shapes: list[tuple[int, ...]] = [(size, size), (size, num_outputs), (), (), ()]
         return cls(*(torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes))
@@ -114,15 +114,15 @@ class Statistics(NamedTuple):
         return Statistics(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> "Statistics":
-        """The sums over so many times as many rows of the same kind: of all rows, where these are a sample."""
+        """The sums times a factor: an estimate for all rows, if these are a sample."""
         return Statistics(*(factor * total for total in self))
 
     def at_noise(self, before: float, after: float, weight: float) -> "Statistics":
         """The same sums with another noise variance, where all rows have one; `weight` is how many rows they are of."""
         factor = before / after
-        Phi, b, yy, kk, log_normaliser = self
-        log_normaliser = log_normaliser + 0.5 * weight * math.log(factor)
-        return Statistics(factor * Phi, factor * b, factor * yy, factor * kk, log_normaliser)
+        Phi, b, yy, kk, log_normalizer = self
+        log_normalizer = log_normalizer + 0.5 * weight * math.log(factor)
+        return Statistics(factor * Phi, factor * b, factor * yy, factor * kk, log_normalizer)
 
     def without(self, part: "Statistics") -> "Statistics":
         """Statistics of the rows that are left when a part of them is taken out."""
@@ -130,7 +130,7 @@ class Statistics(NamedTuple):
 
 
 def check_sizes(statistics: Statistics, K_cc: Tensor, w: Tensor) -> None:
-    """Refuse a matrix or weights that are not of the pseudo-inputs of the statistics."""
+    """Raise unless the matrix and the weights fit the pseudo-inputs of the statistics."""
     M = len(statistics.b)
     if K_cc.shape != (M, M) or w.shape != (M,):
         raise InvalidInputError(
@@ -145,16 +145,16 @@ def whitener(K_cc: Tensor) -> Tensor:
 
 
 def gather(
-    L_K_inv: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log_normaliser: Tensor
+    L_K_inv: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log_normalizer: Tensor
 ) -> Statistics:
-    """Statistics of one batch: `K_cx` [M, B], `k_xx` [B], `y` [B, Q], its precisions and log normaliser (§5.1)."""
+    """Statistics of one batch: `K_cx` [M, B], `k_xx` [B], `y` [B, Q], its precisions and log normalizer (§5.1)."""
     check_matrices(L_K_inv, K_cx, k_xx, y)
     if y.ndim != 2:
         raise InvalidInputError(f"y must be [B, Q]; got {tuple(y.shape)}. Use y[:, None] for one output.")
-    return gather_whitened(L_K_inv.to(K_cx.dtype) @ K_cx, k_xx, y, precision, log_normaliser)
+    return gather_whitened(L_K_inv.to(K_cx.dtype) @ K_cx, k_xx, y, precision, log_normalizer)
 
 
-def gather_whitened(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log_normaliser: Tensor) -> Statistics:
+def gather_whitened(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log_normalizer: Tensor) -> Statistics:
     """The same from the whitened features psi = L_K^-1 K_cx `[M, B]`."""
     rho_psi = psi * precision
     return Statistics(
@@ -162,7 +162,7 @@ def gather_whitened(psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, log
         b=(rho_psi @ y).to(torch.float64),
         yy=(precision[:, None] * y.square()).sum(dtype=torch.float64),
         kk=(precision * k_xx).sum(dtype=torch.float64),
-        log_normaliser=log_normaliser,
+        log_normalizer=log_normalizer,
     )
 
 

@@ -11,7 +11,7 @@ data.
 
 .. math:: \tfrac12 \sum_i [\, d_i / s_i - \log(1 + d_i / s_i) \,] \ge 0,
 
-which holds neither y_c nor beta: their optimum at a fixed kernel and fixed pseudo-inputs stays the same. A sample
+which depends on neither y_c nor beta: their optimum at a fixed kernel and fixed pseudo-inputs stays the same. A sample
 weight divides :math:`s_i` inside the logarithm; outside it, weights below one would lift the result above log p(y).
 It is a bound only when the same (jittered) K_cc is used in both parts. Sections (§) are those of docs/mathematics.md.
 """
@@ -44,7 +44,7 @@ class TitsiasSolution(NamedTuple):
 
 
 def solve_titsias(statistics: Statistics, L_K_inv: Tensor) -> TitsiasSolution:
-    """Maximise over y_c and a full site covariance, in O(M^3) (§6.1)."""
+    """Maximize over y_c and a full site covariance, in O(M^3) (§6.1)."""
     num_outputs = statistics.b.shape[1]
     C = plus_identity(statistics.Phi)
     L_C = safe_cholesky(C, "C = I + Phi")
@@ -53,7 +53,7 @@ def solve_titsias(statistics: Statistics, L_K_inv: Tensor) -> TitsiasSolution:
     C_inv_b = C_inv @ statistics.b
     alpha = L_K_inv.mT @ C_inv_b
     value = (
-        num_outputs * statistics.log_normaliser
+        num_outputs * statistics.log_normalizer
         - 0.5 * statistics.yy
         + 0.5 * (statistics.b * C_inv_b).sum()
         - 0.5 * num_outputs * (statistics.kk - statistics.Phi.trace() + 2.0 * L_C.diagonal().log().sum())
@@ -103,7 +103,7 @@ def tightening(
     sample_weight: Tensor | None = None,
     num_data: float | None = None,
 ) -> Tensor:
-    """What the tighter bound adds to :func:`~cvgp.gp.bounds.elbo.elbo` or to the collapsed bound, in nats (§4)."""
+    """The gain of the tighter bound over :func:`~cvgp.gp.bounds.elbo.elbo`, in nats (§4)."""
     check_matrices(K_cc, K_cx, k_xx)
     weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
     u = unexplained_variance(K_cc, K_cx, k_xx) * (weighting.precision / weighting.scale)  # [B]
@@ -116,47 +116,6 @@ def unexplained_variance(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
     return (k_xx - explained).clamp_min(0.0)
 
 
-class RowMoments(NamedTuple):
-    """What the rows of a batch are under the best full site covariance; all float64."""
-
-    C_inv_psi: Tensor  # [M, B]
-    unexplained: Tensor  # [B], k_ii - |psi_i|^2
-    r: Tensor  # [B, Q]
-    f_var: Tensor  # [B]
-
-
-def row_moments(solution: TitsiasSolution, psi: Tensor, k_xx: Tensor, y: Tensor) -> RowMoments:
-    """Residuals and variances from whitened features psi `[M, B]`, by one product (§4.1)."""
-    C_inv_psi = solution.C_inv @ psi  # [M, B]
-    left = k_xx - psi.square().sum(0)  # [B]
-    f_var = left + (psi * C_inv_psi).sum(0)
-    return RowMoments(C_inv_psi, left.clamp_min(0.0), y - psi.mT @ solution.C_inv_b, f_var)
-
-
-class RowGradient(NamedTuple):
-    """Derivatives of a bound that holds the explained variances q_i, on the data side of one batch."""
-
-    K_cx: Tensor  # [M, B]
-    k_xx: Tensor  # [B]
-    y: Tensor  # [B, Q]
-    Psi: Tensor  # [M, M], sum of psi psi^T times the derivative in q; d_K_cc is -L^-T Psi L^-1
-
-
-def pull_back_rows(
-    solution: TitsiasSolution, L_K_inv: Tensor, psi: Tensor, at: RowMoments, rho: Tensor, d_q: Tensor
-) -> RowGradient:
-    r"""Derivatives of Titsias' bound and of terms in :math:`d_i = k_{ii} - q_i`, where :math:`q_i = |\psi_i|^2`.
-
-    `d_q` is the derivative of those terms in :math:`q_i`, the precisions among them. As
-    :math:`A k_i = L_K^{-T} (\psi_i - C^{-1} \psi_i)`, both parts share one product (§4.1).
-    """
-    rho_r = rho[:, None] * at.r
-    Q_rho = at.r.shape[1] * rho
-    # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix.
-    d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(at.C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
-    return RowGradient(L_K_inv.mT @ d_psi, -0.5 * Q_rho - d_q, -rho_r, symmetric_product(psi * d_q, psi))
-
-
 def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
     """:func:`tightening` from whitened features psi = L_K^-1 K_cx `[M, B]`, without a gradient (§4)."""
     u = (k_xx - psi.square().sum(0)).clamp_min(0.0) * precision  # [B]
@@ -166,9 +125,9 @@ def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -
 class TightPart(NamedTuple):
     """One batch's part of the tighter bound at the best full site covariance."""
 
-    gain: Tensor  # [], what it adds to the bound of 2009
+    gain: Tensor  # [], over the bound of 2009
     gradient: DataGradient  # of the bound of 2009 and the gain together
-    Psi: Tensor  # [M, M], of RowGradient
+    Psi: Tensor  # [M, M], sum of psi psi^T times the derivative in q; d_K_cc is -L^-T Psi L^-1
 
 
 def tight_data_gradient(
@@ -181,14 +140,21 @@ def tight_data_gradient(
     """
     num_outputs, dtype = y.shape[1], psi.dtype
     psi, k_xx, y, rho = (t.to(torch.float64) for t in (psi, k_xx, y, precision))
-    at = row_moments(solution, psi, k_xx, y)
-    u = at.unexplained * rho
+    C_inv_psi = solution.C_inv @ psi  # [M, B]
+    unexplained = k_xx - psi.square().sum(0)  # [B], d
+    f_var = unexplained + (psi * C_inv_psi).sum(0)  # [B]
+    unexplained = unexplained.clamp_min(0.0)
+    r = y - psi.mT @ solution.C_inv_b  # [B, Q]
+    u = unexplained * rho
     gain = 0.5 * num_outputs * (u - u.log1p()).sum()
     d_u = 0.5 * num_outputs * u / (1.0 + u)  # [B], d gain / du, which is zero where nothing is unexplained
-    d_precision = -0.5 * (at.r.square().sum(1) + num_outputs * at.f_var) + d_u * at.unexplained
-    back = pull_back_rows(solution, L_K_inv, psi, at, rho, -d_u * rho)
-    gradient = DataGradient(*(g.to(dtype) for g in (back.K_cx, back.k_xx, back.y, d_precision)))
-    return TightPart(gain, gradient, back.Psi)
+    d_q = -d_u * rho  # [B], d gain / dq of the explained variances q = |psi|^2
+    rho_r, Q_rho = rho[:, None] * r, num_outputs * rho
+    # d/dpsi = (Q rho + 2 d_q) psi - Q rho C^-1 psi + C^-1 b (rho r)^T, in one matrix: A k_i = L_K^-T (I - C^-1) psi_i.
+    d_psi = (psi * torch.add(Q_rho, d_q, alpha=2.0)).sub_(C_inv_psi * Q_rho).addmm_(solution.C_inv_b, rho_r.mT)
+    d_precision = -0.5 * (r.square().sum(1) + num_outputs * f_var) + d_u * unexplained
+    gradient = DataGradient(*(g.to(dtype) for g in (L_K_inv.mT @ d_psi, -0.5 * Q_rho - d_q, -rho_r, d_precision)))
+    return TightPart(gain, gradient, symmetric_product(psi * d_q, psi))
 
 
 class _ExplainedVariance(torch.autograd.Function):

@@ -1,11 +1,17 @@
-"""The nearest rows in a kernel's own metric: of all rows, of all others, or of those before (§9.4).
+r"""The nearest rows in a kernel's own metric: among all rows, all others, or the earlier ones (§9.4).
 
-In few dimensions a tree answers. Otherwise all distances are computed, in blocks, in a time that grows with the square
-of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy machine took
-0.7 s by the tree in three dimensions, 1.7 s in five and 4.0 s in seven. Blocks took 1.9, 1.9 and 1.6 s.
+Two values of f are near if they are correlated: f(x) leaves the share :math:`1 - \mathrm{corr}(x, x')^2` of the
+variance of f(x') unexplained. A stationary kernel decreases with the distance in lengthscales, so this distance gives
+the same order and is cheaper. For every other kernel the correlations are computed. Blocks are in float32: any set of
+rows is a valid set of neighbours, so rounding only affects the order of rows that are equally near.
+
+In few dimensions a tree is searched. Otherwise all distances are computed, in blocks, in a time that grows with the
+square of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy
+machine took 0.7 s by the tree in three dimensions, 1.7 s in five and 4.0 s in seven. Blocks took 1.9, 1.9 and 1.6 s.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,9 +19,64 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.kernels import check_inputs, stationary_form
-from cvgp.gp.neighbours.metric import GROUPS, Correlation, Distance
-from cvgp.threads import threads_for
+from cvgp.gp.kernels import check_inputs, cross_matrix, diagonal, stationary_form
+from cvgp.runtime import threads_for
+
+if TYPE_CHECKING:
+    from scipy.spatial import KDTree
+
+GROUPS = 16
+"""Columns of a block of distances are a multiple of this, where they can be."""
+
+
+class Distance:
+    """Squared distances in lengthscales, up to a constant of each query."""
+
+    def __init__(self, x: Tensor, inverse_lengthscale: Tensor) -> None:
+        self._scale = inverse_lengthscale.to(torch.float64)
+        self._center = (x.to(torch.float64) * self._scale).mean(0)
+        self.z = self.place(x)  # [N, D], float64
+        # |z|^2 - 2 q^T z is one product of (q, 1); the columns that fill up the last group are infinitely far.
+        lifted = torch.cat([-2.0 * self.z, self.z.square().sum(1, keepdim=True)], 1).to(torch.float32)
+        filling = lifted.new_zeros(-len(x) % GROUPS, lifted.shape[1])
+        filling[:, -1] = torch.inf
+        self._lifted = torch.cat([lifted, filling]).mT.contiguous()  # [D + 1, N and filling]
+
+    def place(self, x: Tensor) -> Tensor:
+        """Inputs in lengthscales from the center of the rows."""
+        return x.to(torch.float64) * self._scale - self._center
+
+    def blocks(self, queries: Iterable[tuple[Tensor, int]]) -> Iterator[Tensor]:
+        """From each x [n, D] to as many of the first rows as are asked for, and to those that fill up the last group.
+
+        A block lies where the one before it lay: to ask the system for new memory takes longer than to fill it.
+        """
+        memory = self._lifted.new_empty(0)
+        for x, num_rows in queries:
+            lifted = self._lifted[:, : num_rows + -num_rows % GROUPS]
+            points = self.place(x).to(torch.float32)
+            size = len(x) * lifted.shape[1]
+            if len(memory) < size:
+                memory = self._lifted.new_empty(size)
+            block = memory[:size].view(len(x), -1)
+            yield torch.mm(torch.cat([points, points.new_ones(len(x), 1)], 1), lifted, out=block)
+
+
+class Correlation:
+    """Minus the squared correlation of f, up to a factor of each query."""
+
+    def __init__(self, x: Tensor, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._x = x.to(torch.float32)
+        self._variance = diagonal(kernel, self._x)  # [N]
+
+    def blocks(self, queries: Iterable[tuple[Tensor, int]]) -> Iterator[Tensor]:
+        """From each x [n, D] to as many of the first rows as are asked for."""
+        for x, num_rows in queries:
+            K = cross_matrix(self._kernel, x.to(torch.float32), self._x[:num_rows])
+            floor = torch.finfo(K.dtype).tiny  # where f is constant, it explains nothing
+            yield K.square().div_(self._variance[:num_rows].clamp_min(floor)).neg_()
+
 
 TREE_DIMENSIONS = 5
 """Dimensions up to which the tree is at least as fast."""
@@ -35,7 +96,7 @@ def random_order(num_rows: int, generator: torch.Generator) -> Tensor:
 
 
 class RowIndex:
-    """Finds the nearest of some rows, in the metric of a kernel with its present parameters.
+    """Finds the nearest among given rows, in the metric of a kernel at its present parameters.
 
     Parameters
     ----------
@@ -71,10 +132,10 @@ class RowIndex:
             return torch.cat([_smallest(distances, k) for distances in self._blocks(queries)])
 
     def others(self, rows: Tensor, k: int) -> Tensor:
-        """The nearest rows to some rows `[n]` of the data, without themselves, nearest first `[n, min(k, N - 1)]`."""
+        """The nearest other rows to rows `[n]` of the data, nearest first `[n, min(k, N - 1)]`."""
         k = min(k, len(self.x) - 1)
         found = self.nearest(self.x[rows], k + 1)
-        # A copy of a row may come before it. Where all k + 1 are others, the last one is left out.
+        # A copy of a row may come before it. If all k + 1 are others, the last one is dropped.
         order = (found == rows[:, None]).to(torch.int8).argsort(dim=1, stable=True)[:, :k]
         return found.gather(1, order)
 
@@ -82,7 +143,7 @@ class RowIndex:
     def earlier(self, k: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Up to k nearest among the rows before each row from `start` to `stop`, nearest first `[stop - start, k]`.
 
-        Where there are fewer rows before it than k, -1 stands in their place.
+        Rows with fewer than k earlier rows are padded with -1.
         """
         stop = len(self.x) if stop is None else stop
         if k < 0 or not 0 <= start <= stop <= len(self.x):
@@ -114,11 +175,13 @@ class _Tree:
     """Answers from a tree of all rows, or of the first ones."""
 
     def __init__(self, metric: Distance) -> None:
-        from scipy.spatial import KDTree  # only for few dimensions, so most fits and predictions do not load it
-
-        self._of_first: Callable[[int], KDTree] = lambda num_rows: KDTree(metric.z[:num_rows].numpy())
         self._metric = metric
         self._of_all = self._of_first(len(metric.z))
+
+    def _of_first(self, num_rows: int) -> "KDTree":
+        from scipy.spatial import KDTree  # only for few dimensions, so most fits and predictions do not load it
+
+        return KDTree(self._metric.z[:num_rows].numpy())
 
     def nearest(self, x: Tensor, k: int) -> Tensor:
         found = self._of_all.query(self._metric.place(x).numpy(), k=range(1, k + 1), workers=torch.get_num_threads())

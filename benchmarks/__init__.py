@@ -1,1 +1,0 @@
-"""Measurements of cvgp, alone and beside other libraries: ``python -m benchmarks --help``."""

@@ -1,1 +1,0 @@
-"""What models are worth inside other libraries."""

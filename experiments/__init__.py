@@ -1,0 +1,1 @@
+"""Measurements of cvgp, alone and beside other libraries: ``python -m experiments --help``."""

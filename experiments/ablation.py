@@ -1,0 +1,272 @@
+"""The default fit with one choice switched off or fixed at a time: what each choice is worth.
+
+The rows are inner splits of the race's training rows (never its test rows), the generated hard problems, and tables
+with levels and dates. A variant is a line of `VARIANTS`.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
+from statistics import mean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp import CVGPRegressor, Heuristics
+from cvgp.errors import InvalidInputError
+from cvgp.fitting.decisions import Choice
+from experiments import hard, race, tables
+from experiments.markdown import markdown_table, origin
+from experiments.runner import Task
+from experiments.splits import race_split
+from experiments.store import Key, Outcome, Record, Store
+
+Array = NDArray[np.float64]
+
+DEFAULT = "default"
+MOST_TRAINED, MOST_SCORED = 12_000, 4000
+"""Rows of an inner split."""
+HELD_SHARE = 4
+"""One row in four of the race's training rows is scored."""
+TABLE_ROWS, TABLE_SCORED = 6000, 2000
+TIME_LIMIT = 600.0
+"""Seconds of one fit."""
+WORST_SHARE = 100
+"""The rows with the lowest densities, one in a hundred, have a mean of their own."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The default with one change."""
+
+    about: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Of the estimator, as `set_params` takes them: those of its training options begin with ``training__``."""
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `fit`, such as a part of the decisions."""
+
+
+def _constants(about: str, **values: Any) -> Variant:
+    """The default with other constants."""
+    return Variant(about, {"training__heuristics": Heuristics(**values)})
+
+
+def _noise(about: str, tails: str, *, discounts_variance: bool) -> Variant:
+    """The default with a noise map whose shape is not chosen, and no re-weighting."""
+    recipe = {"strength": 0.3, "tails": tails, "discounts_variance": discounts_variance, "rounds": 0}
+    return Variant(about, fit={"decisions": {"noise": Choice("fixed", recipe)}})
+
+
+VARIANTS: dict[str, Variant] = {
+    DEFAULT: Variant("nothing changed"),
+    "no outliers": Variant("no search for outliers", fit={"decisions": {"outliers": Choice("none")}}),
+    "target auto": Variant("a transform of y may be chosen", {"target_transform": "auto"}),
+    "identity inputs": Variant("inputs are not warped", {"input_warp": "identity"}),
+    "matern32": Variant("the default kernel by name, no rough part", {"kernel": "matern32"}),
+    "kernel auto": Variant("more kernels are tried", {"kernel": "auto"}),
+    "one start": _constants("one lengthscale to start from", start_factors=(1.0,)),
+    "no noise ladder": _constants("the first coreset keeps the noise of the exact GP", noise_ladder=()),
+    "no exact GP": _constants("never a point per row", exact_seconds=0.0, exact_seconds_with_neighbors=0.0),
+    "200 points": Variant("the size is not chosen", {"n_coreset": 200}),
+    "400 points": Variant("the size is not chosen", {"n_coreset": 400}),
+    "no neighbours": Variant("the coreset alone", {"n_neighbors": 0}),
+    "20 neighbours": Variant("neighbours always", {"n_neighbors": 20}),
+    "no rough starts": _constants("the kernel of neighbours has one start", rough_factors=()),
+    "no scale limit": _constants("no limit on the outputscale", largest_outputscale=1e9),
+    "not brief": _constants("long training where neighbours did not help", brief_rows=3000, brief_seconds=8.0),
+    "no polish": _constants("Adam without L-BFGS after it", polish_evaluations=0),
+    "elbo": Variant("the paper's bound", {"training__bound": "elbo"}),
+    "random start": Variant("pseudo-inputs start at random", {"training__init": "random"}),
+    "constant noise": Variant("one noise level, no outliers", {"noise": "constant"}),
+    "noise(x)": Variant("never a constant noise, no outliers", {"noise": "input-dependent"}),
+    "one strength": _constants("noise(x) with one prior", noise_strengths=(0.3,)),
+    "normal tails": _noise("noise(x), normal tails", "normal", discounts_variance=False),
+    "learned tails": _noise("noise(x), learned tails", "learned", discounts_variance=False),
+    "full noise": _noise("noise(x), learned tails, variance discounted", "learned", discounts_variance=True),
+    "no re-weighting": _constants("rows are not weighted by their noise", reweighting_rounds=0),
+    "two rounds": _constants("rows are weighted by their noise twice", reweighting_rounds=2),
+}
+"""By name. Parts of `Decisions` belong into `fit`, and fields of `Heuristics` into `parameters`.
+
+The store also holds the ablation of the previous design, whose variants were patches of code that is gone. The
+parameters in their keys are ``72b5f48``, the commit.
+"""
+
+
+class Rows(NamedTuple):
+    """Rows to learn from and rows to score, as arrays or frames."""
+
+    x: Any
+    y: Array
+    x_test: Any
+    y_test: Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run; problems are named ``uci:NAME``, ``hard:NAME`` and ``table:NAME``."""
+
+    problems: tuple[str, ...]
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    seeds: int = 3
+    threads: int = 1
+
+
+PROBLEMS = (
+    *(f"uci:{name}" for name in race.DATASETS),
+    *(f"hard:{name}" for name in hard.PROBLEMS),
+    *(f"table:{name}" for name in tables.PROBLEMS),
+)
+
+
+def check(plan: Plan) -> Plan:
+    """Return the plan, or raise if it names something unknown."""
+    for what, names, known in (("problems", plan.problems, PROBLEMS), ("variants", plan.variants, VARIANTS)):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InvalidInputError(f"Unknown {what} {', '.join(unknown)}. Choose from {', '.join(known)}.")
+    return plan
+
+
+def tasks(plan: Plan) -> list[Task]:
+    """A seed is finished before the next begins, and the default of each problem comes first."""
+    names = tuple(dict.fromkeys((DEFAULT, *plan.variants)))
+    return [
+        Task(_key(plan, problem, variant, seed), partial(_measure, problem, variant, seed))
+        for seed in range(plan.seeds)
+        for problem in plan.problems
+        for variant in names
+    ]
+
+
+def _key(plan: Plan, problem: str, variant: str, seed: int) -> Key:
+    return {
+        "benchmark": "ablation",
+        "problem": problem,
+        "variant": variant,
+        "parameters": _shown(VARIANTS[variant]),
+        "seed": seed,
+        "threads": plan.threads,
+    }
+
+
+def _shown(variant: Variant) -> str:
+    """What a variant changes, of constants only those that differ."""
+    values = variant.parameters | variant.fit
+    constants = values.get("training__heuristics")
+    if constants is not None:
+        usual = asdict(Heuristics())
+        changed = {name: value for name, value in asdict(constants).items() if value != usual[name]}
+        values = values | {"training__heuristics": changed}
+    return repr(sorted(values.items()))
+
+
+@lru_cache(maxsize=2)
+def rows_of(problem: str, seed: int) -> Rows:
+    """The rows of a problem."""
+    kind, _, name = problem.partition(":")
+    if kind == "uci":
+        split = race_split(name, "random", seed)
+        order = np.random.default_rng([seed, 25]).permutation(len(split.x))
+        held = len(order) // HELD_SHARE
+        scored, used = order[:held][:MOST_SCORED], order[held:][:MOST_TRAINED]
+        return Rows(split.x[used], split.y[used], split.x[scored], split.y[scored])
+    if kind == "hard":
+        made = hard.make(name, seed)
+        return Rows(made.x, made.y, made.x_test, made.y_test)
+    table = tables.make(name, TABLE_ROWS, TABLE_SCORED, seed)
+    return Rows(table.train, table.y, table.test, table.y_test)
+
+
+def _measure(problem: str, name: str, seed: int) -> Outcome:
+    rows, variant = rows_of(problem, seed), VARIANTS[name]
+    begin = time.process_time()
+    model = CVGPRegressor(random_state=seed).set_params(**variant.parameters)
+    model.fit(rows.x, rows.y, **variant.fit)
+    seconds = time.process_time() - begin
+    mean_, density = model.predict(rows.x_test), model.log_predictive_density(rows.x_test, rows.y_test)
+    low, high = np.asarray(model.predict_interval(rows.x_test, level=0.9)).T
+    worst = np.sort(density)[: max(len(density) // WORST_SHARE, 1)]
+    return Outcome(
+        {
+            "log_likelihood": float(density.mean()),
+            "worst_percent": float(worst.mean()),
+            "rmse": float(np.sqrt(np.mean((mean_ - rows.y_test) ** 2))),
+            "coverage": float(np.mean((low <= rows.y_test) & (rows.y_test <= high))),
+            "seconds": seconds,
+        }
+    )
+
+
+# Tables
+
+
+class Change(NamedTuple):
+    """What a variant changes on a problem: means over the seeds that both have finished."""
+
+    problem: str
+    nats: float
+    rmse: float
+    """Relative."""
+    coverage: float
+    """Of the variant."""
+    seconds: float
+    """As a multiple of the default's."""
+
+
+def changes(plan: Plan, store: Store, variant: str) -> tuple[list[Change], int]:
+    """The changes on each problem, and the number of fits that failed."""
+    found, failures = [], 0
+    for problem in plan.problems:
+        pairs = []
+        for seed in range(plan.seeds):
+            base, other = (store.get(_key(plan, problem, name, seed)) for name in (DEFAULT, variant))
+            failures += other is not None and other.failed
+            if base is not None and other is not None and not base.failed and not other.failed:
+                pairs.append((base, other))
+        if pairs:
+            found.append(_change(problem, pairs))
+    return found, failures
+
+
+def _change(problem: str, pairs: Sequence[tuple[Record, Record]]) -> Change:
+    return Change(
+        problem,
+        mean(o.number("log_likelihood") - b.number("log_likelihood") for b, o in pairs),
+        mean(o.number("rmse") / b.number("rmse") - 1.0 for b, o in pairs),
+        mean(o.number("coverage") for _, o in pairs),
+        sum(o.number("seconds") for _, o in pairs) / sum(b.number("seconds") for b, _ in pairs),
+    )
+
+
+def report(plan: Plan, store: Store) -> str:
+    """A row per variant: mean and worst change against the default, over problems."""
+    header = ("variant", "what changes", "log-likelihood, nats", "worst", "best", "RMSE, %", "worst")
+    header += ("90 % coverage, lowest", "seconds, times", "problems", "failures")
+    rows = []
+    for name in plan.variants:
+        found, failures = changes(plan, store, name)
+        if name == DEFAULT or not (found or failures):
+            continue
+        rows.append([name, VARIANTS[name].about, *_cells(found), str(len(found)), str(failures)])
+    records = [record for task in tasks(plan) if (record := store.finished(task.key)) is not None]
+    words = "Changes against the default, means over seeds and then over problems; below 0 nats the default is better."
+    return f"{markdown_table(header, rows, num_text=2)}\n\n{words} {origin(records)}"
+
+
+def _cells(found: Sequence[Change]) -> list[str]:
+    if not found:
+        return ["-"] * 7
+    lowest, highest = (choose(found, key=lambda change: change.nats) for choose in (min, max))
+    worst, least = max(found, key=lambda change: change.rmse), min(found, key=lambda change: change.coverage)
+    return [
+        f"{mean(change.nats for change in found):+.4f}",
+        f"{lowest.nats:+.3f} ({lowest.problem})",
+        f"{highest.nats:+.3f} ({highest.problem})",
+        f"{100 * mean(change.rmse for change in found):+.2f}",
+        f"{100 * worst.rmse:+.1f} ({worst.problem})",
+        f"{least.coverage:.2f} ({least.problem})",
+        f"{mean(change.seconds for change in found):.2f}",
+    ]

@@ -1,0 +1,1 @@
+"""The paper's systems and studies; ``from experiments.paper.methods import SVGP`` gives one of the systems."""

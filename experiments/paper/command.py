@@ -1,0 +1,174 @@
+"""``python -m experiments paper NAME``: run a study of the paper, or print and draw what is stored."""
+
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cvgp.errors import MissingFileError
+from experiments.data import SYNTHETIC, UCI, check_name, find, obtain
+from experiments.figures import save
+from experiments.markdown import fill, markdown_table
+from experiments.paper.methods import Recipe, method_class, plain_start
+from experiments.paper.study import STUDIES, Plan, Results, Study, find_preset, find_study, recipe_of, run_key
+from experiments.peers.environments import WORK_FOLDER
+from experiments.runner import Task, run_tasks
+from experiments.splits import Split, fold
+from experiments.store import RESULTS, Store
+
+ESTIMATED = ("predictive", "robustness")
+"""The long ones, which consist of fits alone: their time is estimated before they start."""
+PROBE_STEPS = 8
+FULL_EVALUATIONS = 60
+"""How many evaluations L-BFGS is assumed to need."""
+SECONDS_BESIDE = 4.0
+"""The search for a start, the scores and the process itself, for each task."""
+
+Names = Annotated[str | None, typer.Option(help="Names separated by commas, instead of the study's own.")]
+
+
+def paper(
+    name: Annotated[str, typer.Argument(help="A study, `all` of them, or `list`, or `datasets`.")],
+    preset: Annotated[
+        str, typer.Option(help="paper: its own protocol; fair: equal steps within a budget; smoke: a trial.")
+    ] = "fair",
+    datasets: Names = None,
+    methods: Names = None,
+    sizes: Annotated[str | None, typer.Option(help="Numbers of points, separated by commas.")] = None,
+    folds: Annotated[int | None, typer.Option(min=1, max=5, help="How many of the five folds.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Tasks at a time, each in a process.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads per task. [default: share the cores]")] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one task.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Folder of results. [default: experiments/results/paper; .bench for smoke]")
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing; print the table of what is stored.")] = False,
+    write: Annotated[Path | None, typer.Option(help="Also put the table into its place in this page.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,
+) -> None:
+    """Run a study of the paper; tasks that are stored are skipped, so an interrupted run goes on where it stopped."""
+    if name == "list":
+        print(markdown_table(["study", "what it shows"], [[n, find_study(n).about] for n in STUDIES], num_text=2))
+        return
+    if name == "datasets":
+        print(_datasets())
+        return
+    failed = 0
+    folder = store or (WORK_FOLDER / "smoke" if preset == "smoke" else RESULTS / "paper")
+    for study in map(find_study, STUDIES if name == "all" else [name]):
+        results = Store(folder / f"{study.name}.jsonl")
+        if not table:
+            plan = _plan(study, preset, datasets, methods, sizes, folds)
+            each = threads or max((os.cpu_count() or 1) // jobs, 1)
+            failed += _run(study, plan, results, jobs, each, time_limit or plan.preset.time_limit)
+        _show(study, Results(results, find_preset(preset)), write, figures)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(study: Study, results: Results, write: Path | None, figures: Path | None) -> None:
+    if not results.records:
+        command = f"python -m experiments paper {study.name} --preset {results.preset.name}"
+        raise MissingFileError(f"{results.store.path} holds no finished task of this preset; run `{command}` first.")
+    text = study.table(results)
+    print(f"\n{text}")
+    if write is not None:
+        fill(write, study.name, text)
+    if figures is not None:
+        for path in save(study.figures(results), figures):
+            print(path)
+
+
+def _plan(
+    study: Study, preset: str, datasets: str | None, methods: str | None, sizes: str | None, folds: int | None
+) -> Plan:
+    settings = find_preset(preset)
+    usual = study.scope(settings)
+    names = usual.datasets if datasets is None else _words(datasets)
+    chosen = tuple(n if n in usual.datasets else check_name(n) for n in names)
+    for dataset in chosen:
+        if dataset in UCI:
+            obtain(dataset)  # a set that cannot be had should not wait for its turn
+    return Plan(
+        study.name,
+        settings,
+        chosen,
+        usual.methods if methods is None else tuple(method_class(name).name for name in _words(methods)),
+        usual.sizes if sizes is None else tuple(_size(word) for word in _words(sizes)),
+        usual.folds if folds is None else folds,
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _size(word: str) -> int:
+    if not word.isdecimal() or int(word) == 0:
+        raise typer.BadParameter(f"{word!r} is not a number of points.", param_hint="'--sizes'")
+    return int(word)
+
+
+def _run(study: Study, plan: Plan, store: Store, jobs: int, threads: int, time_limit: float) -> int:
+    """Run what is missing; returns the number of failures."""
+
+    def announce(tasks: Sequence[Task]) -> None:
+        if study.name in ESTIMATED and plan.preset.name != "smoke":
+            hours = estimate_seconds(plan, tasks) / jobs / 3600
+            print(f"{study.name}: about {hours:.1f} hours, by the time of a few steps of each system here.", flush=True)
+
+    return run_tasks(
+        lambda: [Task(key, partial(run_key, key)) for key in study.keys(plan, store)],
+        store,
+        threads=threads,
+        jobs=jobs,
+        time_limit=time_limit,
+        announce=announce,
+    ).failed
+
+
+def _datasets() -> str:
+    rows = [[name, "1000", "generated", "the paper's appendix"] for name in SYNTHETIC]
+    for name, known in UCI.items():
+        place = find(name)
+        where = known.address(name) if place is None else str(place)
+        rows.append([name, f"{known.rows} x {known.inputs}", where, f"{known.citation}, CC BY 4.0"])
+    return markdown_table(["set", "size", "place", "citation and licence"], rows, num_text=4)
+
+
+def estimate_seconds(plan: Plan, tasks: Sequence[Task]) -> float:
+    """Processor seconds of the tasks and of later folds, which wait for the choice of a learning rate."""
+    keys = [task.key for task in tasks]
+    groups = Counter((str(k["dataset"]), str(k["method"]), k["size"]) for k in keys)
+    total = 0.0
+    for (dataset, method, size), count in groups.items():
+        key = next(k for k in keys if (k["dataset"], k["method"], k["size"]) == (dataset, method, size))
+        stochastic = method_class(method).stochastic
+        if stochastic and len(plan.preset.learning_rates) > 1 and count == len(plan.preset.learning_rates):
+            count += plan.folds - 1
+        split = fold(dataset, 0, plan.preset.rows)
+        recipe = recipe_of(key)
+        per_step = _seconds_per_step(method, int(size or 1), split, recipe)
+        steps = recipe.num_steps(len(split.y)) if stochastic else min(recipe.evaluations, FULL_EVALUATIONS)
+        total += count * (steps * per_step + SECONDS_BESIDE)
+    return total
+
+
+def _seconds_per_step(method: str, size: int, split: Split, recipe: Recipe) -> float:
+    """Between the second and the last of a few steps, from a start that costs nothing."""
+    cls = method_class(method)
+    count = PROBE_STEPS if cls.stochastic else 2
+    short = replace(recipe, steps=count, epochs=None, evaluations=count, patience=None, full_batch="lbfgs")
+    times: list[float] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = plain_start(split.x, split.y, size)
+        cls(size, recipe=short).fit(split.x, split.y, start=start, on_step=lambda _: times.append(time.perf_counter()))
+    return (times[-1] - times[1]) / max(len(times) - 2, 1)

@@ -1,0 +1,233 @@
+"""The systems that see all data at once: the exact GP, and SparseGP (Titsias 2009)."""
+
+import math
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+import cvgp
+from cvgp.data.source import MemorySource
+from cvgp.errors import InvalidInputError
+from cvgp.gp import bounds
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, gaussian_likelihood, square_matrix
+from cvgp.gp.linalg import safe_cholesky
+from cvgp.gp.posterior import factorize, kl_divergence
+from cvgp.objectives.full_batch import TitsiasObjective, statistics
+from experiments.divergences import kl_gaussian
+from experiments.paper.methods.base import CHUNK_ROWS, Array, Baseline, Inducing, Start, train_full
+from experiments.scores import Prediction
+
+EXACT_ROWS = 4000
+"""Most training rows: an evaluation costs N^3 operations and holds three N x N matrices, 0.4 GB at this limit."""
+
+
+class ExactGP(Baseline):
+    """Every observation, at O(N^3): the posterior that the others approximate, in float64."""
+
+    name = "ExactGP"
+    stochastic = False
+
+    def _learn(self, source: MemorySource, start: Start) -> None:
+        if source.num_rows > EXACT_ROWS:
+            raise InvalidInputError(
+                f"ExactGP runs up to {EXACT_ROWS} training rows; got {source.num_rows}. Use SparseGP, or fewer rows."
+            )
+        self.dtype = torch.float64
+        self._kernel = start.fresh_kernel()
+        self._likelihood = gaussian_likelihood(start.noise)
+        self._kernel.requires_grad_(self.learn_prior)
+        self._likelihood.requires_grad_(self.learn_prior)
+        self._forget()
+        if not self.learn_prior:
+            return
+        self.num_steps = train_full(
+            self.parameters(),
+            self._value_and_backward,
+            self.recipe,
+            num_rows=source.num_rows,
+            validation_rmse=None if self._validation is None else self._fresh_validation_rmse,
+            on_step=self._on_step,
+        )
+        self._forget()
+
+    def _fresh_validation_rmse(self) -> float:
+        self._forget()  # a step has moved the parameters since
+        return self.validation_rmse()
+
+    def _forget(self) -> None:
+        self._solved: tuple[Tensor, Tensor] | None = None
+
+    def _value_and_backward(self, scale: float) -> float:
+        """`scale` times log p(y), and its gradient without a graph through the factorisation.
+
+        The derivative of log p(y) by K is (alpha alpha^T - K^-1) / 2.
+        """
+        self._forget()
+        K = self._covariance()
+        with torch.no_grad():
+            L = safe_cholesky(K, "K + noise")
+            K_inv = torch.cholesky_inverse(L)
+            alpha = K_inv @ self.source.data.y
+            gradient = 0.5 * scale * (alpha[:, None] * alpha - K_inv)
+            value = self._log_density(L, alpha)
+        torch.autograd.backward(K, gradient)
+        return scale * value
+
+    def _covariance(self) -> Tensor:
+        x = self.source.data.x
+        noise: Tensor = self._likelihood.noise
+        return square_matrix(self._kernel, x) + noise * torch.eye(len(x), dtype=torch.float64)
+
+    def _log_density(self, L: Tensor, alpha: Tensor) -> float:
+        y = self.source.data.y
+        return -0.5 * (len(y) * math.log(2.0 * math.pi) + (y @ alpha).item()) - L.diagonal().log().sum().item()
+
+    @torch.no_grad()
+    def _factor(self) -> tuple[Tensor, Tensor]:
+        """L of K + noise, and alpha."""
+        if self._solved is None:
+            L = safe_cholesky(self._covariance(), "K + noise")
+            self._solved = L, torch.cholesky_solve(self.source.data.y[:, None], L)[:, 0]
+        return self._solved
+
+    @torch.no_grad()
+    def predict(self, x: Array, *, joint: bool = False) -> Prediction:
+        """The textbook equations."""
+        L, alpha = self._factor()
+        points = torch.as_tensor(x)
+        means, variances, roots = [], [], []
+        for chunk in points.split(CHUNK_ROWS):
+            K_nx = cross_matrix(self._kernel, self.source.data.x, chunk)  # [N, B]
+            V: Tensor = torch.linalg.solve_triangular(L, K_nx, upper=False)
+            means.append(K_nx.mT @ alpha)
+            variances.append(diagonal(self._kernel, chunk) - V.square().sum(0))
+            roots.append(V if joint else V[:0])
+        mean, f_var = torch.cat(means).numpy(), np.maximum(torch.cat(variances).numpy(), 0.0)
+        if not joint:
+            return Prediction(mean, f_var, self.noise)
+        root = torch.cat(roots, dim=1)
+        return Prediction(mean, f_var, self.noise, (evaluate(self._kernel, points, points) - root.mT @ root).numpy())
+
+    def bound(self) -> float:
+        """Log p(y) itself."""
+        L, alpha = self._factor()
+        return self._log_density(L, alpha)
+
+    def inducing(self) -> Inducing:
+        """The data, each with a weight of one."""
+        x, y = self.source.data.x.numpy(), self.source.data.y.numpy()
+        return Inducing(x.copy(), y.copy(), np.ones(len(y)))
+
+    @torch.no_grad()
+    def kl(self) -> float:
+        """KL(p(f | y) || p(f)) at the training inputs: that of the coreset which is the data."""
+        x, y = self.source.data.x, self.source.data.y
+        w = torch.full((len(y),), 1.0 / self.noise, dtype=torch.float64)
+        return kl_divergence(factorize(square_matrix(self._kernel, x), w, y)).item()
+
+    @property
+    def noise(self) -> float:
+        return float(self._likelihood.noise.item())
+
+    @property
+    def prior_kernel(self) -> Kernel:
+        return self._kernel
+
+    def parameters(self) -> list[Tensor]:
+        """Kernel and noise."""
+        return [p for p in [*self._kernel.parameters(), *self._likelihood.parameters()] if p.requires_grad]
+
+
+class SparseGP(Baseline):
+    """Titsias' bound and its own predictive distribution.
+
+    GPyTorch's SGPR has the same bound but predicts differently (a correction of the diagonal that moves the mean), so
+    both come from cvgp's statistics, at the optimum over a full site covariance.
+    """
+
+    name = "SparseGP"
+    stochastic = False
+
+    def _learn(self, source: MemorySource, start: Start) -> None:
+        self.dtype = torch.float64
+        likelihood = gaussian_likelihood(start.noise)
+        # Of the coreset model only the inputs, the kernel and the noise are used; the sites are solved for.
+        self.model = cvgp.CVGP(start.coreset, start.fresh_kernel(), likelihood=likelihood)
+        self.model.kernel.requires_grad_(self.learn_prior)
+        self.model.likelihood.requires_grad_(self.learn_prior)
+        self.objective = TitsiasObjective(self.model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
+        self._solved: bounds.TitsiasSolution | None = None
+
+        def value_and_backward(scale: float) -> float:
+            self._solved = None
+            return self.objective.value_and_backward(scale)
+
+        self.num_steps = train_full(
+            self.parameters(),
+            value_and_backward,
+            self.recipe,
+            num_rows=source.num_rows,
+            validation_rmse=None if self._validation is None else self._fresh_validation_rmse,
+            on_step=self._on_step,
+        )
+        self._solved = None
+
+    def _fresh_validation_rmse(self) -> float:
+        self._solved = None  # a step has moved the parameters since
+        return self.validation_rmse()
+
+    @torch.no_grad()
+    def _solution(self) -> bounds.TitsiasSolution:
+        if self._solved is None:
+            L_inv = bounds.whitener(self.model.jittered_covariance())
+            self._solved = bounds.solve_titsias(statistics(self.model, self.source.chunks(CHUNK_ROWS)), L_inv)
+        return self._solved
+
+    @torch.no_grad()
+    def predict(self, x: Array, *, joint: bool = False) -> Prediction:
+        """Mean K_zx^T alpha and covariance K - K_zx^T A K_zx with A = K_zz^-1 - (K_zz + Phi)^-1."""
+        solution, kernel, points = self._solution(), self.model.kernel, torch.as_tensor(x)
+        means, variances = [], []
+        for chunk in points.split(CHUNK_ROWS):
+            K_zx = cross_matrix(kernel, self.model.X_c, chunk)  # [M, B]
+            means.append(K_zx.mT @ solution.alpha[:, 0])
+            variances.append(diagonal(kernel, chunk) - (K_zx * (solution.A @ K_zx)).sum(0))
+        mean, f_var = torch.cat(means).numpy(), np.maximum(torch.cat(variances).numpy(), 0.0)
+        if not joint:
+            return Prediction(mean, f_var, self.noise)
+        K_zx = cross_matrix(kernel, self.model.X_c, points)
+        covariance = evaluate(kernel, points, points) - K_zx.mT @ solution.A @ K_zx
+        return Prediction(mean, f_var, self.noise, (0.5 * (covariance + covariance.mT)).numpy())
+
+    def bound(self) -> float:
+        """Titsias' bound."""
+        return self._solution().value.item()
+
+    def inducing(self) -> Inducing:
+        """Inducing inputs and the posterior mean there."""
+        inputs = self.model.X_c.detach().numpy().copy()
+        return Inducing(inputs, self.predict(inputs).mean, None)
+
+    @torch.no_grad()
+    def kl(self) -> float:
+        """KL(q(f_Z) || p(f_Z)), of the whitened values L^-1 f_Z, whose prior is N(0, I)."""
+        L_inv = bounds.whitener(self.model.jittered_covariance())
+        found = statistics(self.model, self.source.chunks(CHUNK_ROWS))
+        C = (found.Phi + torch.eye(len(L_inv), dtype=torch.float64)).numpy()
+        S = np.linalg.inv(C)
+        mean = S @ found.b[:, 0].numpy()
+        return kl_gaussian(mean, 0.5 * (S + S.T), np.zeros_like(mean), np.eye(len(mean)))
+
+    @property
+    def noise(self) -> float:
+        return self.model.noise.item()
+
+    @property
+    def prior_kernel(self) -> Kernel:
+        return self.model.kernel
+
+    def parameters(self) -> list[Tensor]:
+        """Inducing inputs, and kernel and noise if they are learned."""
+        return self.objective.parameters

@@ -1,0 +1,103 @@
+"""`interpolation`: whether a posterior returns to the prior as noise is added to the targets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.figures import STYLES, grid, label, line_style
+from experiments.markdown import markdown_table, mean_and_error
+from experiments.paper.study import Plan, Results, Scope, Study, build, product_keys
+from experiments.splits import fold
+from experiments.store import Key, Outcome, Store
+
+LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Standard deviations of the added noise, in those of the target."""
+ROWS = 2500
+"""Of the data set, so that the exact posterior can be computed as well."""
+
+
+def _keys(plan: Plan, store: Store) -> list[Key]:
+    levels = LEVELS[::3] if plan.preset.name == "smoke" else LEVELS
+    rows = min(plan.preset.rows or ROWS, ROWS)
+    return [key | {"added_sd": level, "used_rows": rows} for level in levels for key in product_keys(plan)]
+
+
+def _run(key: Key) -> Outcome:
+    split = fold(str(key["dataset"]), int(key["fold"] or 0), int(key["used_rows"] or 1))
+    rng = np.random.default_rng([int(key["fold"] or 0), 7])
+    added = float(key["added_sd"] or 0.0)
+    y = split.y + added * rng.standard_normal(len(split.y))
+    validation = split.x_validation, split.y_validation + added * rng.standard_normal(len(split.y_validation))
+    model = build(key).fit(split.x, y, validation=validation)
+    found = model.predict(split.x_test)
+    return Outcome(
+        {
+            "kl": model.kl(),
+            "noise_sd": float(np.sqrt(model.noise)),
+            "mean_size": float(np.sqrt(np.mean(found.mean**2))),
+            "rmse": float(np.sqrt(np.mean((found.mean - split.y_test) ** 2))),
+        }
+    )
+
+
+def _table(results: Results) -> str:
+    levels = sorted(results.values("added_sd"))
+    rows = []
+    for dataset in results.values("dataset"):
+        for method in results.values("method"):
+            for size in results.values("size", results.where(method=method)):
+                for name, title in (("kl", "KL, nats"), ("noise_sd", "learned noise sd")):
+                    by_level = [results.where(dataset=dataset, method=method, size=size, added_sd=s) for s in levels]
+                    cells = [mean_and_error([r.number(name) for r in found], ".3g") for found in by_level]
+                    rows.append([dataset, label(method, size), title, *cells])
+    header = ["set", "system", "", *(f"added sd {level:g}" for level in levels)]
+    used = max(results.values("used_rows"))
+    note = (
+        f"KL of the posterior from the prior at the system's own inducing inputs (ExactGP: at all training inputs), on "
+        f"{used} rows of the set; targets have a standard deviation of 1 before noise is added."
+    )
+    return "\n\n".join([markdown_table(header, rows, num_text=3), note, results.origin()])
+
+
+def _figures(results: Results) -> Mapping[str, Any]:
+    datasets = results.values("dataset")
+    figure, axes = grid(1, 2 * len(datasets), size=(4.0, 3.2))
+    for number, dataset in enumerate(datasets):
+        for ax, name, title in zip(
+            axes[0][2 * number : 2 * number + 2],
+            ("kl", "noise_sd"),
+            ("KL(posterior || prior), nats", "learned noise sd"),
+            strict=True,
+        ):
+            for method in STYLES:
+                for size in results.values("size", results.where(dataset=dataset, method=method)):
+                    records = sorted(
+                        results.where(dataset=dataset, method=method, size=size, fold=0),
+                        key=lambda r: float(r.task["added_sd"] or 0.0),
+                    )
+                    levels = [float(r.task["added_sd"] or 0.0) for r in records]
+                    ax.plot(levels, [r.number(name) for r in records], label=label(method, size), **line_style(method))
+            ax.set(xlabel="sd of the added noise", title=f"{dataset}: {title}", yscale="log")
+            ax.set_xscale("symlog", linthresh=0.5)
+            ticks = sorted(results.values("added_sd"))
+            ax.set_xticks(ticks, [f"{t:g}" for t in ticks], minor=False)
+            ax.minorticks_off()
+            ax.grid(alpha=0.3)
+        axes[0][2 * number].legend(fontsize=8)
+    return {"interpolation": figure}
+
+
+METHODS = ("ExactGP", "SVGP", "PPGPR", "CVGP")
+STUDIES = (
+    Study(
+        "interpolation",
+        "KL of the posterior from the prior as noise is added to the targets",
+        Scope(("bike",), METHODS, (50,), folds=1),
+        Scope(("synthetic4",), METHODS, (8,), folds=1),
+        _keys,
+        _run,
+        _table,
+        _figures,
+    ),
+)

@@ -1,0 +1,121 @@
+"""Scores of predictions of rows that a method has not seen."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvgp import metrics
+from cvgp.errors import FactorizationError
+from experiments.divergences import joint_log_density
+from experiments.store import Metrics
+
+Array = NDArray[np.float64]
+
+JOINT_ROWS = 4000
+"""Most rows whose joint log density is computed; its covariance would not fit for many more."""
+
+LEVEL = 0.9
+
+INTERVALS = (0.5, 0.9, 0.95)
+"""Probabilities of the central intervals whose coverage is counted."""
+CRPS_LEVELS = tuple((k + 0.5) / 200 for k in range(200))
+"""The CRPS of a standard normal is 0.003 % too large by these; that of other libraries is exact."""
+LEVELS = tuple(sorted({*CRPS_LEVELS, *((1 + sign * p) / 2 for p in INTERVALS for sign in (-1, 1))}))
+"""Quantiles that are asked for where a prediction need not be Gaussian."""
+EQUAL_WIDTHS = 1e-6
+"""Intervals whose widths differ by less than this share have no quiet and noisy rows."""
+
+
+class Prediction(NamedTuple):
+    """The posterior predictive at some inputs."""
+
+    mean: Array  # [n]
+    f_var: Array  # [n]
+    noise: float
+    f_covariance: Array | None = None  # [n, n], where it was asked for
+
+    @property
+    def f_sd(self) -> Array:
+        """Standard deviation of the function."""
+        return np.sqrt(self.f_var)
+
+    @property
+    def y_sd(self) -> Array:
+        """Standard deviation of a new observation."""
+        return np.sqrt(self.f_var + self.noise)
+
+
+class Fitted(Protocol):
+    """A system after its fit."""
+
+    def predict(self, x: Array, *, joint: bool = False) -> Prediction:
+        """The posterior predictive at inputs [n, D], with the joint covariance if `joint`."""
+        ...
+
+
+def marginal_scores(y: Array, mean: Array, sd: Array) -> Metrics:
+    """RMSE, the mean of the marginal log densities, CRPS, and the coverage of 90 % intervals."""
+    return {
+        "rmse": metrics.rmse(y, mean),
+        "log_likelihood": metrics.mean_log_density(y, mean, sd),
+        "crps": metrics.crps(y, mean, sd),
+        "coverage": metrics.coverage(y, mean, sd, LEVEL),
+    }
+
+
+def score(model: Fitted, x: Array, y: Array, *, joint: bool = False) -> Metrics:
+    """The marginal scores and, if `joint`, the paper's PPLL: the joint log density divided by n."""
+    found = model.predict(x)
+    scores = marginal_scores(y, found.mean, found.y_sd)
+    return scores | {"joint_log_likelihood": _joint_log_likelihood(model, x, y)} if joint else scores
+
+
+def _joint_log_likelihood(model: Fitted, x: Array, y: Array) -> float | None:
+    if len(y) > JOINT_ROWS:
+        return None
+    found = model.predict(x, joint=True)
+    assert found.f_covariance is not None, "asked for"
+    covariance = 0.5 * (found.f_covariance + found.f_covariance.T) + found.noise * np.eye(len(y))
+    try:
+        return joint_log_density(y, found.mean, covariance) / len(y)
+    except FactorizationError:  # a covariance learned in float32 may have no density
+        return None
+
+
+def predictive_scores(y: Array, found: Mapping[str, Array]) -> Metrics:
+    """RMSE, mean log-likelihood, CRPS, and the coverage of intervals: of all rows, and of quiet and noisy thirds.
+
+    A prediction is a Gaussian, by its mean and sd, or quantiles at `LEVELS` with a log density.
+    """
+    scores: Metrics = {"rmse": metrics.rmse(y, found["mean"])}
+    if "sd" in found:
+        mean, sd = found["mean"], found["sd"]
+        scores |= {"log_likelihood": metrics.mean_log_density(y, mean, sd), "crps": metrics.crps(y, mean, sd)}
+        ends = {p: metrics.interval(mean, sd, p) for p in INTERVALS}
+    else:
+        at = dict(zip(np.round(found["levels"], 6).tolist(), found["quantiles"], strict=True))
+        ends = {p: (at[round((1 - p) / 2, 6)], at[round((1 + p) / 2, 6)]) for p in INTERVALS}
+        scores["log_likelihood"] = float(np.mean(found["log_density"]))
+        scores["crps"] = quantile_crps(y, np.stack([at[round(level, 6)] for level in CRPS_LEVELS]))
+    lower, upper = ends[0.9]
+    widths = upper - lower
+    order = np.argsort(widths, kind="stable")
+    third = len(y) // 3
+    vary = np.ptp(widths) > EQUAL_WIDTHS * widths.max()
+    for p, (low, high) in ends.items():
+        inside = (low <= y) & (y <= high)
+        name = f"coverage_{100 * p:.0f}"
+        scores[name] = float(np.mean(inside))
+        for place, rows in (("quiet", order[:third]), ("noisy", order[-third:])):
+            scores[f"{name}_{place}"] = float(np.mean(inside[rows])) if vary and third else None
+    scores["coverage"] = scores["coverage_90"]
+    return scores
+
+
+def quantile_crps(y: Array, quantiles: Array) -> float:
+    """Twice the mean pinball loss over the levels of `CRPS_LEVELS`, and over rows."""
+    levels = np.asarray(CRPS_LEVELS)[:, None]
+    error = y - quantiles  # [levels, n]
+    return float(2 * np.mean(np.maximum(levels * error, (levels - 1) * error)))

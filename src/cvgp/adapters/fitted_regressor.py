@@ -1,0 +1,204 @@
+"""A fitted regressor as GPyTorch modules: what the adapters take from `CVGPRegressor`, and nothing else of it.
+
+The hosts' models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
+are refused, and a warning names whatever else a prediction of the regressor uses.
+"""
+
+import warnings
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.distributions import Distribution, MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator.operators import DiagLinearOperator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.distributions import Independent, Normal
+
+from cvgp.data.scaling import Scaling
+from cvgp.data.transforms import Path
+from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.fitted import FARTHEST
+from cvgp.estimators.frames import schema_of
+from cvgp.estimators.regressor import CVGPRegressor
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.model import CVGP
+from cvgp.gp.noise import InputNoise
+
+
+class FittedParts(NamedTuple):
+    """A fitted model in its own, standardized units, and the way there from the user's units."""
+
+    model: CVGP
+    scaling: Scaling
+    noise: InputNoise | None
+    """Where the noise depends on x."""
+
+
+def fitted_parts(regressor: Any) -> FittedParts:
+    """A copy of a regressor's model on the CPU; raise if a host cannot have it, and warn of what is lost."""
+    if not isinstance(regressor, CVGPRegressor):
+        raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(regressor).__name__}.")
+    check_is_fitted(regressor)
+    schema = schema_of(regressor)
+    if schema is not None and not schema.is_numeric:
+        raise InvalidInputError(
+            f"The regressor was fitted to a table with the columns {[column.name for column in schema.columns]}, which "
+            "are not all numbers, and tensors hold numbers only. Convert the columns to numbers before the fit."
+        )
+    gp = regressor._gp
+    if gp.target.name != "identity":
+        raise InvalidInputError(
+            f"The regressor models y after the transform {gp.target.name!r}, which a Gaussian likelihood cannot undo. "
+            "Fit with target_transform='identity', and transform y yourself (in BoTorch by an outcome_transform)."
+        )
+    lost = []
+    if gp.local is not None:
+        lost.append(
+            f"its {gp.local.kept.num_neighbors} neighbors (the coreset alone predicts less accurately; fit with "
+            "n_neighbors=0 for a coreset that needs none)"
+        )
+    if gp.tails is not None:
+        lost.append("the heavy tails of its noise")
+    if gp.outliers is not None:
+        lost.append("its model of outliers")
+    if lost:
+        message = f"The exported model has the coreset and Gaussian noise, but not {', nor '.join(lost)}."
+        warnings.warn(message, CVGPWarning, stacklevel=4)
+    return FittedParts(deepcopy(gp.model).cpu().double(), gp.scaling, gp.noise)
+
+
+class InputScaling(nn.Module):
+    """Inputs in the user's units as the model sees them: warped, standardized and clamped, with gradients."""
+
+    shift: Tensor  # [D]
+    inverse_scale: Tensor  # [D], zero for a column that was constant in the fit
+
+    def __init__(self, scaling: Scaling) -> None:
+        super().__init__()
+        inverse = np.divide(1.0, scaling.x_scale, out=np.zeros_like(scaling.x_scale), where=scaling.varies)
+        self.register_buffer("shift", torch.tensor(scaling.x_mean))
+        self.register_buffer("inverse_scale", torch.tensor(inverse))
+        self.limit = min(scaling.x_limit, FARTHEST)
+        self.warps = nn.ModuleDict({str(d): _Warp(path) for d, path in scaling.warp.paths().items()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Inputs [..., D] in the model's units."""
+        columns = list(x.unbind(-1))
+        for d, warp in self.warps.items():
+            columns[int(d)] = warp(columns[int(d)])
+        warped = torch.stack(columns, -1) if self.warps else x
+        return ((warped - self.shift.to(x)) * self.inverse_scale.to(x)).clamp(-self.limit, self.limit)
+
+
+class _Warp(nn.Module):
+    """A monotone piecewise linear function of one column."""
+
+    knots: Tensor  # [k]
+    values: Tensor  # [k]
+    slopes: Tensor  # [k + 1], the first and the last beyond the outer knots
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        low, high = path.outer_slopes()
+        inner = np.diff(path.values) / np.diff(path.knots)
+        self.register_buffer("knots", torch.tensor(path.knots))
+        self.register_buffer("values", torch.tensor(path.values))
+        self.register_buffer("slopes", torch.tensor(np.concatenate([[low], inner, [high]])))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The function at x [...]."""
+        knots, values, slopes = (part.to(x) for part in (self.knots, self.values, self.slopes))
+        part = torch.bucketize(x.detach().contiguous(), knots, right=True)
+        start = (part - 1).clamp_min(0)
+        return values[start] + slopes[part] * (x - knots[start])
+
+
+class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
+    """A Gaussian likelihood whose noise depends on x, as the regressor learned it.
+
+    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. Objectives take the
+    variances: ``objective(model(x), y, noise=likelihood.variance(x))``. `constant` is the noise variance of all rows in
+    the fit, and `input_noise` the noise of each, both in the regressor's units. `to_model_units` leads there from the
+    inputs of the host's model, and `y_scale`, [] or [Q] for tasks, is one unit of the regressor's outputs in those of
+    the host's.
+    """
+
+    y_scale: Tensor
+
+    def __init__(
+        self,
+        constant: float,
+        input_noise: InputNoise,
+        to_model_units: InputScaling | None = None,
+        y_scale: Tensor | None = None,
+    ) -> None:
+        scale = torch.ones((), dtype=torch.float64) if y_scale is None else y_scale
+        unit = scale.square().mean().item()
+        own = gaussian_likelihood(constant * unit, NOISE_FLOOR * unit)
+        super().__init__(noise_constraint=own.noise_covar.raw_noise_constraint)
+        self.double().noise = own.noise.detach()
+        self.to_model_units = to_model_units
+        self.register_buffer("y_scale", scale.clone())
+        for name, value in input_noise._asdict().items():
+            self.register_buffer(name, value.detach().cpu().clone())
+
+    @property
+    def input_noise(self) -> InputNoise:
+        """The noise as the regressor holds it."""
+        return InputNoise(*(getattr(self, name) for name in InputNoise._fields))
+
+    def variance(self, x: Tensor) -> Tensor:
+        """The noise variance of observations at x [..., n, D]: [..., n], or [..., n, Q] for tasks."""
+        return self._in_units(self.input_noise.variance(self._scaled(x)))
+
+    def row_noise(self, x: Tensor) -> Tensor:
+        """The noise variance with which new rows at x [..., n, D] are conditioned on, as the regressor does it."""
+        constant: Tensor = self.noise.to(x.dtype)
+        if not bool(self.input_noise.base > 0):
+            return constant.expand(x.shape[:-1])
+        return constant + self._in_units(self.input_noise.beyond_base(self._scaled(x)))
+
+    def f_factor(self, f_var: Tensor) -> Tensor:
+        """The factor by which the regressor corrects variances of f, [..., n] or [..., n, Q] for tasks."""
+        return self.input_noise.f_factor(f_var / self.y_scale.to(f_var).square())
+
+    def forward(self, function_samples: Tensor, *params: Any, **kwargs: Any) -> Distribution:
+        """Observations given values of f."""
+        noise = self._shaped_noise_covar(function_samples.shape, *params, **kwargs).diagonal(dim1=-1, dim2=-2)
+        given = Normal(function_samples, noise.reshape(function_samples.shape).sqrt())
+        return Independent(given, 1) if self.y_scale.ndim else given
+
+    def _shaped_noise_covar(
+        self, base_shape: torch.Size, *params: Any, noise: Tensor | None = None, **_: Any
+    ) -> DiagLinearOperator:
+        if noise is None:
+            if not params:
+                raise InvalidTypeError(
+                    "This noise depends on x: pass the inputs to the likelihood, likelihood(model(x), x), and the "
+                    "variances to an objective, noise=likelihood.variance(x)."
+                )
+            (x,) = params[0] if isinstance(params[0], list | tuple) else (params[0],)
+            noise = self.variance(x)
+        noise = noise.expand(base_shape)
+        return DiagLinearOperator(noise.flatten(-2) if self.y_scale.ndim else noise)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.to_model_units is None else self.to_model_units(x)
+
+    def _in_units(self, variance: Tensor) -> Tensor:
+        unit = self.y_scale.to(variance).square()
+        return variance[..., None] * unit if unit.ndim else variance * unit
+
+
+def as_predicted(f: MultivariateNormal, likelihood: Any) -> MultivariateNormal:
+    """The posterior of f with the regressor's correction of its variance, if the likelihood has one."""
+    if not isinstance(likelihood, InputNoiseLikelihood):
+        return f
+    covariance = f.lazy_covariance_matrix
+    variance = covariance.diagonal(dim1=-1, dim2=-2).clamp_min(0.0).reshape(f.mean.shape)
+    root = likelihood.f_factor(variance).sqrt()
+    diagonal = DiagLinearOperator(root.flatten(-len(f.event_shape)))
+    return type(f)(f.mean, diagonal @ covariance @ diagonal)

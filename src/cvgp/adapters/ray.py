@@ -1,0 +1,390 @@
+"""Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`.
+
+Ray Train starts the workers of :func:`fit`, replaces lost ones, and keeps the checkpoints. Every worker runs the
+estimator's own fit as one process of a group (`cvgp.parallel.process_group`) and reads its own parts of the table. If a
+worker is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, WorkerError, optional_packages
+from cvgp.fitting.monitor import FitEvent
+from cvgp.parallel.group import Group
+from cvgp.parallel.process_group import process_group, worker_timeout
+
+if TYPE_CHECKING:
+    from cvgp.estimators.regressor import CVGPRegressor
+
+__all__ = ["connect", "fit", "fit_and_merge"]
+
+MODEL_FILE = "model.cvgp"
+
+
+def connect(address: str = "local") -> None:
+    """Join a Ray cluster, or start one on this machine; a program that has joined one keeps it.
+
+    Parameters
+    ----------
+    address : str
+        The address that ``ray start --head`` printed, ``auto`` for the cluster of this machine, or ``local`` to start
+        one.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    WorkerError
+        If there is no cluster at the address.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.connect("local")  # doctest: +SKIP
+    """
+    ray = _import_ray()
+    if ray.is_initialized():
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise WorkerError(
+            f"Could not join a Ray cluster at {address!r} ({reason}). Give the address that `ray start --head` "
+            "printed, 'auto' for the cluster of this machine, or 'local' to start one."
+        ) from error
+
+
+def _import_ray() -> Any:
+    with optional_packages():
+        import ray
+        import ray.data
+        import ray.train
+        import ray.train.torch
+    return ray
+
+
+def absolute(place: Any) -> Any:
+    """A path, or several, made absolute, since workers run in other folders; an address as it is."""
+    if isinstance(place, list | tuple):
+        return [absolute(one) for one in place]
+    if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
+        return os.path.abspath(place)
+    for scheme in ("sqlite:///", "duckdb:///"):
+        if isinstance(place, str) and place.startswith(scheme):
+            return scheme + os.path.abspath(place.removeprefix(scheme))
+    return place
+
+
+def fit(
+    dataset: Any,
+    target: str | Sequence[str],
+    /,
+    *,
+    storage: str | os.PathLike[str],
+    name: str | None = None,
+    num_workers: int = 2,
+    cpus_per_worker: int = 1,
+    max_failures: int = 3,
+    seconds_between: float = 30.0,
+    fit_options: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> CVGPRegressor:
+    """Fit a `CVGPRegressor` to a table on the workers of a Ray cluster.
+
+    The cluster is the one that the program has joined (`connect`, or ``ray.init``), or a new one on this machine.
+
+    Parameters
+    ----------
+    dataset : path, glob, list of these, or ray.data.Dataset
+        A table in files that every worker can reach; a Ray dataset is first stored as Parquet in `storage`.
+    target : str or list of str
+        The columns to predict; all others are features.
+    storage : path or address
+        Where every worker stores and finds checkpoints and the model: a folder, or a place in an object store.
+    name : str or None
+        The name of the run, a folder in `storage`. A name that was used before continues that run.
+    num_workers, cpus_per_worker : int
+        Processes, and the threads of each. With the parameter `device` of ``cuda`` each takes a GPU as well.
+    max_failures : int
+        How often lost workers are replaced before the fit fails.
+    seconds_between : float
+        The least time between two checkpoints.
+    fit_options : mapping or None
+        Further arguments of `cvgp.read_table`: `sample_weight`, `impute` and so on.
+    **parameters
+        Those of the estimator, as `set_params` takes them, except ``training__checkpoint_dir`` and
+        ``training__callbacks``.
+
+    Returns
+    -------
+    CVGPRegressor
+        Fitted, on this machine.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    InvalidInputError
+        If a parameter, the table or the target cannot be used.
+    WorkerError
+        If workers were lost more than `max_failures` times; the same call with the same `name` continues.
+
+    Warns
+    -----
+    CVGPWarning
+        If the cluster has too few processors, so that the fit waits for more.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.connect("auto")  # doctest: +SKIP
+    >>> model = on_ray.fit("s3://bucket/taxi/", "fare", storage="s3://bucket/runs", num_workers=8)  # doctest: +SKIP
+    """
+    for reserved in ("training__checkpoint_dir", "training__callbacks"):
+        if parameters.pop(reserved, None) is not None:
+            raise InvalidInputError(f"{reserved} cannot be set here, since Ray keeps the checkpoints; leave it out.")
+    ray = _import_ray()
+    connect()
+    needed, available = num_workers * cpus_per_worker, ray.cluster_resources().get("CPU", 0.0)
+    if available < needed:
+        warnings.warn(
+            f"The cluster has {available:.0f} processors, and {num_workers} workers need {needed}: the fit waits until "
+            "there are more. Ask for fewer workers if the cluster does not grow.",
+            CVGPWarning,
+            stacklevel=2,
+        )
+    name = name or f"cvgp-{uuid.uuid4().hex[:12]}"
+    place = absolute(storage)
+    if isinstance(dataset, ray.data.Dataset):
+        dataset = _stored(dataset, f"{place}/{name}-table")
+    failures = ray.remote(num_cpus=0)(_Failures).remote()
+    use_gpu = str(parameters.get("device", "auto")).startswith("cuda")
+    trainer = ray.train.torch.TorchTrainer(
+        _work,
+        train_loop_config={
+            "dataset": absolute(dataset),
+            "target": target,
+            "parameters": parameters,
+            "fit_options": dict(fit_options or {}),
+            "seconds_between": seconds_between,
+            "threads": cpus_per_worker,
+            "failures": failures,
+        },
+        torch_config=ray.train.torch.TorchConfig(
+            backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo", timeout_s=math.ceil(worker_timeout())
+        ),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=num_workers, use_gpu=use_gpu, resources_per_worker={"CPU": cpus_per_worker}
+        ),
+        run_config=ray.train.RunConfig(
+            name=name,
+            storage_path=place,
+            failure_config=ray.train.FailureConfig(max_failures=max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    try:
+        result = trainer.fit()
+    except ray.train.v2.api.exceptions.TrainingFailedError as error:
+        raise WorkerError(
+            f"The fit failed after its workers were lost {max_failures + 1} times ({error}). Its checkpoints are in "
+            f"{place}/{name}: the same call with name={name!r} continues from them."
+        ) from error
+    failure = ray.get(failures.first.remote())
+    if failure is not None:
+        raise failure
+    from cvgp.estimators.persistence import load
+
+    with result.checkpoint.as_directory() as folder:
+        model: CVGPRegressor = load(Path(folder) / MODEL_FILE)
+    model.n_bad_rows_ = result.metrics["n_bad_rows"]
+    for text in result.metrics["warnings"]:  # the first worker's, which would stay unread in its log
+        warnings.warn(text, CVGPWarning, stacklevel=2)
+    return model
+
+
+class _Failures:
+    """Errors that a restarted worker would meet again, such as a bad row: one worker adds them, and the others ask."""
+
+    def __init__(self) -> None:
+        self._errors: list[CVGPError] = []
+
+    def add(self, error: CVGPError) -> None:
+        self._errors.append(error)
+
+    def first(self) -> CVGPError | None:
+        return self._errors[0] if self._errors else None
+
+
+def _work(config: dict[str, Any]) -> None:
+    """The task of every worker."""
+    import ray
+
+    torch.set_num_threads(config["threads"])
+    try:
+        with process_group() as group:
+            _fit(group, config)
+    except WorkerError:
+        if ray.get(config["failures"].first.remote()) is None:
+            raise
+    except CVGPError as error:
+        ray.get(config["failures"].add.remote(error))
+        if dist.is_initialized():
+            dist.destroy_process_group()  # so that the others do not wait for this one
+
+
+def _fit(group: Group, config: dict[str, Any]) -> None:
+    import ray.train
+
+    from cvgp.estimators.regressor import CVGPRegressor
+    from cvgp.tables.table import read_table
+
+    with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
+        folder = Path(local) / "progress"
+        stored = ray.train.get_checkpoint()
+        if stored is not None and group.rank == 0:
+            stored.to_directory(str(folder))
+        reporter = _Reporter(group, folder, config["seconds_between"])
+        model = CVGPRegressor().set_params(**config["parameters"])
+        model.set_params(training__checkpoint_dir=folder, training__callbacks=[reporter])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CVGPWarning)
+            model.fit(read_table(config["dataset"], config["target"], **config["fit_options"]))
+        if group.rank == 0:
+            model.save(folder / MODEL_FILE)
+        messages = list(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, CVGPWarning)))
+        reporter.report({"elbo": float(model.elbo_), "n_bad_rows": int(model.n_bad_rows_), "warnings": messages})
+
+
+class _Reporter:
+    """A callback that passes the first worker's checkpoint to Ray, at moments that all workers agree on."""
+
+    def __init__(self, group: Group, folder: Path, seconds_between: float) -> None:
+        self.group = group
+        self.folder = folder
+        self.seconds_between = seconds_between
+        self._last = time.monotonic()
+
+    def __call__(self, event: FitEvent) -> None:
+        if event.phase.startswith("choose"):
+            return  # every worker searches its start by itself, and they do not keep step
+        is_time = time.monotonic() - self._last >= self.seconds_between
+        due = is_time and self.folder.is_dir() and any(self.folder.iterdir())
+        (agreed,) = self.group.first([torch.tensor(float(due), dtype=torch.float64)])
+        if agreed:
+            self.report({"phase": event.phase, "iteration": event.iteration, "bound": event.bound})
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        """All workers have to call this together."""
+        import ray.train
+
+        checkpoint = ray.train.Checkpoint.from_directory(str(self.folder)) if self.group.rank == 0 else None
+        ray.train.report(metrics, checkpoint=checkpoint)
+        self._last = time.monotonic()
+
+
+def _stored(dataset: Any, place: str) -> str:
+    """A Ray dataset as Parquet files, unless an earlier run of the name has left them."""
+    import pyarrow.fs as pafs
+
+    filesystem, path = pafs.FileSystem.from_uri(place if "://" in place else f"file://{place}")
+    if filesystem.get_file_info(path).type == pafs.FileType.NotFound:
+        dataset.write_parquet(place)
+    return place
+
+
+def fit_and_merge(
+    shards: Sequence[Any],
+    target: str | Sequence[str],
+    *,
+    cpus_per_shard: int = 1,
+    fit_options: Mapping[str, Any] | None = None,
+    merge_options: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> CVGPRegressor:
+    """Fit a model to each shard in a Ray task of its own, and merge the models.
+
+    Only the models are sent, once each. A task whose worker is lost is run again, up to three times.
+
+    Parameters
+    ----------
+    shards : sequence of paths, globs or lists of these
+        Tables in files, each where the worker that gets it can reach it; no row may be in two of them.
+    target : str or list of str
+        The columns to predict; all others are features.
+    cpus_per_shard : int
+        The threads of each task.
+    fit_options, merge_options : mapping or None
+        Further arguments of `cvgp.read_table` and `cvgp.merge`.
+    **parameters
+        Those of the estimator, as `set_params` takes them.
+
+    Returns
+    -------
+    CVGPRegressor
+        The merged model; with one shard, its own.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Ray is not installed.
+    InvalidInputError
+        If there is no shard, or one cannot be fitted.
+    WorkerError
+        If a task was lost too often.
+
+    Examples
+    --------
+    >>> from cvgp.adapters import ray as on_ray
+    >>> on_ray.fit_and_merge(["2024.parquet", "2025.parquet"], "price", random_state=0)  # doctest: +SKIP
+    """
+    from cvgp.estimators.merging import merge
+    from cvgp.estimators.persistence import load
+
+    if len(shards) == 0:
+        raise InvalidInputError("There is no shard to fit: give the paths of at least one.")
+    ray = _import_ray()
+    connect()
+    task = ray.remote(num_cpus=cpus_per_shard, max_retries=3)(_fit_shard)
+    options = dict(fit_options or {})
+    results = [task.remote(absolute(shard), target, parameters, options, cpus_per_shard) for shard in shards]
+    models = []
+    with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
+        for number, result in enumerate(results):
+            file = Path(local) / f"{number}.cvgp"
+            try:
+                file.write_bytes(ray.get(result))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except ray.exceptions.RayError as error:
+                raise WorkerError(f"The task of shard {number} was lost more than three times ({error}).") from error
+            models.append(load(file))
+    return models[0] if len(models) == 1 else merge(models, **dict(merge_options or {}))
+
+
+def _fit_shard(place: Any, target: Any, parameters: dict[str, Any], fit_options: dict[str, Any], threads: int) -> bytes:
+    """The file of a model of one shard."""
+    from cvgp.estimators.regressor import CVGPRegressor
+    from cvgp.tables.table import read_table
+
+    torch.set_num_threads(threads)
+    model = CVGPRegressor().set_params(**parameters).fit(read_table(place, target, **fit_options))
+    with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
+        file = Path(local) / "model.cvgp"
+        model.save(file)
+        return file.read_bytes()

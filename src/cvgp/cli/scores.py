@@ -1,0 +1,215 @@
+"""`cvgp evaluate`, `cvgp report` and `cvgp plot`: how good a model is, in numbers, on a page and in pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+import cvgp
+from cvgp.cli.console import note_reading, print_json, print_table, say
+from cvgp.cli.options import AsJson, ModelFile, Overwrite, check_output, command, csv_options, text_format
+from cvgp.cli.predict import model_schema
+from cvgp.errors import printable
+from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model, scores_of_normal
+from cvgp.estimators.training_summary import Baselines
+from cvgp.files import atomic_write
+from cvgp.tables.apply import load_rows, load_rows_in_time
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cvgp.data.rows import Array
+    from cvgp.estimators.regressor import CVGPRegressor
+    from cvgp.tables.encode import Inputs
+
+PERIODS = 5
+MOST_COLUMNS = 4
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")]
+
+
+def evaluate(
+    model_file: ModelFile,
+    data: Data,
+    text: dict[str, Any],
+    by_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help=f"Also score {PERIODS} periods of equally many rows, by this column of dates."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
+
+    The constant and the linear model have learned from the rows that the model was fitted to. With `--by-time` the
+    periods are scored in their order, which shows a model that grows worse with time.
+    """
+    model = cvgp.load(model_file)
+    schema, csv = model_schema(model, model_file), csv_options(text)
+    if by_time is None:
+        (inputs, targets), times = load_rows(data, schema, csv, note_reading), None
+    else:
+        inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
+    x, y = inputs.x, targets[:, 0]
+    scores = {"cvgp": _scores_of(model, inputs, y)}
+    stored = getattr(model, "_baselines", None)
+    if stored is not None:
+        simple = Baselines.from_json(stored, x.shape[1])
+        predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
+        scores |= {name: scores_of_normal(y, *pair) for name, pair in predictions.items()}
+    periods = {} if times is None else _scores_by_time(model, inputs, y, times)
+    if as_json:
+        in_time = {} if times is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
+        print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
+        return
+    say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
+    _print_scores(scores)
+    if periods:
+        say(f"by {printable(by_time or '')}:")
+        _print_scores(periods)
+    if stored is None:
+        say("The file has no linear and constant model to compare with.")
+
+
+def report(
+    model_file: ModelFile,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The page to write: .html.")],
+    text: dict[str, Any],
+    train: Annotated[
+        str | None,
+        typer.Option(help="The table of the fit: finds its rows in DATA, and trains models to compare with."),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page with scores, calibration, errors, the coreset, the relevance of columns, training and warnings.
+
+    It is one file that needs no network.
+    """
+    from cvgp.report.page import MODEL_NAMES
+
+    check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite, kind="page")
+    model = cvgp.load(model_file)
+    schema, csv = model_schema(model, model_file), csv_options(text)
+    learned_from = None if train is None else load_rows(train, schema, csv, note_reading)
+    page = model.report(*load_rows(data, schema, csv, note_reading), train=learned_from)
+    page.save(out)
+    if as_json:
+        print_json({"out": str(out), "scores": page.scores, "cautions": page.cautions})
+        return
+    _print_scores({MODEL_NAMES[name]: own for name, own in page.scores.items()})
+    for words in page.cautions:
+        say(f"Caution: {words}")
+    say(f"Wrote {out}")
+
+
+def plot(
+    model_file: ModelFile,
+    out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
+    text: dict[str, Any],
+    data: Annotated[str | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="The table that the model was fitted to, for quality by size; its last fifth or --data is scored."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the relevance of columns, what they do, noise, coreset, training, and with tables the predictions.
+
+    With `--train` the model is pruned and grown to the powers of two up to twice its size.
+    """
+    endings = (".png", ".pdf", ".svg")
+    check_output(out, model_file, data, train, endings=endings, overwrite=overwrite, kind="picture")
+    model = cvgp.load(model_file)
+    csv = csv_options(text)
+
+    def rows_of(location: str) -> tuple[Any, Any]:
+        inputs, targets = load_rows(location, model_schema(model, model_file), csv, note_reading)
+        return inputs, targets[:, 0]
+
+    table = None if data is None else rows_of(data)
+    quality = None if train is None else cvgp.quality_by_size(model, *rows_of(train), held_out=table)
+    figure, names = _draw(model, table, quality)
+    kind = out.suffix[1:].lower()
+    metadata = {"Software" if kind == "png" else "Creator": f"cvgp {cvgp.__version__}"}
+    with atomic_write(out) as temporary:
+        figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
+    if as_json:
+        numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
+        print_json({"out": str(out), "pictures": names, **numbers})
+        return
+    say(f"Wrote {out}: {', '.join(map(printable, names))}")
+    if quality is not None:
+        columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
+        print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
+
+
+def build(name: str) -> Any:
+    """One of the commands."""
+    commands: dict[str, Callable[..., None]] = {"evaluate": evaluate, "report": report, "plot": plot}
+    return command(commands[name], text=text_format())
+
+
+def _print_scores(scores: dict[str, dict[str, float]]) -> None:
+    rows = [
+        [label, *(score_as_text(name, found[name]) for found in scores.values())] for name, label in SCORE_NAMES.items()
+    ]
+    print_table(["", *scores], rows)
+
+
+def _scores_of(model: CVGPRegressor, inputs: Inputs, y: Array) -> dict[str, float]:
+    return scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
+
+
+def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) -> dict[str, dict[str, float]]:
+    """The scores of each period, by its first and last time."""
+
+    def as_time(value: Any) -> str:
+        return str(np.datetime_as_string(value, unit="D")) if isinstance(value, np.datetime64) else f"{value:g}"
+
+    order = np.argsort(times, kind="stable")
+    found = {}
+    for part in np.array_split(order, min(PERIODS, len(order))):
+        rows = np.sort(part)
+        period = f"{as_time(times[part[0]])} to {as_time(times[part[-1]])}"
+        found[period] = _scores_of(model, inputs.take(rows), y[rows])
+    return found
+
+
+def _draw(
+    model: CVGPRegressor, table: tuple[Any, Any] | None, quality: dict[str, Any] | None
+) -> tuple[Figure, list[str]]:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    from cvgp import plots
+
+    drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
+    for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
+        drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
+    if model.noise_ == "input-dependent":
+        drawings["noise"] = partial(plots.plot_noise, model)
+    drawings["coreset"] = partial(plots.plot_coreset, model)
+    drawings["weights"] = partial(plots.plot_weights, model)
+    drawings["training"] = partial(plots.plot_training, model)
+    if table is not None:
+        drawings["predictions"] = partial(plots.plot_predicted, model, *table)
+        drawings["calibration"] = partial(plots.plot_calibration, model, *table)
+    if quality is not None:
+        drawings["quality by size"] = partial(plots.plot_quality_by_size, quality)
+    across = min(len(drawings), 4 if len(drawings) > 6 else 3)
+    down = math.ceil(len(drawings) / across)
+    figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    for position, draw in enumerate(drawings.values(), start=1):
+        draw(ax=figure.add_subplot(down, across, position))
+    return figure, list(drawings)

@@ -1,0 +1,304 @@
+r"""Monotone transforms: of y, so that a Gaussian model may be skewed in y, and of the columns of x.
+
+**Target.** ``log`` is the logarithm, for outputs above zero. ``yeo-johnson`` (Yeo and Johnson, 2000) takes outputs of
+either sign, here about their median c and in units r of their typical distance from it. With :math:`z = (y - c) / r`,
+:math:`h_p(a) = ((1 + a)^p - 1) / p` and :math:`h_0(a) = \log(1 + a)` it is
+
+.. math:: T(y) = h_\lambda(z) \text{ for } z \ge 0, \qquad T(y) = -h_{2 - \lambda}(-z) \text{ for } z < 0
+
+so that a change of unit or origin of y does not matter. The power is between 0 and 2, where T reaches every number and
+all moments of y exist. A power of 1 is a straight line.
+
+**Inputs.** Each column becomes a mixture of itself and of its ranks. The ranks are normal scores
+:math:`r(x) = \Phi^{-1}(u(x))`, where u is the share of the rows below x, with half of the rows at x. A few knots
+represent this function, and it is linear between them, so that it is smooth where values are dense and has no gaps at
+ties. With both versions in units of their standard deviations, the pair :math:`((1 - s) x, s\, r(x))` is a path in the
+plane, and the warp is its length:
+
+.. math:: t(x) = \int^x \sqrt{(1 - s)^2 + s^2 r'(v)^2} \; dv
+
+A kernel of t sees the distances of a kernel with both versions as inputs, as far as close points are concerned, and has
+one input less. A share s of 0 is the column itself, and 1 is its ranks. Beyond the outer knots t continues in a
+straight line, no steeper than it is on average.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr, ndtri
+
+from cvgp.data.rows import Array
+from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.files import SQUARABLE, Fields, State
+
+ROUNDING = 1e-12
+"""Values, and sums of weights, that differ by less than this share of their size are equal."""
+TransformName = Literal["identity", "log", "yeo-johnson"]
+TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")
+POWERS = (0.0, 2.0)
+NORMAL_DISTANCE = 1.4826
+"""Standard deviations of a normal variable in its median distance from the median."""
+NO_POWER = 1e-12
+"""A power closer to zero is zero: its function is the logarithm to rounding."""
+
+
+def median(values: Array, weight: Array | None = None) -> float:
+    """The median of values that count as often as their weights say."""
+    if weight is None:
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weight[order]) / weight.sum() - 0.5
+    lower, upper = np.searchsorted(share, [-ROUNDING, ROUNDING], side="right")
+    return float(0.5 * (values[order[min(lower, len(order) - 1)]] + values[order[min(upper, len(order) - 1)]]))
+
+
+class TargetTransform(NamedTuple):
+    """A monotone function of each output; arrays are [Q], and empty where there is nothing to learn."""
+
+    name: TransformName
+    centre: Array = np.empty(0)
+    unit: Array = np.empty(0)
+    power: Array = np.empty(0)
+
+    def to_state(self) -> State:
+        """Values for a file."""
+        return self._asdict() if self.name == "yeo-johnson" else {"name": self.name}
+
+    @classmethod
+    def from_state(cls, state: Fields, num_outputs: int) -> TargetTransform:
+        """From a file that need not be trusted."""
+        name = cast(TransformName, state.text("name", TRANSFORMS))
+        if name != "yeo-johnson":
+            return cls(name)
+        limits = {"centre": (-SQUARABLE[1], SQUARABLE[1]), "unit": SQUARABLE, "power": POWERS}
+        return cls(name, *(state.array(part, (num_outputs,), limits=allowed) for part, allowed in limits.items()))
+
+    def apply(self, y: Array) -> Array:
+        """T(y) of outputs [n, Q]; minus infinity at and below the end of what it takes."""
+        if self.name == "identity":
+            return y
+        if self.name == "log":
+            return np.log(y, out=np.full(y.shape, -np.inf), where=y > 0.0)
+        z = (y - self.centre) / self.unit
+        power = self._power_at(z)
+        a = np.log1p(np.abs(z))
+        return np.sign(z) * np.where(power < NO_POWER, a, np.expm1(power * a) / np.maximum(power, NO_POWER))
+
+    def invert(self, t: Array) -> Array:
+        """The y [n, Q] with T(y) = t; infinite where it is beyond the range of floats."""
+        if self.name == "identity":
+            return t
+        with np.errstate(over="ignore"):
+            if self.name == "log":
+                return np.exp(t)
+            power = self._power_at(t)
+            grown = np.log1p(power * np.abs(t)) / np.maximum(power, NO_POWER)
+            a = np.expm1(np.where(power < NO_POWER, np.abs(t), grown))
+            return self.centre + self.unit * np.sign(t) * a
+
+    def log_slope(self, y: Array) -> Array:
+        """Log T'(y) [n, Q]: what a log density of T(y) gains as one of y."""
+        if self.name == "identity":
+            return np.zeros(y.shape)
+        if self.name == "log":
+            return -np.log(np.where(y > 0.0, y, 1.0))  # below zero the density of T(y) is zero already
+        z = (y - self.centre) / self.unit
+        return (self._power_at(z) - 1.0) * np.log1p(np.abs(z)) - np.log(self.unit)
+
+    def _power_at(self, values: Array) -> Array:
+        return np.where(values >= 0.0, self.power, 2.0 - self.power)
+
+
+IDENTITY = TargetTransform("identity")
+
+
+def learn_target(name: TransformName, y: Array, weight: Array | None = None) -> TargetTransform:
+    """The transform of a name, for outputs [n, Q] of rows that count as often as their weights say.
+
+    The power of ``yeo-johnson`` is that under which T(y) is most likely as a normal variable.
+    """
+    if name == "identity":
+        return IDENTITY
+    if name == "log":
+        if not (y > 0.0).all():
+            raise InvalidInputError(
+                f"target_transform='log' is for y above 0; got {np.count_nonzero(y <= 0.0)} of {y.size} values at or "
+                f"below it, the smallest {y.min():g}. Leave these rows out, or use "
+                "target_transform='yeo-johnson', which takes any numbers."
+            )
+        return TargetTransform("log")
+    centre = np.array([median(column, weight) for column in y.T])
+    unit = np.array([_unit(column, weight) for column in (y - centre).T])
+    powers = [_power(column, weight) for column in ((y - centre) / unit).T]
+    return TargetTransform("yeo-johnson", centre, unit, np.array(powers))
+
+
+def _unit(distance: Array, weight: Array | None) -> float:
+    """What the standard deviation would be of a normal variable with these distances from the median."""
+    away = distance != 0.0
+    if not away.any():
+        return 1.0
+    return NORMAL_DISTANCE * median(np.abs(distance[away]), None if weight is None else weight[away])
+
+
+def _power(z: Array, weight: Array | None) -> float:
+    """The power with the largest likelihood of a normal T(y), its mean and variance at their best."""
+    if not z.any():
+        return 1.0
+    share = np.full(len(z), 1.0 / len(z)) if weight is None else weight / weight.sum()
+
+    def negative_density(power: float) -> float:
+        transform = TargetTransform("yeo-johnson", np.zeros(1), np.ones(1), np.array([power]))
+        t = transform.apply(z[:, None])[:, 0]
+        variance = share @ (t - share @ t) ** 2
+        return float(0.5 * np.log(variance) - share @ transform.log_slope(z[:, None])[:, 0])
+
+    return float(minimize_scalar(negative_density, bounds=POWERS, method="bounded", options={"xatol": 1e-3}).x)
+
+
+WarpName = Literal["identity", "rank", "mixed"]
+WARPS: tuple[WarpName, ...] = ("identity", "rank", "mixed")
+
+KNOTS = 32
+"""Of each column, at most."""
+LARGEST_SCORE = 3.5
+"""Normal scores beyond this count as this far: one row in four thousand is there, and says little of its place."""
+LEAST_STEP = 1e-12
+"""Knots that differ by less than this share of their size, in x or in t, are one: the rest is rounding."""
+LARGEST = 1e150
+"""Columns with larger values stay as they are: their differences could overflow."""
+
+
+class Path(NamedTuple):
+    """A monotone piecewise linear function."""
+
+    knots: Array  # [k], increasing
+    values: Array  # [k], increasing
+
+    def apply(self, x: Array) -> Array:
+        """The function at x."""
+        low, high = self.outer_slopes()
+        with np.errstate(over="ignore"):  # as far away as can be
+            below, above = np.minimum(x - self.knots[0], 0.0), np.maximum(x - self.knots[-1], 0.0)
+            return np.asarray(np.interp(x, self.knots, self.values) + low * below + high * above)
+
+    def invert(self, t: Array) -> Array:
+        """The x with this value."""
+        low, high = self.outer_slopes()
+        below, above = np.minimum(t - self.values[0], 0.0), np.maximum(t - self.values[-1], 0.0)
+        return np.asarray(np.interp(t, self.values, self.knots) + below / low + above / high)
+
+    def outer_slopes(self) -> tuple[float, float]:
+        """The slopes below the first knot and above the last one."""
+        steps = np.diff(self.values) / np.diff(self.knots)
+        mean = (self.values[-1] - self.values[0]) / (self.knots[-1] - self.knots[0])
+        return float(min(steps[0], mean)), float(min(steps[-1], mean))
+
+
+class InputWarp(NamedTuple):
+    """A monotone function of each column; a column without knots stays as it is."""
+
+    name: WarpName
+    shares: Array = np.empty(0)  # [D], of ranks
+    counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [D], knots of each column
+    knots: Array = np.empty(0)  # of one column after the other
+    values: Array = np.empty(0)
+
+    def to_state(self) -> State:
+        """Values for a file."""
+        return {"name": self.name} if self.name == "identity" else self._asdict()
+
+    @classmethod
+    def from_state(cls, state: Fields, num_dims: int) -> InputWarp:
+        """From a file that need not be trusted."""
+        name = cast(WarpName, state.text("name", WARPS))
+        if name == "identity":
+            return NO_WARP
+        shares = state.array("shares", (num_dims,), limits=(0.0, 1.0))
+        knots, values = (state.array(part, (None,), limits=(-LARGEST, LARGEST)) for part in ("knots", "values"))
+        counts = state.array("counts", (num_dims,), dtypes=("int64",), limits=(0, len(knots)))
+        if (counts == 1).any() or not counts.sum() == len(knots) == len(values):
+            raise FileFormatError(f"{state.where}.counts must be the number of knots of each column.")
+        warp = cls(name, shares, counts, knots, values)
+        for path in warp.paths().values():
+            steps = np.diff(path.knots)
+            with np.errstate(all="ignore"):
+                slopes = np.diff(path.values) / steps
+            if not ((steps > 0.0) & (slopes >= SQUARABLE[0]) & (slopes <= SQUARABLE[1])).all():
+                raise FileFormatError(f"{state.where}.knots and values must increase, neither of them abruptly.")
+        return warp
+
+    def apply(self, x: Array) -> Array:
+        """Rows [n, D] with each column warped, in standard deviations; a copy."""
+        warped = np.array(x, dtype=np.float64)
+        for d, path in self.paths().items():
+            warped[:, d] = path.apply(x[:, d])
+        return warped
+
+    def invert(self, t: Array) -> Array:
+        """The rows [n, D] whose warped columns are these; a copy."""
+        x = np.array(t, dtype=np.float64)
+        for d, path in self.paths().items():
+            x[:, d] = path.invert(t[:, d])
+        return x
+
+    def paths(self) -> dict[int, Path]:
+        """The functions of the columns that are warped."""
+        ends = np.cumsum(self.counts)
+        parts = {d: slice(end - count, end) for d, (end, count) in enumerate(zip(ends, self.counts, strict=True))}
+        return {d: Path(self.knots[part], self.values[part]) for d, part in parts.items() if self.counts[d]}
+
+    @property
+    def warped(self) -> NDArray[np.bool_]:
+        """Which columns are warped [D]; empty for the identity."""
+        return self.counts > 0
+
+
+NO_WARP = InputWarp("identity")
+
+
+def warp_of(name: WarpName, shares: Array, paths: dict[int, Path]) -> InputWarp:
+    """The warp with these functions of some of the columns."""
+    counts = np.array([len(paths[d].knots) if d in paths else 0 for d in range(len(shares))], dtype=np.int64)
+    if not paths:
+        return NO_WARP
+    knots, values = (np.concatenate(parts) for parts in zip(*(paths[d] for d in sorted(paths)), strict=True))
+    return InputWarp(name, np.where(counts > 0, shares, 0.0), counts, knots, values)
+
+
+def mixed_path(score: Path, share: float, centre: float, spread: float) -> Path:
+    """The length of the path of x, in units of its spread about its centre, and of its normal scores."""
+    straight = (score.knots - centre) / spread
+    steps = np.hypot((1.0 - share) * np.diff(straight), share * np.diff(score.values))
+    return distinct_path(score.knots, np.append(0.0, np.cumsum(steps)))
+
+
+def normal_scores(column: Array, weight: Array | None = None) -> Path | None:
+    """The normal scores of a column, which count as often as the weights say; None where there is nothing to rank."""
+    values, where = np.unique(column, return_inverse=True)
+    if len(values) < 3 or np.abs(values[[0, -1]]).max() > LARGEST:
+        return None
+    mass = np.bincount(where.reshape(-1), weights=weight, minlength=len(values))
+    below = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+    score = np.clip(ndtri(below), -LARGEST_SCORE, LARGEST_SCORE)
+    if len(values) > KNOTS:
+        levels = ndtr(np.linspace(score[0], score[-1], KNOTS))
+        kept = np.union1d(np.searchsorted(below, levels).clip(0, len(values) - 1), [0, len(values) - 1])
+        values, score = values[kept], score[kept]
+    path = distinct_path(values, score)
+    return path if len(path.knots) > 2 else None
+
+
+def distinct_path(knots: Array, values: Array) -> Path:
+    """The path without knots that equal the one before to rounding; the last one stays."""
+    least = LEAST_STEP * np.abs(knots).max(), LEAST_STEP * np.abs(values).max()
+    kept = [len(knots) - 1]
+    for i in range(len(knots) - 2, -1, -1):
+        if knots[kept[-1]] - knots[i] > least[0] and values[kept[-1]] - values[i] > least[1]:
+            kept.append(i)
+    kept.reverse()
+    return Path(knots[kept], values[kept])

@@ -1,0 +1,396 @@
+r"""Models with other points or other data: grow, prune, condition and combine, without training.
+
+At a fixed kernel, noise and pseudo-inputs, the best pseudo-outputs and weights follow from the statistics of the rows
+in closed form (§5 of the mathematics). So a coreset grows without training: a new point of weight zero changes
+nothing, hence the best bound with more points is at least as high. It shrinks without data: the bound after each drop
+follows from the statistics. New rows extend the rows that predictions consult; a coreset alone takes them as sites.
+
+A coreset posterior is :math:`q_k(f) \propto p(f) \prod_m N(y_m | f(x_m), 1/w_m)`, so its sites are observations with
+known noise. The posterior that has seen all shards is the prior, once, times the sites of all: an exact GP on the
+union of the coresets. The bound of a smaller coreset on this union is :math:`\log Z - KL(q' || q)`, with Z the evidence
+of the union: to maximize it is to come as close to the union's posterior as the smaller size allows.
+"""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from scipy.linalg.lapack import dpstrf
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource, MemorySource
+from cvgp.errors import InvalidInputError
+from cvgp.fitting.maximize import maximize_by_lbfgs
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.neighbors import NeighborRows, adopt_neighbors, ordered, whitened
+from cvgp.fitting.place import initial_coreset
+from cvgp.gp import sites as site_algebra
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
+from cvgp.gp.linalg import inverse_lower, safe_cholesky
+from cvgp.gp.model import CVGP
+from cvgp.gp.neighbours.conditionals import order_rows, vecchia_statistics
+from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.pivoting import randomly_pivoted
+from cvgp.objectives import full_batch
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, solve_coreset, titsias_value
+from cvgp.optim.stopping import Result
+
+CANDIDATES = 12_000
+"""New points are chosen among a sample of this many rows, or of as many as there are new points."""
+FIRST_WEIGHT = 1e-6
+"""The weight of a new point as a share of the mean weight: the best weights are searched for from the present model."""
+EVALUATIONS = 300
+TOLERANCE = 1e-5
+"""Nats per site that ten iterations must gain."""
+KERNEL_POINTS = 400
+"""A kernel is learned from a union through at most this many points: the evidence itself costs the cube."""
+KERNEL_EVALUATIONS = 100
+BELIEVABLE = 4.0
+"""How many of its own standard deviations a pseudo-output may lie from the function and still tell of the kernel."""
+
+LEAST_NOISE = 1.001 * NOISE_FLOOR
+"""The noise of models at the floor, in larger units, would be below it."""
+SILENT = 1e-12
+"""Learned noise of a model whose observations carry all their noise with them; a model cannot have none."""
+
+
+class Grown(NamedTuple):
+    """A larger model and the statistics of its data."""
+
+    model: CVGP
+    statistics: Statistics
+    added: int
+    bound: float
+    """The paper's bound on the log density of all rows, in nats."""
+
+    def tight_bound(self, source: DataSource) -> float:
+        """The tighter bound on the same rows, by one more pass over them."""
+        return full_bound(self.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
+
+
+@torch.no_grad()
+def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Generator) -> Grown:
+    """The best coreset of all rows on the present points and others among the rows, `size` in all.
+
+    With the present size, the present points are solved for again. If nothing is left to explain, fewer points than
+    asked for are added. The model itself does not change.
+    """
+    wanted = size - len(model.X_c)
+    new = _new_points(model, source, wanted, rng) if wanted else model.X_c[:0]
+    y_new = model.y_c.new_zeros(len(new), *model.y_c.shape[1:])
+    beta_new = (FIRST_WEIGHT * model.beta.mean()).repeat(len(new))
+    X_c, y_c, beta = (torch.cat(pair) for pair in ((model.X_c, new), (model.y_c, y_new), (model.beta, beta_new)))
+    larger = model.with_coreset(Coreset(X_c, y_c, beta))
+    found = full_batch.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
+    bound = larger.adopt_optimum(found).item()
+    larger.set_site_noise_offset(source.harmonic_noise(larger.noise.item()) - larger.noise.item())
+    return Grown(larger, found, len(new), bound)
+
+
+def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Generator) -> Tensor:
+    """Rows to become points; in a group, those that the first process chooses."""
+    candidates: Tensor = source.sample(max(CANDIDATES, count), rng).x.to(model.X_c.dtype).unique(dim=0)
+    if count > len(candidates):
+        raise InvalidInputError(
+            f"{count} more points were asked for, and the data have only {len(candidates)} distinct rows to make "
+            f"them of; ask for at most {len(model.X_c) + len(candidates)} points in all."
+        )
+    chosen = torch.full((count,), -1.0, dtype=torch.float64)
+    rows = randomly_pivoted(model.kernel, candidates, count, rng, present=model.X_c)
+    chosen[: len(rows)] = torch.as_tensor(rows)
+    (chosen,) = source.group.first([chosen])
+    return candidates[chosen[chosen >= 0].long().to(candidates.device)]
+
+
+class Pruned(NamedTuple):
+    """A smaller model and the statistics of its data."""
+
+    model: CVGP
+    statistics: Statistics
+    dropped: int
+    loss: float
+    """By how many nats the bound fell."""
+
+
+@torch.no_grad()
+def prune_model(model: CVGP, statistics: Statistics, tolerance: float) -> Pruned:
+    """Drop as many points as the bound allows: it may fall by less than `tolerance` nats in all.
+
+    The number is found by bisection, along the order of :func:`_least_needed_first`.
+    """
+    if not tolerance >= 0:
+        raise InvalidInputError(f"tolerance must be a number of nats of at least 0; got {tolerance!r}.")
+    K_cc = model.jittered_covariance()
+    order = _least_needed_first(K_cc, model.site_precision)
+    before = site_algebra.best_coreset(K_cc, statistics, model.site_precision).value.item()
+
+    def bound_without(count: int) -> float:
+        kept = order[count:].sort().values
+        part = restrict(K_cc, statistics, kept)
+        return site_algebra.best_coreset(K_cc[kept][:, kept], part, model.site_precision[kept]).value.item()
+
+    most, too_many = 0, len(order)
+    while too_many - most > 1:
+        middle = (most + too_many) // 2
+        if before - bound_without(middle) < tolerance:
+            most = middle
+        else:
+            too_many = middle
+    return _keep(model, statistics, order[most:], before)
+
+
+@torch.no_grad()
+def shrink_model(model: CVGP, statistics: Statistics, size: int) -> Pruned:
+    """Drop the points that are needed least until `size` of them are left, whatever the bound loses."""
+    K_cc = model.jittered_covariance()
+    before = site_algebra.best_coreset(K_cc, statistics, model.site_precision).value.item()
+    return _keep(model, statistics, _least_needed_first(K_cc, model.site_precision)[-size:], before)
+
+
+def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
+    """Whitened statistics of the same data for some of the pseudo-inputs.
+
+    With K = L L^T and S the kept rows, Q = chol(K_SS)^-1 L_S has orthonormal rows, so Q Phi Q^T loses no digits.
+    """
+    L = safe_cholesky(K_cc, "K_cc")
+    L_kept_inv = inverse_lower(safe_cholesky(K_cc[kept][:, kept], "K_cc"))
+    Q = L_kept_inv @ L[kept]  # [m, M]
+    return statistics._replace(Phi=Q @ statistics.Phi @ Q.mT, b=Q @ statistics.b)
+
+
+def _keep(model: CVGP, statistics: Statistics, points: Tensor, before: float) -> Pruned:
+    """The model on some of its points, solved anew, and what it loses of the bound that was there before."""
+    kept = points.sort().values
+    part = restrict(model.jittered_covariance(), statistics, kept)
+    smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
+    after = smaller.adopt_optimum(part).item()
+    return Pruned(smaller, part, len(model.X_c) - len(kept), before - after)
+
+
+def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
+    """Indices of the pseudo-points.
+
+    A pivoted Cholesky factorization of R K R takes, each time, the point with the largest product of its weight w and
+    the variance that the points before it leave. Points of little weight come late, and so do points beside others.
+    """
+    root_w = w.sqrt()
+    matrix = root_w[:, None] * K_cc * root_w
+    _, pivots, _, _ = dpstrf(matrix.cpu().numpy(), lower=1)
+    return torch.as_tensor(np.flip(pivots - 1).copy(), dtype=torch.long, device=w.device)
+
+
+class Conditioned(NamedTuple):
+    """A model of its data and of new rows."""
+
+    model: CVGP
+    statistics: Statistics
+    kept: NeighborRows | None
+    bound: float
+    """On the log density of all rows, in nats and in the model's units."""
+
+
+@torch.no_grad()
+def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> Conditioned:
+    """Consult new rows too: their statistics, given the rows before each, are added to those of the old ones.
+
+    Parameters
+    ----------
+    model, kept
+        The fitted model, and the rows that it consults.
+    new
+        Rows in the model's units, with the noise by which the model weighs them.
+    """
+    model, rows, start = deepcopy(model), append_rows(kept.rows, new), len(kept.rows.x)
+    near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbors, start)
+    found = vecchia_statistics(whitened(model), ordered(model, rows), near, start)
+    larger, bound = adopt_neighbors(model, rows, kept.num_neighbors, kept.statistics.merge(found))
+    return Conditioned(model, larger.statistics, larger, bound)
+
+
+@torch.no_grad()
+def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Conditioned:
+    """Condition the coreset's posterior on new rows, which become points of the coreset.
+
+    The statistics are those of the sites, since the data of the old ones are not here.
+
+    Parameters
+    ----------
+    model
+        The fitted model.
+    new
+        Rows in the model's units, with the noise by which the model weighs them.
+    bound
+        That of the model. The log density of the new rows under its posterior is added, so the sum is an estimate.
+    """
+    device = model.X_c.device
+    prior = deepcopy(model).cpu()
+    new = new.map(lambda values: values.to("cpu", torch.float64))
+    noise = prior.total_noise(new.noise_variance).expand(len(new.x))
+    rows = order_rows(new.x, new.y, noise, sample_weight=new.sample_weight)
+    old = sites_of(prior)
+    every = Rows[Tensor].join(
+        [old, Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())]
+    )
+    spread = SiteNoise(prior.noise.item(), prior.site_noise_offset.item())
+    rng = np.random.default_rng(0)  # nothing is drawn if all sites are kept
+    combined = combine(every, prior.kernel, prior.mean, spread, rng, Run.alone(), size=None)
+    # A row of weight c is one site of c times the precision, except for its normalizer.
+    as_sites = 0.5 * (rows.precision / (2.0 * torch.pi)).log()
+    extra = rows.y.shape[1] * (rows.log_normalizer - as_sites).sum().item()
+    gain = combined.bound - log_evidence(old, prior.kernel, prior.mean) + extra
+    found = Statistics(*(sums.to(device) for sums in combined.statistics))
+    return Conditioned(combined.model.to(device), found, None, bound + gain)
+
+
+def append_rows(first: Rows[Tensor], then: Rows[Tensor]) -> Rows[Tensor]:
+    """All rows; if some have weights or noise variances, the others count once and have none."""
+    weighted = first.sample_weight is not None or then.sample_weight is not None
+    noisy = first.noise_variance is not None or then.noise_variance is not None
+
+    def completed(rows: Rows[Tensor]) -> Rows[Tensor]:
+        weight, noise = rows.sample_weight, rows.noise_variance
+        weight = torch.ones_like(rows.x[:, 0]) if weighted and weight is None else weight
+        return Rows(rows.x, rows.y, weight, torch.zeros_like(rows.x[:, 0]) if noisy and noise is None else noise)
+
+    return Rows[Tensor].join([completed(first), completed(then)])
+
+
+class SiteNoise(NamedTuple):
+    """What a combined model says of the noise of an observation."""
+
+    learned: float
+    """Variance that predictions of y add."""
+    site_offset: float
+    """What a weight of one stands for beyond it."""
+
+
+class Combined(NamedTuple):
+    """A model of all sites."""
+
+    model: CVGP
+    statistics: Statistics
+    """Of the sites, at the model's kernel and pseudo-inputs."""
+    bound: float
+    """On the log evidence of the sites, in nats; equal to it where no point was left out."""
+    result: Result | None
+    """Of the search for pseudo-inputs; None where all sites are kept."""
+
+
+@torch.no_grad()
+def sites_of(model: CVGP) -> Rows[Tensor]:
+    """The pseudo-observations of a model, each with its noise variance."""
+    return Rows(model.X_c.detach(), model.y_c.detach(), None, model.site_precision.reciprocal())
+
+
+def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
+    """The log density of the pseudo-outputs under a prior, in nats."""
+    return titsias_value(_silent_model(_coreset(sites), kernel, mean), _as_data(sites).chunks(CHUNK_ROWS))
+
+
+def combine(
+    sites: Rows[Tensor],
+    kernel: Kernel,
+    mean: Mean,
+    noise: SiteNoise,
+    rng: np.random.Generator,
+    run: Run,
+    *,
+    size: int | None,
+) -> Combined:
+    """The posterior of all sites under one prior.
+
+    Parameters
+    ----------
+    sites
+        Pseudo-observations of all models, in one unit, with their noise variances.
+    kernel, mean
+        The prior.
+    noise
+        Of an observation; sites say nothing of it.
+    size
+        How many pseudo-points the result may have; all of them by default.
+    """
+    source, whole = _as_data(sites), _coreset(sites)
+    result = None
+    if size is None or size >= len(whole):
+        model = _silent_model(whole, kernel, mean)
+        bound = titsias_value(model, source.chunks(CHUNK_ROWS))
+        run.note("merge", "", bound / len(whole))
+    else:
+        model = _silent_model(initial_coreset("greedy", whole.X, whole.y, size, rng, kernel=kernel), kernel, mean)
+        result = _maximize(model, [model.X_c], source, run, EVALUATIONS)
+        bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
+    return Combined(_with_noise(model, noise), full_batch.statistics(model, source.chunks(CHUNK_ROWS)), bound, result)
+
+
+def refit_prior(
+    sites: Rows[Tensor], kernel: Kernel, mean: Mean, rng: np.random.Generator, run: Run
+) -> tuple[Kernel, Mean, Result]:
+    """Kernel and mean with the largest evidence of the sites, from a start that stays as it is.
+
+    Pseudo-outputs are solved for under the kernel of their model, and where pseudo-inputs are close to each other some
+    lie thousands of their standard deviations off, to pull the function by its slope. As observations these would
+    say that the function is enormous, so they are left out here.
+    """
+    whole = _coreset(sites)
+    kernel, mean = deepcopy(kernel), deepcopy(mean)
+    believable = _standardized_residual(_silent_model(whole, kernel, mean)) < BELIEVABLE
+    source = _as_data(sites).take(believable.nonzero()[:, 0])
+    x, y = source.data.x.numpy(), source.data.y.numpy()
+    model = _silent_model(initial_coreset("greedy", x, y, KERNEL_POINTS, rng, kernel=kernel), kernel, mean)
+    learned = [p for p in (*kernel.parameters(), *mean.parameters()) if p.requires_grad]
+    return kernel, mean, _maximize(model, [*learned, model.X_c], source, run, KERNEL_EVALUATIONS)
+
+
+@torch.no_grad()
+def _standardized_residual(model: CVGP) -> Tensor:
+    """|y_m - f(x_m)| sqrt(w_m) at the posterior mean, the largest over outputs [M]: alpha = w (y - f)."""
+    alpha = model.process().factor.alpha
+    return alpha.reshape(len(alpha), -1).abs().amax(1) / model.site_precision.sqrt()
+
+
+@torch.enable_grad()  # also for a caller that has switched gradients off
+def _maximize(model: CVGP, parameters: list[Tensor], source: MemorySource, run: Run, evaluations: int) -> Result:
+    """Maximize the bound on the sites over some parameters of the model."""
+    objective = TitsiasObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, parameters=parameters)
+    result = maximize_by_lbfgs(
+        objective, source.num_rows, run, max_evaluations=evaluations, tol=TOLERANCE, phase="merge"
+    )
+    model.zero_grad()
+    return result
+
+
+def _as_data(sites: Rows[Tensor]) -> MemorySource:
+    assert sites.noise_variance is not None, "sites carry their noise"
+    return MemorySource(sites.x, sites.y, None, (sites.noise_variance - SILENT).clamp_min(0.0))
+
+
+def _coreset(sites: Rows[Tensor]) -> Coreset:
+    assert sites.noise_variance is not None, "sites carry their noise"
+    return Coreset(sites.x, sites.y, sites.noise_variance.reciprocal())
+
+
+def _silent_model(coreset: Coreset, kernel: Kernel, mean: Mean) -> CVGP:
+    """A model without noise of its own, in which a weight is the precision of a site."""
+    likelihood = GaussianLikelihood(noise_constraint=log_positive()).double()
+    likelihood.noise = torch.tensor(SILENT, dtype=torch.float64)
+    model = CVGP(coreset, kernel, mean=mean, likelihood=likelihood)
+    model.site_noise_offset.fill_(1.0 - SILENT)
+    return model
+
+
+@torch.no_grad()
+def _with_noise(model: CVGP, noise: SiteNoise) -> CVGP:
+    """The same posterior over functions, with a noise for observations."""
+    learned = max(noise.learned, LEAST_NOISE)
+    coreset = Coreset(model.X_c, model.y_c, model.site_precision * (learned + noise.site_offset))
+    final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(learned))
+    final.site_noise_offset.fill_(noise.site_offset)
+    return final

@@ -1,0 +1,340 @@
+"""A posterior in the user's units: a fitted model, the scaling of its data, and the training rows that it uses.
+
+If y was transformed, the outputs here are T(y); `cvgp.estimators.predictive` has the way back to y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.scaling import Scaling, no_scaling
+from cvgp.data.source import DataSource, with_extra_noise
+from cvgp.data.transforms import IDENTITY, TargetTransform
+from cvgp.errors import InvalidInputError
+from cvgp.fitting.neighbors import NeighborRows
+from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.model import CVGP
+from cvgp.gp.neighbours.prediction import NeighbourProcess
+from cvgp.gp.noise import Contamination, InputNoise, Tails
+from cvgp.gp.process import CoresetProcess
+from cvgp.tables.encode import DRAWS, Inputs
+
+if TYPE_CHECKING:
+    from cvgp.estimators.importance import SobolIndices
+
+Array = NDArray[np.float64]
+
+CHUNK_ROWS = 4096
+"""Rows that are predicted at once: memory is for one chunk, however many rows there are."""
+
+LARGEST = float(np.finfo(np.float64).max)
+
+FARTHEST = 1e15
+"""Inputs farther than this many standard deviations count as this far: their squares would overflow."""
+
+
+class LocalPart:
+    """Predictions of a model that consults training rows.
+
+    Parameters
+    ----------
+    model
+        The fitted model.
+    kept
+        The rows that it consults.
+    """
+
+    def __init__(self, model: CVGP, kept: NeighborRows) -> None:
+        self.model = model
+        self.kept = kept
+
+    @cached_property
+    def process(self) -> NeighbourProcess:
+        """The posterior of f minus its prior mean, prepared once."""
+        return self.kept.process(self.model)
+
+    @torch.no_grad()
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows."""
+        f_mean, f_var = self.process.moments(x)
+        return f_mean + prior_mean(self.model.mean, x.to(f_mean.dtype), f_mean), f_var
+
+    @torch.no_grad()
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance of f `[n, n]` at x `[n, D]`, with the variances of :meth:`moments`."""
+        return self.process.covariance(x)
+
+
+class FittedGP:
+    """Predictions of a `CVGP` in the units of its data.
+
+    Parameters
+    ----------
+    model
+        The fitted model, in standardized units. It must not change afterwards.
+    scaling
+        From the user's units to the model's.
+    dtype
+        Precision of predictions by the coreset; those with neighbors are in float64.
+    kept
+        The training rows that predictions consult, if any.
+    noise
+        The noise where it depends on x, in the model's units; None if it is the model's constant.
+    target
+        What y became before it was scaled.
+    outliers
+        If some observations are gross outliers; in the units of T(y).
+    """
+
+    def __init__(
+        self,
+        model: CVGP,
+        scaling: Scaling,
+        dtype: torch.dtype = torch.float64,
+        kept: NeighborRows | None = None,
+        noise: InputNoise | None = None,
+        target: TargetTransform = IDENTITY,
+        outliers: Contamination | None = None,
+    ) -> None:
+        self.outliers = outliers
+        self.target = target
+        self.model = model
+        self.scaling = scaling
+        self.dtype = dtype
+        self.noise = noise
+        self.local = None if kept is None else LocalPart(model, kept)
+        self.indices_of_fit: SobolIndices | None = None
+        """How much predictions need each column, by rows of the fit; a file holds it."""
+        self.indices_of_held_rows: SobolIndices | None = None
+        """The same by what the model holds, once it has been asked for."""
+
+    @cached_property
+    def process(self) -> CoresetProcess:
+        """The posterior over functions, factorized once."""
+        with torch.no_grad():
+            return self.model.process()
+
+    def mean(self, x: Array | Inputs) -> Array:
+        """Posterior mean [n, Q]."""
+        if isinstance(x, Inputs):
+            return mixed_mean(self.mean, x)
+        if self.local is not None:
+            return self.mean_and_variance(x)[0]
+        process = self.process  # made outside: it may serve autograd later
+        with torch.inference_mode():
+            parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
+        return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
+
+    def mean_and_variance(self, x: Array | Inputs) -> tuple[Array, Array]:
+        """Posterior mean [n, Q] and variance of f [n, Q]."""
+        if isinstance(x, Inputs):
+            return mixed_moments(self.mean_and_variance, x)
+        moments = self._moments_of_coreset if self.local is None else self.local.moments
+        means, variances = [], []
+        for chunk in self._chunks(x):
+            f_mean, f_var = moments(chunk)
+            f_var = f_var if self.noise is None else f_var * self.noise.f_factor(f_var)
+            means.append(_columns(f_mean))
+            variances.append(_columns(f_var))
+        mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
+        return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
+
+    def covariance(self, x: Array | Inputs) -> Array:
+        """Joint posterior covariance of f, [n, n, Q]; rows with cells that are not known have their own variances."""
+        if isinstance(x, Inputs):
+            joint, every = self.covariance(x.x), np.arange(len(x))
+            joint[every, every] = np.maximum(joint[every, every], self.mean_and_variance(x)[1])
+            return joint
+        with torch.no_grad():
+            points = self._tensor(x)
+            C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
+            if self.noise is not None:
+                root = self.noise.f_factor(C.diagonal()).sqrt()  # [n]
+                C = root[:, None] * C * root
+        return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
+
+    def with_model(self, model: CVGP, kept: NeighborRows | None = None) -> FittedGP:
+        """Predictions of another model of the same data, in the same units and with the same noise."""
+        return FittedGP(model, self.scaling, self.dtype, kept, self.noise, self.target, self.outliers)
+
+    def noise_at(self, x: Array | Inputs) -> Array:
+        """Learned noise variance of observations at x, [n, Q]."""
+        if isinstance(x, Inputs):
+            return noise_of_gaps(self.mean, self.noise_at, x)
+        if self.noise is None:
+            return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
+        with torch.inference_mode():
+            parts = [_columns(self.noise.variance(chunk)) for chunk in self._chunks(x)]
+        return self._checked(np.concatenate(parts) * self.scaling.y_scale**2)
+
+    @cached_property
+    def noise_variance(self) -> Array:
+        """Learned noise variance [Q]; where it depends on x, what a constant would be."""
+        own = self.model.noise if self.noise is None else self.noise.constant
+        return own.item() * self.scaling.y_scale**2
+
+    @property
+    def tails(self) -> Tails | None:
+        """The shape of new observations around their mean, of variance one, where it is not normal."""
+        return None if self.noise is None or self.noise.tails.is_normal else self.noise.tails
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether each row counts by its own noise."""
+        return self.noise is not None and bool(self.noise.base > 0)
+
+    def weighed(self, source: DataSource) -> DataSource:
+        """Rows in the model's units, with the noise by which the model weighs them."""
+        if self.noise is None or not self.weighs_rows:
+            return source
+        return with_extra_noise(source, self.noise.beyond_base)
+
+    @property
+    def y_spread(self) -> Array:
+        """How far y is from its middle, typically [Q]."""
+        middle, scale = self.scaling.y_mean, self.scaling.y_scale
+        return 0.5 * (self.target.invert(middle + scale) - self.target.invert(middle - scale))
+
+    @property
+    def coreset(self) -> Coreset:
+        """The coreset in the user's units; its y are those whose transforms are the model's pseudo-outputs."""
+        own = self.model.coreset
+        y = self.target.invert(self.scaling.unscale_y(own.y.reshape(len(own), -1)))
+        # A point of little weight may be very far away, and its exponential beyond the range of floats.
+        y = np.clip(y, -LARGEST, LARGEST).reshape(own.y.shape)
+        return Coreset(self.scaling.unscale_x(own.X), y, own.beta)
+
+    @property
+    def kernel(self) -> Kernel:
+        """A copy of the kernel in the user's units."""
+        own = self.scaling
+        return kernel_in_units(self.model.kernel, own, no_scaling(len(own.x_mean), len(own.y_mean)))
+
+    @property
+    def lengthscales(self) -> Array | None:
+        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column.
+
+        Of a warped column it is the width of one lengthscale about the column's middle.
+        """
+        inverse = self._inverse_lengthscales()
+        if inverse is None:
+            return None
+        widths = np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
+        for d, path in self.scaling.warp.paths().items():
+            low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
+            widths[d] = high - low
+        return widths
+
+    def _inverse_lengthscales(self) -> Array | None:
+        with torch.no_grad():
+            form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
+            if form is None:
+                return None
+            return form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies
+
+    def _moments_of_coreset(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        process = self.process  # made outside: it may serve autograd later
+        with torch.inference_mode():
+            prediction = process(x)
+            return prediction.mean, prediction.variance
+
+    def _checked(self, values: Array) -> Array:
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                f"The predictions are beyond the range of {str(self.dtype).removeprefix('torch.')}. Fit with "
+                "standardize=True and dtype='float64', or give X and y in other units."
+            )
+        return values
+
+    def _tensor(self, x: Array) -> Tensor:
+        scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
+        dtype = self.dtype if self.local is None else torch.float64
+        return torch.as_tensor(scaled, dtype=dtype, device=self.model.X_c.device)
+
+    def _chunks(self, x: Array) -> Iterator[Tensor]:
+        return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))
+
+
+@torch.no_grad()
+def kernel_in_units(kernel: Kernel, own: Scaling, other: Scaling) -> Kernel:
+    """A copy of a kernel with lengthscales and scale in other units; those of a constant column stay as they are."""
+    kernel = deepcopy(kernel).cpu()
+    known = own.varies & other.varies
+    ratio = torch.as_tensor(np.divide(own.x_scale, other.x_scale, out=np.ones_like(own.x_scale), where=known))  # [D]
+    common = ratio[torch.as_tensor(known)].log().sum().div(max(int(known.sum()), 1)).exp()
+    y_ratio = float(np.exp(np.log(own.y_scale / other.y_scale).mean()))
+    for part in kernel.modules():
+        if isinstance(part, ScaleKernel):
+            multiply_inside(part, "outputscale", y_ratio**2)
+        elif isinstance(part, PeriodicKernel) and part.active_dims is None:  # its lengthscale is one of angles
+            multiply_inside(part, "period_length", ratio if part.period_length.shape[-1] == len(ratio) else common)
+        elif isinstance(part, LinearKernel) and part.active_dims is None:
+            width = ratio if part.variance.shape[-1] == len(ratio) else common
+            multiply_inside(part, "variance", y_ratio**2 / width**2)
+        elif isinstance(part, Kernel) and part.has_lengthscale and part.active_dims is None:
+            multiply_inside(part, "lengthscale", ratio if part.lengthscale.shape[-1] == len(ratio) else common)
+    return kernel
+
+
+def _columns(values: Tensor) -> Array:
+    return values.to(torch.float64).cpu().numpy().reshape(len(values), -1)
+
+
+# Rows with unknown cells: mixtures over the values that the cells may have (§14 of the mathematics).
+
+ROWS_AT_ONCE = 4096
+"""Rows whose draws are in memory together."""
+
+
+def mixed_mean(function: Callable[[Array], Array], inputs: Inputs) -> Array:
+    """The mean over draws [n, Q] of a function of features."""
+    found = np.array(function(inputs.x))
+    for rows, draws in _draws(inputs):
+        found[rows] = _by_draw(function(draws)).mean(axis=1)
+    return found
+
+
+def mixed_moments(moments: Callable[[Array], tuple[Array, Array]], inputs: Inputs) -> tuple[Array, Array]:
+    """Mean and variance [n, Q] of mixtures of distributions that have these moments at features."""
+    mean, variance = (np.array(values) for values in moments(inputs.x))
+    for rows, draws in _draws(inputs):
+        means, variances = (_by_draw(values) for values in moments(draws))
+        mean[rows] = means.mean(axis=1)
+        variance[rows] = variances.mean(axis=1) + means.var(axis=1)
+    return mean, variance
+
+
+def noise_of_gaps(mean: Callable[[Array], Array], noise: Callable[[Array], Array], inputs: Inputs) -> Array:
+    """The noise variance [n, Q] of rows: at a gap at least that of a complete row, and what the cell would change.
+
+    Where the training table had many gaps, the noise may have learned as much. A few gaps teach it nothing.
+    """
+    found = mixed_mean(noise, inputs)
+    for rows, draws in _draws(inputs.filled):
+        complete = _by_draw(noise(draws)).mean(axis=1) + _by_draw(mean(draws)).var(axis=1)
+        found[rows] = np.maximum(found[rows], complete)
+    return found
+
+
+def _draws(inputs: Inputs) -> Iterator[tuple[NDArray[np.int64], Array]]:
+    """Uncertain rows [k], and the features [k DRAWS, D] of all their draws."""
+    uncertain = inputs.uncertain_rows
+    for start in range(0, len(uncertain), ROWS_AT_ONCE):
+        rows = uncertain[start : start + ROWS_AT_ONCE]
+        draws = inputs.take(rows).draws()
+        yield rows, draws.reshape(-1, draws.shape[-1])
+
+
+def _by_draw(values: Array) -> Array:
+    return values.reshape(-1, DRAWS, values.shape[1])

@@ -1,0 +1,182 @@
+"""What an estimator keeps of its training rows, learned from a sample of them.
+
+Three things: the importance of columns, the quantiles of each feature, and two simple models to compare with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from cvgp.data.rows import Array, Rows
+from cvgp.data.source import DataSource
+from cvgp.errors import FileFormatError
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
+from cvgp.files import TINY, Fields
+from cvgp.fitting.monitor import Run
+
+if TYPE_CHECKING:
+    from cvgp.estimators.regressor import CVGPRegressor
+
+LARGEST = 1e120
+"""The squares of larger values come near the end of the range of floats, and no summary is kept of them."""
+PARTS = 16
+LEVELS = np.linspace(0.0, 1.0, PARTS + 1)
+"""The probabilities of the quantiles that are kept; the first and the last are the ends of the range."""
+
+Predictions = tuple[Array, Array]
+"""Means and standard deviations [n]."""
+
+
+def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run: Run) -> None:
+    """Summarize a sample of the rows that a model was just fitted to; a time limit shortens the importances."""
+    x, y, weight = _arrays(estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed)))
+    for name in ("_feature_quantiles", "_baselines"):
+        estimator.__dict__.pop(name, None)  # of an earlier fit
+    if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
+        estimator._feature_quantiles = FeatureQuantiles.learn(x, y).to_json()
+        if y.shape[1] == 1:
+            # The slope of a large y in a tiny x may be beyond the range of floats.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                simple = Baselines.learn(x, y[:, 0], weight)
+            if simple.is_finite:
+                estimator._baselines = simple.to_json()
+    note_indices(estimator, x, weight, run)
+
+
+def check_summary(estimator: CVGPRegressor) -> None:
+    """Raise if the summary that an untrusted file holds is not one that a fit could have written."""
+    num_features, num_outputs = len(estimator._gp.scaling.x_mean), len(estimator._gp.scaling.y_mean)
+    if hasattr(estimator, "_baselines"):
+        Baselines.from_json(estimator._baselines, num_features)
+    if hasattr(estimator, "_feature_quantiles"):
+        FeatureQuantiles.from_json(estimator._feature_quantiles, num_features, num_outputs)
+
+
+def _arrays(gp: FittedGP, rows: Rows[Tensor]) -> tuple[Array, Array, Array | None]:
+    """Features [n, D] and outputs [n, Q] in the user's units, and weights."""
+    x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
+    y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
+    return x, y, None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
+
+
+class FeatureQuantiles(NamedTuple):
+    """The distribution of each feature and output in the training rows, in the user's units."""
+
+    num_rows: int
+    """How many training rows they were computed from."""
+    x: Array  # [PARTS + 1, D]
+    x_mean: Array  # [D]
+    y: Array  # [PARTS + 1, Q]
+
+    @classmethod
+    def learn(cls, x: Array, y: Array) -> FeatureQuantiles:
+        """From rows [N, D] and [N, Q]."""
+        return cls(len(x), np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; :meth:`from_json` reads them."""
+        # Seven digits are more than a sample determines, and halve the space.
+        short = np.vectorize(lambda value: float(f"{value:.7g}"))
+        return {
+            "num_rows": self.num_rows,
+            **{name: short(getattr(self, name)).tolist() for name in ("x", "x_mean", "y")},
+        }
+
+    @classmethod
+    def from_json(cls, value: object, num_features: int, num_outputs: int) -> FeatureQuantiles:
+        """From an untrusted file."""
+        fields = Fields(value, "feature_quantiles")
+        num_rows = fields.integer("num_rows", 1)
+        shapes = {"x": (PARTS + 1, num_features), "x_mean": (num_features,), "y": (PARTS + 1, num_outputs)}
+        arrays = [_finite_array(name, fields.items(name), shape) for name, shape in shapes.items()]
+        fields.close()
+        return cls(num_rows, *arrays)
+
+
+def _finite_array(name: str, value: list[Any], shape: tuple[int, ...]) -> Array:
+    try:
+        found = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.full(1, np.nan)
+    if found.shape != shape or not np.isfinite(found).all():
+        raise FileFormatError(f"feature_quantiles.{name} must be finite numbers of the shape {shape}.")
+    return found
+
+
+class Baselines(NamedTuple):
+    """A constant and a line, each with the error that it makes on rows that it has not seen."""
+
+    mean: float
+    mean_sd: float
+    slopes: Array  # [D]
+    intercept: float
+    line_sd: float
+
+    @classmethod
+    def learn(cls, x: Array, y: Array, weight: Array | None = None) -> Baselines:
+        """From features [N, D] and targets [N]; a row of weight w counts as w rows.
+
+        The line is a ridge regression. On standardized features its penalty of one is a single pseudo-observation for
+        each slope: too little to matter where there are many rows, and enough where columns repeat each other, as the
+        indicators of one text column do.
+        """
+        count = np.ones(len(y)) if weight is None else weight  # [N]
+        share = count / count.sum()
+        centre, middle = share @ x, float(share @ y)
+        spread = np.sqrt(share @ (x - centre) ** 2)
+        scale = np.where(spread > 0.0, spread, 1.0)
+        z = (x - centre) / scale  # [N, D]
+        # Weights of 1e90 leave nothing of the penalty, and a matrix that may have no inverse.
+        inverse = np.linalg.pinv((z.T * count) @ z + np.eye(z.shape[1]), hermitian=True)
+        slopes = inverse @ (z.T @ (count * (y - middle)))
+        own = 1.0 / count.sum()  # the leverage of one row on the mean
+        leverage = own + ((z @ inverse) * z).sum(axis=1)
+        return cls(
+            mean=middle,
+            mean_sd=_sd_without_own_row(y, y - middle, np.full(len(y), own), share),
+            slopes=slopes / scale,
+            intercept=middle - float((slopes / scale) @ centre),
+            line_sd=_sd_without_own_row(y, y - middle - z @ slopes, leverage, share),
+        )
+
+    def constant(self, num_rows: int) -> Predictions:
+        """Predictions of the constant."""
+        return np.full(num_rows, self.mean), np.full(num_rows, self.mean_sd)
+
+    def linear(self, x: Array) -> Predictions:
+        """Predictions of the line."""
+        return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all numbers are within the range of floats."""
+        return bool(np.isfinite([*self.slopes, self.mean, self.mean_sd, self.intercept, self.line_sd]).all())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; :meth:`from_json` reads them."""
+        return {**self._asdict(), "slopes": self.slopes.tolist()}
+
+    @classmethod
+    def from_json(cls, value: object, num_features: int) -> Baselines:
+        """From an untrusted file."""
+        fields = Fields(value, "baselines")
+        # A whole number may be beyond the range of floats, and none is ever written here.
+        slopes = [slope for slope in fields.items("slopes") if isinstance(slope, float)]
+        if len(slopes) != num_features or not np.isfinite(slopes).all():
+            raise FileFormatError(f"The slopes of the linear baseline must be {num_features} finite numbers.")
+        mean, intercept = fields.number("mean"), fields.number("intercept")
+        mean_sd, line_sd = fields.number("mean_sd", TINY), fields.number("line_sd", TINY)
+        fields.close()
+        return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
+
+
+def _sd_without_own_row(y: Array, residual: Array, leverage: Array, share: Array) -> float:
+    """The root mean square error of each row's prediction by the others: residuals over (1 - leverage)."""
+    left_out = residual / np.maximum(1.0 - leverage, 1e-6)
+    # Rows without any spread would give a density without bounds.
+    floor = 1e-6 * max(float(np.abs(y).max()), float(np.finfo(np.float64).tiny))
+    return max(float(np.sqrt(share @ left_out**2)), floor)

@@ -1,0 +1,1 @@
+"""One fit: what is decided, where it starts, and how it is solved."""

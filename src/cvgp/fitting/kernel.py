@@ -1,0 +1,432 @@
+"""The kernel: its candidates, the priors that a short table needs, and the start that unseen rows prefer.
+
+A bound with a few pseudo-points in many dimensions explains almost no prior variance. Its cheapest way up is then to
+explain nothing: all noise, no function. Every later stage would inherit that. The exact likelihood of some rows has no
+such escape, so kernel and noise start from what it learns.
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKernel, ScaleKernel
+from gpytorch.means import ConstantMean, Mean, ZeroMean
+from torch import Tensor
+
+from cvgp.data.rows import Rows
+from cvgp.data.scaling import Spread
+from cvgp.data.source import DataSource
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.fitting.compare import compare
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
+from cvgp.fitting.residuals import variance_of_y, weighted_mean
+from cvgp.fitting.sample import Start, best_start, learn_exact
+from cvgp.gp.bounds import solve_titsias, whitener
+from cvgp.gp.hyperparameters import add_log_normal_prior, add_lower_prior, multiply_inside, registered_priors
+from cvgp.gp.kernel_names import name_of_kernel
+from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean, stationary_form
+from cvgp.gp.model import CVGP
+from cvgp.objectives.full_batch import statistics
+
+DEFAULT_KERNEL = "matern32"
+AUTO = "auto"
+AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
+"""What ``auto`` tries beside the default."""
+ROUGH_KERNELS = ("matern32+matern12",)
+"""Tried beside the default if every row may be a point: a few points could not carry the rough part."""
+PHASE = "choose kernel"
+
+
+def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
+    """A kernel by name at a typical lengthscale, or a copy of the given one; float64.
+
+    `spread` is that of data in which not every column has variance one; constant columns do not count.
+    """
+    if isinstance(kernel, Kernel):
+        return deepcopy(kernel).double()
+    if kernel is not None and not isinstance(kernel, str):
+        raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
+    made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
+    varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
+    for part in made.modules():
+        if isinstance(part, Kernel) and part.has_lengthscale:
+            part.lengthscale = torch.full_like(part.lengthscale, typical_lengthscale(varying))
+        elif isinstance(part, AdditiveKernel):
+            _share_variance(part, varying)
+    if spread is not None:
+        _set_units(made, spread, ard=ard)
+    return made
+
+
+def default_kernel(num_dims: int) -> Kernel:
+    """The default kernel at a typical lengthscale, for standardized columns."""
+    return starting_kernel(None, num_dims, ard=True)
+
+
+def alternative_kernels(
+    kernel: str | Kernel | None, num_dims: int, *, ard: bool, may_be_rough: bool, spread: Spread | None = None
+) -> list[Kernel]:
+    """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
+    is_open = kernel is None or (isinstance(kernel, str) and kernel == AUTO)
+    names = (AUTO_KERNELS if isinstance(kernel, str) else ()) + (ROUGH_KERNELS if may_be_rough else ())
+    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in names] if is_open else []
+
+
+def typical_lengthscale(num_dims: int) -> float:
+    """The root mean square distance of two standardized inputs in one dimension, grown with the dimension."""
+    return math.sqrt(num_dims)
+
+
+def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
+    """A mean by name, or a copy of the given one; float64. A constant begins at the level of the outputs."""
+    if isinstance(mean, Mean):
+        return deepcopy(mean).double()
+    if mean not in ("zero", "constant"):
+        raise InvalidInputError(f"mean must be 'zero', 'constant' or a GPyTorch mean; got {mean!r}.")
+    if mean == "zero":
+        return ZeroMean()
+    level = 0.0 if spread is None else spread.y_level
+    return ConstantMean().double().initialize(constant=torch.tensor(level, dtype=torch.float64))
+
+
+def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
+    """Give each term of a sum an equal share of a variance of one, at standardized inputs."""
+    share = 1.0 / len(kernel.kernels)
+    for term in kernel.kernels:
+        if isinstance(term, ScaleKernel):
+            term.outputscale = torch.full_like(term.outputscale, share)
+        else:
+            linear = [part for part in term.modules() if isinstance(part, LinearKernel)]
+            for part in linear:
+                part.variance = torch.full_like(part.variance, share ** (1.0 / len(linear)) / num_dims)
+
+
+@torch.no_grad()
+def _set_units(kernel: Kernel, spread: Spread, *, ard: bool) -> None:
+    """Bring a kernel that suits standardized data to other units."""
+    width = torch.as_tensor(spread.x)  # [D]
+    if not ard:
+        width = width.square().sum(0, keepdim=True).div(max(int(width.count_nonzero()), 1)).sqrt()
+    width = torch.where(width > 0.0, width, 1.0)
+    for part in kernel.modules():
+        if isinstance(part, PeriodicKernel):  # its lengthscale is one of angles
+            part.period_length = part.period_length * width
+        elif isinstance(part, LinearKernel):
+            part.variance = part.variance * spread.y_square / width.square()
+        elif isinstance(part, ScaleKernel):
+            part.outputscale = part.outputscale * spread.y_square
+        elif isinstance(part, Kernel) and part.has_lengthscale:
+            part.lengthscale = part.lengthscale * width
+
+
+class KernelChoice(NamedTuple):
+    """The start that was chosen, and all that were tried."""
+
+    start: Start
+    tried: dict[str, Start]
+
+
+@torch.enable_grad()  # also for a caller that has switched gradients off
+def choose_kernel(
+    kernel: Kernel,
+    mean: Mean,
+    source: DataSource,
+    run: Run,
+    *,
+    alternatives: Sequence[Kernel] = (),
+    noise_floor: float = NOISE_FLOOR,
+    known_noise: float | None = None,
+) -> KernelChoice:
+    """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
+
+    Parameters
+    ----------
+    kernel, mean
+        The prior. It is tried from several lengthscales, unless its own are frozen.
+    source
+        Where rows are sampled from, to learn from and to judge by.
+    run
+        Records the searches.
+    alternatives
+        Kernels that may replace the first, which is then ``s k(x, x')`` with a stationary k. They are such kernels
+        too, or sums that begin with one.
+    noise_floor
+        Smallest noise variance, in the units of the source.
+    known_noise
+        The noise variance, if it is not to be learned.
+    """
+    h, rng = run.heuristics, run.rng("kernel")
+    learning, judging = _rows_to_choose_by(source, run, rng)
+    y_sd = math.sqrt(variance_of_y(learning)) or 1.0  # constant outputs say nothing about f
+    kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
+    noise = max(h.start_noise * variance_of_y(learning), h.least_start_noise * noise_floor)
+    if any(p.requires_grad for p in mean.parameters()):
+        mean = sensible_mean(mean, learning)
+    first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
+    if known_noise is not None:
+        first = first._replace(noise=known_noise, noise_is_known=True)
+    factors = h.start_factors if _lengthscales(kernel) else (1.0,)
+    by_rows = _learn_from_rows(first, factors, learning, judging, source.total_weight, run)
+    tried = {first.name: by_rows} if by_rows is not None else {}
+    if by_rows is not None:
+        for other in alternatives if run.has_time else ():
+            attempt = partial(
+                learn_exact, _from_default(by_rows, other), learning, judging, run, PHASE, h.alternative_evaluations
+            )
+            found = best_start([attempt], run)
+            if found is not None:
+                widen_to_gaps(found.kernel, learning.x)
+                tried[name_of_kernel(other)] = found._replace(name=name_of_kernel(other))
+        by_rows = _chosen(by_rows, list(tried.values())[1:], run)
+        if isinstance(by_rows.kernel, AdditiveKernel) and by_rows.name != first.name and run.has_time:
+            # A sum has several optima, and where the single kernel ended need not lead to the best.
+            other = next(kernel for kernel in alternatives if name_of_kernel(kernel) == by_rows.name)
+            afresh = first._replace(kernel=other, name=by_rows.name)
+            by_rows = _learn_from_rows(afresh, factors, learning, judging, source.total_weight, run) or by_rows
+    return KernelChoice(_scaled(first, 1.0) if by_rows is None else by_rows, tried)
+
+
+def _learn_from_rows(
+    first: Start,
+    factors: Sequence[float],
+    learning: Rows[Tensor],
+    judging: Rows[Tensor] | None,
+    total_weight: float,
+    run: Run,
+) -> Start | None:
+    """What the exact likelihood learns from some rows, from several lengthscales and periods.
+
+    Several starts are first compared by a short search on fewer rows, and only the best of them is continued.
+    """
+    h = run.heuristics
+    periods = periodic_parts(first.kernel)
+    shortest = (
+        shortest_periods(learning.x if judging is None else torch.cat([learning.x, judging.x]))
+        if periods
+        else learning.x.new_zeros(1)
+    )
+
+    # An exact GP of all rows goes on from here, so a shorter search is enough.
+    usual = h.alternative_evaluations if judging is None else h.kernel_evaluations
+
+    def learn_from(rows: Rows[Tensor], start: Start, evaluations: int = usual) -> Start:
+        found = learn_exact(start, rows, judging, run, PHASE, evaluations)
+        widen_to_gaps(found.kernel, learning.x)
+        return found._replace(scores=None) if periods and is_alias(found.kernel, shortest) else found
+
+    starts = [_scaled(first, factor) for factor in factors]
+    if periods:
+        for values in candidate_periods(learning.x, learning.y, shortest, h.periods_tried):
+            starts.append(_scaled(first, 1.0))
+            set_periods(starts[-1].kernel, values)
+    if len(starts) > 1 and len(learning.x) > h.race_rows:
+        fewer = _counting_as(learning.take(slice(h.race_rows)), total_weight)
+        ahead = best_start([partial(learn_from, fewer, start, h.race_evaluations) for start in starts], run)
+        return None if ahead is None else best_start([partial(learn_from, learning, ahead)], run) or ahead
+    return best_start([partial(learn_from, learning, start) for start in starts], run)
+
+
+def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
+    """The default, unless another kernel is clearly better.
+
+    A sum of two kernels of distances contains the single one, and unseen rows show badly what its second part has
+    learned. So it may also be judged by the evidence of its own rows: it then has to gain more nats than it has
+    additional parameters (Akaike, 1974), and unseen rows must not object.
+    """
+    best = default
+    for other in sorted(others, key=lambda start: start.density):
+        assert other.scores is not None, "it was judged"
+        assert best.scores is not None, "it was judged"
+        is_sum = isinstance(other.kernel, AdditiveKernel) and not _has_line(other.kernel)
+        by_evidence = (
+            is_sum
+            and other.evidence - best.evidence > _num_parameters(other.kernel) - _num_parameters(best.kernel)
+            and other.density >= best.density - run.heuristics.margin
+        )
+        if compare(other.scores, best.scores).is_clear or by_evidence:
+            best = other
+    number = run.agreed([default, *others].index(best))
+    return [default, *others][int(number)]
+
+
+@torch.no_grad()
+def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> None:
+    """Raise the model's noise to the share of the variance of y that suits its coreset best, by the bound on some rows.
+
+    A coreset that has yet to move explains less than an exact GP does. Under a noise far below the unexplained
+    variance, a solver's cheapest way up is to give up the function and predict a constant.
+    """
+    variance = variance_of_y(rows)
+    start, weight = model.noise.item(), len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    L_inv = whitener(model.jittered_covariance())
+    sums_at_start = statistics(model, [rows])
+
+    def bound_at(noise: float) -> float:
+        model.likelihood.noise = torch.tensor(noise, dtype=torch.float64)
+        has_known = rows.noise_variance is not None
+        sums = statistics(model, [rows]) if has_known else sums_at_start.at_noise(start, noise, weight)
+        return solve_titsias(sums, L_inv).value.item() + model.log_prior().item()
+
+    best = max([start, *(share * variance for share in ladder if share * variance > start)], key=bound_at)
+    model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
+
+
+def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int = 100, very_few: int = 2) -> Kernel:
+    """A copy of a kernel with weak priors where rows are few for its lengthscales; otherwise the kernel itself (§6.3).
+
+    The likelihood of few rows prefers lengthscales that explain their noise: some columns look useful by chance, the
+    noise falls to its floor, and intervals are far too narrow. Held-out rows cannot decide this: after the few steps of
+    a search, the trouble does not show yet.
+
+    Parameters
+    ----------
+    kernel
+        It gets priors if it has a lengthscale per column to learn, and none of its own.
+    num_rows
+        How many rows the fit has.
+    x
+        Some of their inputs `[n, D]`, whose spread says which lengthscale is typical.
+    y_sd
+        The standard deviation of their outputs, the typical size of f.
+    few, very_few
+        With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few
+        nats of all rows together. With at most `very_few`, lengthscales are held together from both sides.
+    """
+    num_dims = x.shape[1]
+    if not _may_have_priors(kernel, num_dims) or num_rows > few * num_dims:
+        return kernel
+    changed, width = deepcopy(kernel), x.std(0, correction=0)
+    width = torch.where(width > 0.0, width, 1.0)  # [D]
+    if num_rows > very_few * num_dims:
+        # Three standard deviations of a column, and of y: a lengthscale of one of them then costs 2.3 nats, which is
+        # what the criterion of Schwarz (1978) asks of a parameter with 100 rows.
+        add_lower_prior(changed, 3.0 * width, width.new_tensor(3.0 * y_sd))
+    elif isinstance(kernel, ScaleKernel) and stationary_form(kernel, num_dims) is not None:
+        add_log_normal_prior(changed, math.sqrt(num_dims) * width, math.sqrt(3.0))
+    return changed
+
+
+def _may_have_priors(kernel: Kernel, num_dims: int) -> bool:
+    """Whether a kernel has a lengthscale per column to learn, more than one, and no priors of its own."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    is_one_per_column = all(part.lengthscale.shape == (1, num_dims) for part in parts)
+    is_learned = any(part.raw_lengthscale.requires_grad for part in parts)
+    return num_dims > 1 and is_one_per_column and is_learned and not registered_priors(kernel)
+
+
+@torch.no_grad()
+def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
+    """Raise lengthscales that are below a share of the smallest gap between two values of their column, in place.
+
+    They all mean the same: rows that differ in this column say nothing about each other. But in units of a tiny
+    lengthscale the inputs become huge, and their distances are lost to rounding. And no gradient leads back to a
+    lengthscale at which the rows do inform each other. Ten lengthscales apart, a Matern 3/2 kernel is below 1e-6.
+    """
+    steps = x.sort(dim=0).values.diff(dim=0)
+    if not len(steps):
+        return
+    gaps = torch.where(steps > 0.0, steps, torch.inf).amin(0)
+    least = share * torch.where(torch.isfinite(gaps), gaps, 0.0)  # [D]
+    for part in kernel.modules():
+        if not (isinstance(part, Kernel) and part.has_lengthscale) or isinstance(part, PeriodicKernel):
+            continue
+        lengthscale = part.lengthscale
+        if part.raw_lengthscale.requires_grad and part.active_dims is None and lengthscale.shape[-1] == x.shape[1]:
+            factor = (least.to(lengthscale) / lengthscale).clamp_min(1.0)
+            if (factor > 1.0).any():
+                multiply_inside(part, "lengthscale", factor)
+
+
+@torch.enable_grad()
+def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
+    """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is.
+
+    GPyTorch draws the weights of a ``LinearMean`` from a normal distribution. On inputs of 1e4 such a mean is far from
+    y. The step is exact for means that are linear in their parameters; one that does not lead nearer is not taken.
+    """
+    error, stepped = _squared_error(mean, rows), deepcopy(mean).to(rows.x.device)
+    learned = [p for p in stepped.parameters() if p.requires_grad]
+    too_few = len(rows.x) < 2 * sum(p.numel() for p in learned)
+    if not learned or too_few or error <= variance_of_y(rows):
+        return mean
+    values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
+    slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
+    residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
+    root = torch.ones_like(residual) if rows.sample_weight is None else rows.sample_weight.sqrt()
+    step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
+    with torch.no_grad():
+        for parameter, change in zip(learned, step.split([p.numel() for p in learned]), strict=True):
+            parameter += change.view_as(parameter).to(parameter)
+    return stepped if _squared_error(stepped, rows) < error else mean
+
+
+@torch.no_grad()
+def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
+    return weighted_mean((rows.y - prior_mean(mean, rows.x, rows.y)).square(), rows)
+
+
+def _slopes(value: Tensor, parameters: list[torch.nn.Parameter]) -> Tensor:
+    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([slope.reshape(-1) for slope in found])
+
+
+@torch.no_grad()
+def _from_default(default: Start, kernel: Kernel) -> Start:
+    """A copy of a kernel with the lengthscales and the outputscale that the default has learned."""
+    kernel, learned = deepcopy(kernel), default.kernel
+    term = kernel.kernels[0] if isinstance(kernel, AdditiveKernel) else kernel
+    term.base_kernel.lengthscale = learned.base_kernel.lengthscale
+    term.outputscale = learned.outputscale
+    return default._replace(kernel=kernel, mean=deepcopy(default.mean))
+
+
+def _scaled(start: Start, factor: float) -> Start:
+    """A copy with lengthscales longer or shorter by a factor, as far as their constraints allow."""
+    kernel = deepcopy(start.kernel)
+    for part in _lengthscales(kernel):
+        multiply_inside(part, "lengthscale", factor)
+    return start._replace(kernel=kernel, mean=deepcopy(start.mean))
+
+
+def _lengthscales(kernel: Kernel) -> list[Kernel]:
+    """The kernels whose lengthscale is to be learned; a frozen one is not tried at other values."""
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    return [part for part in parts if part.raw_lengthscale.requires_grad]
+
+
+def _has_line(kernel: Kernel) -> bool:
+    return any(isinstance(part, LinearKernel) for part in kernel.modules())
+
+
+def _num_parameters(kernel: Kernel) -> int:
+    return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
+
+
+def _rows_to_choose_by(
+    source: DataSource, run: Run, rng: np.random.Generator
+) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
+    """Rows to learn from, and rows to judge by; few rows are left out one by one instead."""
+    h = run.heuristics
+    if source.num_rows <= run.rows(h.leave_one_out_rows):
+        return _counting_as(source.sample(source.num_rows, rng), source.total_weight), None
+    most = run.rows(h.sample_rows)
+    rows = source.sample(most + run.rows(h.judging_rows), rng)
+    order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
+    return _counting_as(rows.take(order[:most]), source.total_weight), rows.take(order[most:])
+
+
+def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
+    """Rows whose weights add up to that of all rows, or to their number if this is less.
+
+    A part of rows of small weight counts less still: too little, perhaps, to tell a function from noise where all rows
+    together can.
+    """
+    if rows.sample_weight is None:
+        return rows
+    factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
+    return rows._replace(sample_weight=rows.sample_weight * max(factor, 1.0))

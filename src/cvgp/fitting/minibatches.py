@@ -1,0 +1,297 @@
+"""Adam on minibatches: the bound maximised over all parameters, in float32 for as long as that is safe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cvgp.data.source import DataSource
+from cvgp.errors import DivergenceError, InvalidInputError
+from cvgp.fitting.checkpoint import Checkpoint, Extra
+from cvgp.fitting.monitor import Phase, Run
+from cvgp.fitting.options import Settings
+from cvgp.gp.kernels import diagonal, stationary_form
+from cvgp.gp.model import CVGP
+from cvgp.objectives.full_batch import CHUNK_ROWS
+from cvgp.objectives.minibatch import MinibatchObjective
+from cvgp.optim.adam import AdamState, Ending, constant, minimize_adam, one_cycle
+from cvgp.optim.stopping import NoImprovement, Progress, Result, Status
+from cvgp.parallel.group import check_same, sum_of
+
+if TYPE_CHECKING:
+    from cvgp.fitting.solve import Plan
+
+FLOAT32_LIMIT = 1e4
+"""Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
+
+FLOAT32_FARTHEST = 300.0
+"""Largest distance in lengthscales at which float32 may be used: its squares are lost to rounding beyond that."""
+
+FLOAT32_LARGEST = 1e15
+"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
+
+CHECK_EVERY = 50
+"""Steps after which the weights are looked at again."""
+
+SAME_CHECK_EVERY = 1000
+"""Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
+
+
+STEPS_BETWEEN_CHECKS = 50
+"""Early stopping looks at the validation rows after each epoch of at least this many steps."""
+
+
+LEAST_POLISH = 8
+"""With time for fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
+STEPS_TO_TIME = 20
+EPOCHS_OF_AN_EVALUATION = 2.0
+"""What an evaluation on all rows, in float64 and with the tighter bound, takes: as long as two epochs of Adam."""
+
+
+def fit_adam(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    run: Run,
+    checkpoint: Checkpoint | None = None,
+    validation: DataSource | None = None,
+) -> Result:
+    """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
+    num_rows = source.num_rows
+    data = Precision(model, source, plan.dtype)
+    state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
+    phase = Phase(run, "adam", plan.max_iter, group=source.group, warns=True)
+    keeper = None if validation is None else BestByValidation(model, validation, settings, state)
+
+    # Where validation rows or the paper's recipe end the run, a plateau of the bound does not.
+    ending = None if keeper is not None or plan.schedule_is_constant else Ending(settings.tol)
+    began = run.budget.seconds
+
+    def extra() -> Extra:
+        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
+        return tensors, numbers | data.dump() | {"began": began} | ({} if ending is None else ending.dump())
+
+    stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
+    if stored is not None:
+        data.load(stored)
+        began = stored[1]["began"]
+        if ending is not None:
+            ending.load(stored[1])
+        if keeper is not None:
+            keeper.load(stored)
+    epoch = max(num_rows // plan.batch_size, 1)
+    # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
+    check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
+
+    objective = MinibatchObjective(
+        model, source.total_weight, tight=plan.tight and not plan.polish, known_noise=source.has_known_noise
+    )
+    # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
+    scale = -source.share(plan.batch_size) / source.total_weight
+
+    def gradient_and_loss(step: int) -> tuple[Tensor, Tensor]:
+        rows = data.source(step)
+        loss = 0.0
+        if rows.share(plan.batch_size) > 0.0:
+            try:
+                objective.rows = rows.minibatch(step, plan.batch_size, run.seed)
+                loss = objective.value_and_backward(scale)
+            except InvalidInputError as error:
+                # The data have been checked, so it is parameters beyond the range of numbers that are refused here.
+                raise DivergenceError(f"the parameters left the range of numbers: {error}") from error
+        return state.gradient, torch.tensor(loss, dtype=torch.float64)
+
+    def loss_and_backward(step: int) -> float:
+        if step % CHECK_EVERY == 0:
+            state.rates = _rates(model, state)
+        gradient, loss = sum_of(
+            source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty((), dtype=torch.float64)]
+        )
+        if source.group.world > 1:
+            state.gradient.copy_(gradient)
+        return loss.item()
+
+    def store(*, now: bool = False) -> None:
+        if checkpoint is not None:
+            checkpoint.save_adam(state, extra(), now=now)
+
+    def monitor(progress: Progress) -> Status | None:
+        if progress.iteration % SAME_CHECK_EVERY == 0:
+            check_same(source.group, state.vector, "The parameters")
+        if keeper is not None and progress.iteration % check_every == 0:
+            phase.validation_rmse = keeper.check()
+        try:
+            status = phase(progress)
+        except KeyboardInterrupt:
+            # A callback ends the program here, between two steps, where the state is whole.
+            store(now=True)
+            raise
+        store()
+        if status is None and keeper is not None and keeper.patience.exhausted:
+            return Status.EARLY_STOPPED
+        return status
+
+    if keeper is not None and keeper.patience.exhausted:
+        result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
+    else:
+        result = minimize_adam(
+            state,
+            loss_and_backward,
+            max_steps=plan.max_iter,
+            schedule=constant if plan.schedule_is_constant else one_cycle,
+            time_used=_time_of_adam(plan, source, state, run, began),
+            ending=ending,
+            monitor=monitor,
+        )
+    store(now=True)
+    if keeper is not None:
+        keeper.check()  # a run may end between two epochs, or before the first one does
+        keeper.restore()
+    return result._replace(status=_converged(result, run, settings.tol))
+
+
+def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, run: Run, begin: float) -> Callable[[], float]:
+    """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
+
+    That depends on the machine, so the first steps are timed.
+    """
+    budget = run.budget
+    if not plan.polish or budget.max_time is None or budget.end <= begin:
+        return lambda: budget.used_since(0.0)
+
+    def time_used() -> float:
+        if state.step < STEPS_TO_TIME:
+            return budget.used_since(begin)
+        step = (budget.seconds - begin) / state.step
+        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * step
+        is_shared = (budget.end - begin) / 2.0 >= LEAST_POLISH * evaluation
+        return budget.used_since(begin) * (2.0 if is_shared else 1.0)
+
+    return time_used
+
+
+def _converged(result: Result, run: Run, tol: float) -> Status:
+    """A finished cycle has converged if its last tenth moved the bound by less than `tol` nats per row and ten steps.
+
+    A bound that still falls has not converged either. A row of the history may stand for several steps.
+    """
+    if result.status is not Status.ITERATION_LIMIT:
+        return result.status
+    bounds = {row["iteration"]: row["bound"] for row in run.log.history if row["phase"] == "adam"}
+    before = [step for step in bounds if step <= result.num_iter - max(result.num_iter // 10, 1)]
+    if not before:
+        return result.status
+    first, last = max(before), max(bounds)
+    moved = abs(bounds[last] - bounds[first])
+    return Status.CONVERGED if moved < tol * (last - first) / 10.0 else result.status
+
+
+class Precision:
+    """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
+
+    def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
+        self.model = model
+        self.full = source
+        if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
+            if dtype == "float32":
+                raise InvalidInputError(
+                    f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
+                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                )
+            dtype = "float64"
+        self.may_grow = dtype == "auto"
+        self.current = source if dtype == "float64" else source.to(torch.float32)
+
+    def source(self, step: int) -> DataSource:
+        """The data for a step."""
+        if self.may_grow and step % CHECK_EVERY == 0 and self._too_large():
+            self._grow()
+        return self.current
+
+    def dump(self) -> dict[str, float]:
+        """What a checkpoint has to hold."""
+        return {"may_grow": float(self.may_grow)}
+
+    def load(self, stored: Extra) -> None:
+        """Go on as a stored run did."""
+        if self.may_grow and not stored[1]["may_grow"]:
+            self._grow()
+
+    def _grow(self) -> None:
+        self.current, self.may_grow = self.full, False
+
+    @torch.no_grad()
+    def _too_large(self) -> bool:
+        scale = diagonal(self.model.kernel, self.model.X_c).max()
+        lengthscale = _lengthscale(self.model)
+        farthest = 0.0 if lengthscale is None else (self.model.X_c / lengthscale).abs().max()
+        return bool(self.model.site_precision.max() * scale > FLOAT32_LIMIT or farthest > FLOAT32_FARTHEST)
+
+
+def _rates(model: CVGP, state: AdamState) -> Tensor | None:
+    """Factors on the learning rate that keep steps of pseudo-inputs small against the lengthscales.
+
+    A step of the usual size, across a column whose lengthscale is a hundredth of it, takes a point away from all that
+    it stands for. The bound then falls until the cheapest way up is to explain nothing.
+    """
+    lengthscale = _lengthscale(model)
+    if lengthscale is None or bool((lengthscale >= 1.0).all()):
+        return None
+    by_column = lengthscale.clamp_max(1.0).expand_as(model.X_c)
+    parts = [by_column if p is model.X_c else torch.ones_like(p) for p in state.parameters]
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+@torch.no_grad()
+def _lengthscale(model: CVGP) -> Tensor | None:
+    """One lengthscale per column; None for a kernel that has no single set of them."""
+    form = stationary_form(model.kernel, model.X_c.shape[1])
+    return None if form is None else form.inverse_lengthscale.reciprocal()
+
+
+class BestByValidation:
+    """The parameters with the lowest RMSE on held-out rows, which count by their weights."""
+
+    def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
+        self.model = model
+        self.validation = validation
+        self.patience = NoImprovement(settings.n_iter_no_change)
+        self.state = state
+        self.best = [p.detach().clone() for p in state.parameters]
+
+    @torch.no_grad()
+    def check(self) -> float:
+        """The RMSE on the held-out rows now; the parameters are kept if it is the best so far."""
+        process = self.model.process()
+        total = torch.zeros(2, dtype=torch.float64)
+        for batch in self.validation.chunks(CHUNK_ROWS):
+            squares = (process(batch.x).mean - batch.y).square().reshape(len(batch.y), -1).sum(1)  # [B]
+            weight = torch.ones_like(squares) if batch.sample_weight is None else batch.sample_weight
+            total += torch.stack([weight @ squares, weight.sum() * batch.y[0].numel()]).to("cpu", torch.float64)
+        squares, count = self.validation.group.sum([total])[0].tolist()
+        score = math.sqrt(squares / count)
+        if self.patience.update(score):
+            self.best = [p.detach().clone() for p in self.state.parameters]
+        return score
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Return to the best parameters."""
+        for p, value in zip(self.state.parameters, self.best, strict=True):
+            p.copy_(value)
+
+    def dump(self) -> Extra:
+        """What a checkpoint has to hold."""
+        counts = {"best": self.patience.best, "checks_since_best": float(self.patience.checks_since_best)}
+        return {str(i): value for i, value in enumerate(self.best)}, counts
+
+    def load(self, stored: Extra) -> None:
+        """Go on as a stored run did."""
+        tensors, counts = stored
+        self.best = [tensors[str(i)] for i in range(len(self.best))]
+        self.patience.best, self.patience.checks_since_best = counts["best"], int(counts["checks_since_best"])

@@ -1,0 +1,224 @@
+"""What a fit tells while it runs: its history, callbacks, and requests to stop."""
+
+import math
+import reprlib
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cvgp.errors import CVGPWarning, FileFormatError
+from cvgp.fitting.budget import Budget
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.optim.stopping import Progress, Status
+from cvgp.parallel.group import ALONE, Group
+
+__all__ = ["Callback", "FitEvent"]
+
+HISTORY_ROWS = 1000
+"""A phase leaves about this many rows in the history, however long it is."""
+LARGEST_COUNT = 2**53
+MOST_CHARACTERS = 50_000_000
+"""Limits of a history from a file."""
+
+
+class FitEvent(NamedTuple):
+    """What a callback is told after an iteration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, TrainingOptions
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> events = []
+    >>> training = TrainingOptions(max_iter=5, callbacks=[events.append])
+    >>> model = CVGPRegressor(n_coreset=8, training=training, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> events[-1].phase, events[-1].iteration
+    ('lbfgs', 5)
+
+    A callback that returns True ends the fit: ``callbacks=[lambda event: event.seconds > 60]``.
+    """
+
+    phase: str
+    """What is being done: a choice before the fit (``choose ...``), ``adam``, ``lbfgs``, ``neighbors``, ``noise``."""
+    iteration: int
+    """The number of the iteration in its phase."""
+    max_iter: int
+    """How many iterations the phase may take."""
+    bound: float
+    """The bound in nats per row, in the model's units; for minibatches a running mean."""
+    seconds: float
+    """Time since the fit began."""
+    learning_rate: float
+    """That of Adam; NaN for L-BFGS."""
+    validation_rmse: float | None
+    """The error on the rows that early stopping holds out, if any."""
+    event: str
+    """A decision, or a numerical problem and its remedy; empty for an ordinary iteration."""
+
+
+Callback = Callable[[FitEvent], Any]
+"""Called after each iteration; returning True ends the fit there and keeps what was learned."""
+
+
+class FitLog:
+    """The history and the callbacks of one fit."""
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.callbacks = tuple(callbacks)
+        self.history: list[dict[str, Any]] = []
+        self.stopped = False
+        """Whether a callback has asked for the end of the fit."""
+
+    def record(self, event: FitEvent, *, keep: bool = True) -> None:
+        """Tell the callbacks, and keep the event in the history."""
+        if keep:
+            self.history.append(event._asdict())
+        answers = [callback(event) for callback in self.callbacks]
+        self.stopped = self.stopped or any(answer is True for answer in answers)
+
+
+class Phase:
+    """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop.
+
+    Parameters
+    ----------
+    run
+        The fit.
+    name, max_iter
+        What is being done, and for how many iterations at most.
+    group
+        The processes that optimize together, if several do: the first decides for all when to stop.
+    warns
+        Whether numerical problems are the user's concern. A trial start that fails only loses to the others.
+    """
+
+    def __init__(self, run: "Run", name: str, max_iter: int, *, group: Group = ALONE, warns: bool = False) -> None:
+        self.run, self.name, self.max_iter, self.group, self.warns = run, name, max_iter, group, warns
+        self.validation_rmse: float | None = None
+        self._stride = max(max_iter // HISTORY_ROWS, 1)
+        self._step_began = run.budget.clock.own_seconds()
+
+    def __call__(self, progress: Progress) -> Status | None:
+        """Record an iteration; a status ends the optimization, in all processes alike."""
+        try:
+            status = self._observe(progress)
+        except KeyboardInterrupt:
+            self.agree(interrupted=True)
+            raise
+        return self.agree(status)
+
+    def agree(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
+        """Take the time, and whether and how to stop, from the first process."""
+        if self.group.world == 1:
+            return status
+        clock = self.run.budget.clock
+        codes: list[Status | None] = [None, *Status]
+        mine = torch.tensor([clock.own_seconds(), float(interrupted), codes.index(status)], dtype=torch.float64)
+        (first,) = self.group.first([mine])
+        clock.agreed = first[0].item()
+        if first[1] and not interrupted:
+            raise KeyboardInterrupt
+        return codes[int(first[2])]
+
+    def _observe(self, progress: Progress) -> Status | None:
+        budget, log = self.run.budget, self.run.log
+        seconds = budget.clock.own_seconds()
+        event = FitEvent(
+            self.name,
+            progress.iteration,
+            self.max_iter,
+            -progress.value,
+            seconds,
+            progress.learning_rate,
+            self.validation_rmse,
+            progress.event,
+        )
+        is_last = progress.iteration == self.max_iter
+        log.record(event, keep=bool(progress.event) or is_last or progress.iteration % self._stride == 0)
+        if progress.event and self.warns:
+            warnings.warn(f"{self.name}, iteration {progress.iteration}: {progress.event}", CVGPWarning, stacklevel=2)
+        if log.stopped:
+            return Status.INTERRUPTED
+        # A step that would end after the limit is not begun: it takes about as long as this one did.
+        step, self._step_began = seconds - self._step_began, budget.clock.own_seconds()
+        return Status.TIME_LIMIT if seconds + step >= budget.end else None
+
+
+class Run(NamedTuple):
+    """What all steps of one fit share."""
+
+    budget: Budget
+    log: FitLog
+    heuristics: Heuristics
+    seed: int = 0
+
+    @classmethod
+    def alone(cls, max_time: float | None = None, seed: int = 0) -> "Run":
+        """A fit by itself, with default heuristics and no callbacks."""
+        return cls(Budget(max_time), FitLog(), Heuristics(), seed)
+
+    @property
+    def group(self) -> Group:
+        """The processes that work on the fit."""
+        return self.budget.clock.group
+
+    @property
+    def has_time(self) -> bool:
+        """Whether anything more may be tried."""
+        return self.budget.has_time and not self.log.stopped
+
+    def rng(self, stage: str) -> np.random.Generator:
+        """Random numbers for one stage, which do not depend on what other stages draw."""
+        return np.random.default_rng([self.seed, zlib.crc32(stage.encode())])
+
+    def part(self, share: float) -> "Run":
+        """The same fit, with this share of its time limit from now on."""
+        return self._replace(budget=self.budget.part(share))
+
+    def silent(self) -> "Run":
+        """The same fit, for trials that leave no trace in its history."""
+        return self._replace(log=FitLog())
+
+    def rows(self, count: int) -> int:
+        """How many rows a choice may use: fewer where the time limit is short."""
+        return self.budget.rows(count, self.heuristics.enough_seconds)
+
+    def note(self, phase: str, event: str, bound: float = math.nan) -> None:
+        """Put a decision into the history, where callbacks see it."""
+        self.log.record(FitEvent(phase, 1, 1, bound, self.budget.clock.own_seconds(), math.nan, None, event))
+
+    def agreed(self, number: float) -> float:
+        """A number of the first process, for all: processes whose last digits differ must not decide differently."""
+        (first,) = self.group.first([torch.tensor(float(number), dtype=torch.float64)])
+        return first.item()
+
+
+def check_history(rows: list[Any]) -> list[dict[str, Any]]:
+    """Validate the rows of a history from a file."""
+    kinds = {"phase": str, "event": str, "iteration": int, "max_iter": int, "validation_rmse": float | None}
+    for row in rows:
+        if not isinstance(row, dict) or set(row) != set(FitEvent._fields):
+            raise FileFormatError(f"A row of the history must have {', '.join(FitEvent._fields)}, and nothing else.")
+        for name, value in row.items():
+            if not isinstance(value, kinds.get(name, float)) or isinstance(value, bool):
+                raise FileFormatError(f"{name} of a row of the history cannot be a {type(value).__name__}.")
+            if isinstance(value, int) and not 0 <= value <= LARGEST_COUNT:
+                raise FileFormatError(f"{name} of a row of the history cannot be {reprlib.repr(value)}.")
+    # As an array, text takes as much memory in each row as in the longest.
+    for name in ("phase", "event"):
+        if len(rows) * max((len(row[name]) for row in rows), default=0) > MOST_CHARACTERS:
+            raise FileFormatError(f"{name} of the history is too long.")
+    return rows
+
+
+def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
+    """One array per field of :class:`FitEvent`, as in scikit-learn's `cv_results_`; a missing number is NaN."""
+    kinds = {"phase": np.str_, "event": np.str_, "iteration": np.int64, "max_iter": np.int64}
+    return {
+        name: np.array([row[name] for row in history], dtype=kinds.get(name, np.float64)) for name in FitEvent._fields
+    }

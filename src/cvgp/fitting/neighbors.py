@@ -1,0 +1,561 @@
+"""Predictions that use the nearest rows: the rows that are kept, the kernel that suits them, and whether they help.
+
+Kernel and noise are fitted by the density of rows given their nearest others, which is a sum over rows, so minibatches
+give its gradient (docs: mathematics, §9). Neighbors are used if rows late in a random order are clearly more likely
+given earlier ones than under the coreset alone, at its start and with each of these rows left out in turn. The
+coreset then stays where it is: its places matter little beside the neighbors, and training it takes most of the time.
+
+In a group of processes each holds all rows. They fit the kernel alike, and share the work of the statistics.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import AdditiveKernel, ScaleKernel
+from torch import Tensor
+
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource, MemorySource, cut
+from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
+from cvgp.fitting.budget import neighbor_seconds
+from cvgp.fitting.compare import Comparison, Scores, compare
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import Phase, Run
+from cvgp.fitting.noise_map import constant_noise_scores
+from cvgp.fitting.residuals import (
+    Residuals,
+    constant_density,
+    coreset_residuals,
+    linear_density,
+    variance_of_y,
+)
+from cvgp.fitting.sample import distinct_rows
+from cvgp.fitting.start import adopt_first
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.model import CVGP
+from cvgp.gp.neighbours.conditionals import (
+    OrderedRows,
+    WhitenedPoints,
+    order_rows,
+    vecchia_statistics,
+    whiten_points,
+)
+from cvgp.gp.neighbours.densities import RowMoments, sequential_moments
+from cvgp.gp.neighbours.prediction import NeighbourProcess, inducing_posterior
+from cvgp.gp.neighbours.search import RowIndex, random_order
+from cvgp.objectives import PriorObjective
+from cvgp.objectives.vecchia import VecchiaObjective
+from cvgp.optim.adam import AdamState, minimize_adam
+from cvgp.optim.stopping import Monitor, Progress, Result, Status
+from cvgp.parallel.group import ALONE, Group, sum_of
+from cvgp.runtime import threads_for
+
+Neighbors = int | Literal["auto"]
+
+PHASE = "neighbors"
+TIES = 0.01
+"""Two rows that share y to the last bit are copies, unless that happens by chance to this share of all pairs."""
+
+
+def check_neighbors(n_neighbors: Any) -> Neighbors:
+    """Validate the parameter `n_neighbors`: a whole number of at least 0, or 'auto'."""
+    if isinstance(n_neighbors, str) and n_neighbors == "auto":
+        return "auto"
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
+        raise InvalidTypeError(
+            "n_neighbors must be a whole number of rows that a prediction may use, 0 for none, or 'auto'; "
+            f"got {n_neighbors!r}."
+        )
+    if n_neighbors < 0:
+        raise InvalidInputError(
+            f"n_neighbors must be at least 0, or 'auto'; got {n_neighbors}. 0 is the coreset alone."
+        )
+    return int(n_neighbors)
+
+
+def reason_against_neighbors(source: DataSource, h: Heuristics) -> str:
+    """Why neighbors cannot be used at all; empty if they can."""
+    if not isinstance(source, MemorySource):
+        return "the table is read in parts, and neighbors need all rows in memory"
+    if source.num_rows > h.most_neighbor_rows:
+        return f"there are {source.num_rows} rows, and neighbors are for at most {h.most_neighbor_rows}"
+    return ""
+
+
+class NeighborRows(NamedTuple):
+    """Rows that predictions use."""
+
+    rows: Rows[Tensor]
+    """In the model's units, in float64. Each is conditioned on rows before it."""
+    num_neighbors: int
+    """How many nearest rows a prediction, and each row, is given."""
+    statistics: Statistics
+    """Of the rows, each given its neighbors, at the model's kernel and pseudo-inputs."""
+
+    @torch.no_grad()
+    def process(self, model: CVGP) -> NeighbourProcess:
+        """The posterior of f minus its prior mean, with the kernel and the points of a model."""
+        return NeighbourProcess(
+            whitened(model), ordered(model, self.rows), inducing_posterior(self.statistics), self.num_neighbors
+        )
+
+
+def in_random_order(rows: Rows[Tensor], seed: int) -> Rows[Tensor]:
+    """The rows in an order that depends on their number and the seed alone."""
+    order = random_order(len(rows.x), torch.Generator().manual_seed(seed))
+    return rows.take(order.to(rows.x.device))
+
+
+def whitened(model: CVGP) -> WhitenedPoints:
+    """The pseudo-inputs of a model as features."""
+    return whiten_points(model.kernel, model.X_c.detach(), model.jittered_covariance())
+
+
+def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
+    """Rows without the prior mean of a model, and with its noise."""
+    y = rows.y - prior_mean(model.mean, rows.x, rows.y)
+    return order_rows(rows.x, y, model.total_noise(rows.noise_variance), sample_weight=rows.sample_weight)
+
+
+@torch.no_grad()
+def gather_rows(
+    points: WhitenedPoints, data: OrderedRows, near: Tensor, group: Group, start: int = 0, stop: int | None = None
+) -> Statistics:
+    """Statistics of the rows from `start` to `stop`, each given its neighbors.
+
+    Parameters
+    ----------
+    points, data
+        The kernel, and all rows, which every process of the group holds.
+    near
+        The neighbors of the part of this process `[n, k]`.
+    group
+        The statistics are summed over it.
+    start, stop
+        Which rows; all by default.
+    """
+    stop = len(data.x) if stop is None else stop
+    first, last = (start + place for place in cut(stop - start, group))
+    nothing = Statistics.zeros(points.size, data.y.shape[1], data.x.device)
+    until = OrderedRows(*(values[:last] for values in data))
+
+    def own_part() -> Statistics:
+        return vecchia_statistics(points, until, near, first) if first < last else nothing
+
+    return Statistics(*sum_of(group, own_part, nothing))
+
+
+class NearRows(NamedTuple):
+    """The neighbors of rows in their order, each among the rows before it.
+
+    A process of a group has those of its part of the early rows, and those of all late rows.
+    """
+
+    start: int
+    """The first early row."""
+    first: int
+    """The first late row."""
+    early: Tensor
+    """Of the own part of the rows from `start` to `first` [n, k]."""
+    late: Tensor
+    """Of the rows from `first` on [N - first, k]."""
+
+
+class SequentialPredictions(NamedTuple):
+    """What rows say in their order: the early ones together, and each late one given all before it."""
+
+    near: NearRows
+    statistics: Statistics
+    """Of the rows from `near.start` on."""
+    moments: RowMoments
+    """Of f at the late rows."""
+
+
+@torch.no_grad()
+def find_near(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics, group: Group = ALONE) -> NearRows:
+    """`count` neighbors of each late row, and of enough early rows to determine the coreset's part."""
+    x, N = rows.x, len(rows.x)
+    index = RowIndex(model.kernel, x)
+    first = max(N - h.late_rows, N // 2)
+    start = max(first - max(h.early_rows, h.early_rows_per_point * len(model.X_c)), 0)
+    own = (start + place for place in cut(first - start, group))
+    late = without_copies(rows, index.earlier(count, first), torch.arange(first, N, device=x.device))
+    return NearRows(start, first, index.earlier(count, *own), late)
+
+
+@torch.no_grad()
+def without_copies(rows: Rows[Tensor], near: Tensor, queries: Tensor) -> Tensor:
+    """Neighbors `[n, k]` of some rows `[n]`, with -1 in place of copies of the rows.
+
+    A copy shares y and at least half of the columns to the last bit: what differs may be a column that does not matter,
+    such as a row number. It predicts its row without an error, which says nothing about new rows, and would teach a
+    noise of zero. If y has few values, equal ones say nothing about copies.
+    """
+    y = rows.y.reshape(len(rows.y), -1)[:, 0]
+    counts = y.unique(return_counts=True)[1].to(torch.float64)
+    if (counts / len(y)).square().sum().item() - 1.0 / len(y) > TIES:
+        return near
+    shares_y = (near >= 0) & (y[near.clamp_min(0)] == y[queries][:, None])  # [n, k]
+    query, place = shares_y.nonzero(as_tuple=True)
+    equal = (rows.x[near[query, place]] == rows.x[queries[query]]).to(torch.float64).mean(1)
+    near = near.clone()
+    near[query[equal >= 0.5], place[equal >= 0.5]] = -1
+    return near
+
+
+@torch.no_grad()
+def predict_sequentially(
+    model: CVGP, rows: Rows[Tensor], near: NearRows, group: Group = ALONE
+) -> SequentialPredictions:
+    """Go through rows in their order."""
+    points, data = whitened(model), ordered(model, rows)
+    # Added up, not subtracted from the statistics of all rows: with next to no noise, only rounding would remain.
+    with threads_for(len(near.late) * near.late.shape[1] ** 2 * points.size):
+        early = gather_rows(points, data, near.early, group, near.start, near.first)
+        moments, found = sequential_moments(points, data, near.late, early)
+    return SequentialPredictions(near, found, moments)
+
+
+@torch.no_grad()
+def all_statistics(model: CVGP, rows: Rows[Tensor], found: SequentialPredictions, group: Group = ALONE) -> Statistics:
+    """The statistics of all rows, those before the early ones included."""
+    start = found.near.start
+    if start == 0:
+        return found.statistics
+    before, count = rows.take(slice(start)), found.near.late.shape[1]
+    near = RowIndex(model.kernel, before.x).earlier(count, *cut(start, group))
+    return gather_rows(whitened(model), ordered(model, before), near, group).merge(found.statistics)
+
+
+@torch.no_grad()
+def late_residuals(model: CVGP, rows: Rows[Tensor], found: SequentialPredictions, count: int) -> Residuals:
+    """Residuals of the last `count` rows, each predicted by all rows before it; at most of all late ones."""
+    moments = found.moments.last(count)
+    late = rows.take(slice(len(rows.x) - len(moments.f_var), None))
+    y = late.y - prior_mean(model.mean, late.x, late.y)
+    square = (y.reshape(len(y), -1) - moments.f_mean).square()
+    return Residuals.of(late, square, moments.f_var)
+
+
+@torch.no_grad()
+def adopt_neighbors(
+    model: CVGP,
+    rows: Rows[Tensor],
+    count: int,
+    statistics: Statistics | None = None,
+    group: Group = ALONE,
+) -> tuple[NeighborRows, float]:
+    """Solve for the coreset that goes with neighbors, in place; the bound on the density of the rows is returned too.
+
+    Parameters
+    ----------
+    model
+        Kernel, noise and pseudo-inputs, which stay as they are.
+    rows
+        In the order in which each is conditioned on those before it.
+    count
+        How many neighbors.
+    statistics
+        Of these rows given their neighbors, if they are known.
+    group
+        Processes that all hold the rows, and share the work.
+    """
+    if statistics is None:
+        near = RowIndex(model.kernel, rows.x).earlier(count, *cut(len(rows.x), group))
+        statistics = gather_rows(whitened(model), ordered(model, rows), near, group)
+    bound = model.adopt_optimum(statistics).item()
+    # A weight of one stands for the harmonic mean of the total noise of the rows.
+    total = model.total_noise(rows.noise_variance)
+    model.set_site_noise_offset((1.0 / total.reciprocal().mean() - model.noise).item())
+    return NeighborRows(rows, count, statistics), bound
+
+
+class NeighborFit(NamedTuple):
+    """A model with the kernel that suits neighbors, and its predictions of late rows."""
+
+    model: CVGP
+    start: str
+    """Where its kernel began."""
+    result: Result
+    rows: Rows[Tensor]
+    """All rows, in the order in which each is conditioned on those before it."""
+    predictions: SequentialPredictions
+    num_neighbors: int
+
+    def scores(self, h: Heuristics) -> Scores:
+        """Scores of the judged rows, each given all rows before it."""
+        residuals = late_residuals(self.model, self.rows, self.predictions, _num_judged(len(self.rows.x), h))
+        return constant_noise_scores(self.model, residuals, h.noise_strengths[0])
+
+
+class NeighborChoice(NamedTuple):
+    """Whether neighbors help."""
+
+    with_neighbors: Scores
+    coreset_alone: Scores
+    comparison: Comparison
+    is_good: bool
+    """Whether neither a constant nor a line is better than neighbors."""
+
+
+def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
+    """Whether a time limit leaves time to judge neighbors, and to adopt them."""
+    h, limit = run.heuristics, run.budget.max_time
+    if limit is None:
+        return True
+    seconds = 2.0 * run.budget.clock.pace * neighbor_seconds(num_rows, size, h)
+    return seconds <= h.largest_neighbor_share * limit and 2.0 * seconds <= run.budget.left
+
+
+def fit_neighbors(
+    model: CVGP, source: MemorySource, count: int, run: Run, *, tol: float, start: str | None = None
+) -> NeighborFit | None:
+    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made.
+
+    `start` names the one start to begin from, if that is known.
+    """
+    rows = in_random_order(source.data, run.seed)
+    h, limit = run.heuristics, run.budget.max_time
+    later = 2.0 * run.budget.clock.pace * neighbor_seconds(len(rows.x), len(model.X_c), h)
+    part = run
+    if limit is not None:
+        part = run._replace(budget=run.budget.reserving(later)).part(h.largest_neighbor_share)
+    fitted = vecchia_fit(model, rows, count, part, tol=tol, start=start)
+    if fitted is None:
+        return None
+    adopt_first(source, fitted.model)
+    near = find_near(fitted.model, rows, count, h, source.group)
+    predictions = predict_sequentially(fitted.model, rows, near, source.group)
+    return NeighborFit(fitted.model, fitted.start, fitted.result, rows, predictions, count)
+
+
+def choose_neighbors(fit: NeighborFit, alone: CVGP, statistics: Statistics, run: Run) -> NeighborChoice:
+    """Compare neighbors with a coreset alone, whose statistics are those of all rows."""
+    h = run.heuristics
+    judged = fit.rows.take(slice(len(fit.rows.x) - _num_judged(len(fit.rows.x), h), None))
+    by_coreset = constant_noise_scores(alone, coreset_residuals(alone, statistics, judged), h.noise_strengths[0])
+    by_neighbors = fit.scores(h)
+    simple = max(constant_density(judged), linear_density(judged))
+    return NeighborChoice(by_neighbors, by_coreset, compare(by_neighbors, by_coreset), by_neighbors.density >= simple)
+
+
+def _num_judged(num_rows: int, h: Heuristics) -> int:
+    return min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * num_rows))
+
+
+class VecchiaFit(NamedTuple):
+    """A model with another kernel, where it began, and how its search ended."""
+
+    model: CVGP
+    start: str
+    result: Result
+
+
+@torch.enable_grad()
+def vecchia_fit(
+    model: CVGP, rows: Rows[Tensor], count: int, run: Run, *, tol: float = 0.0, start: str | None = None
+) -> VecchiaFit | None:
+    """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
+
+    None where there is nothing to learn, or where no step could be made.
+
+    Parameters
+    ----------
+    model
+        Where to begin.
+    rows
+        All rows. Copies of a row count once: taken for separate measurements they would prove a noise of zero.
+    count
+        How many neighbors a prediction will have.
+    run
+        Records each step, and has the time for all of them.
+    tol
+        The search has converged if its last fifth gained less than this many nats per row and ten steps.
+    start
+        The name of the start to take; by default the one that a few steps make best.
+    """
+    h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
+    count = min(count, h.vecchia_neighbors, N - 1)
+    if count < 1 or not VecchiaObjective(model, rows, torch.empty(0)).parameters:
+        return None
+    generator = torch.Generator().manual_seed(run.seed)
+    order = torch.randperm(N, generator=generator).to(rows.x.device)
+    num_judged = min(h.judging_rows, N // 2)
+    judged, pool = order[:num_judged], order[num_judged:][: h.vecchia_pool]
+
+    def density(trial: CVGP, judged: Tensor = judged) -> float:
+        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
+        near[judged] = _nearest_others(trial, rows, judged, count)
+        objective = VecchiaObjective(trial, rows, near)
+        objective.batch = judged
+        return objective.value_and_backward(1.0) / N
+
+    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor | None = None) -> Result:
+        first = run.budget.used_since(begin)
+
+        def time_used() -> float:
+            used = run.budget.used_since(begin)
+            return 0.0 if used == 0.0 else (used - first) / (end - first) if end > first else 1.0
+
+        return _learn(trial, rows, batches, count, run, time_used, phase, monitor)
+
+    starts = {"kernel": deepcopy(model)} | _rougher(model, rows, h)
+    is_race = len(starts) > 1
+    if start is not None:
+        starts = {start: starts.get(start, starts["kernel"])}
+
+    def try_start(trial: CVGP, number: int) -> float:
+        # Each trial draws the same batches, so that a known start takes the same steps without its rivals.
+        own = torch.Generator().manual_seed(run.seed + 1)
+        batches = _draw_batches(pool[: h.trial_rows], h.trial_steps, h.trial_batch, own)
+        learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
+        return density(trial, judged[: h.trial_judged])
+
+    before = math.inf
+
+    def monitor(progress: Progress) -> Status | None:
+        nonlocal before
+        if progress.iteration == h.vecchia_steps - h.vecchia_steps // 5:
+            before = density(fitted)
+        return None
+
+    try:
+        name, fitted = _best_start(starts, try_start, is_race=is_race)
+        batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
+        result = learn(fitted, batches, PHASE, 1.0, monitor)
+        if result.status is Status.ITERATION_LIMIT and density(fitted) - before < tol * (h.vecchia_steps // 5) / 10.0:
+            result = result._replace(status=Status.CONVERGED)
+    except DivergenceError:
+        return None
+    return VecchiaFit(fitted, name, result) if result.num_iter else None
+
+
+def _learn(
+    model: CVGP,
+    rows: Rows[Tensor],
+    batches: Tensor,
+    count: int,
+    run: Run,
+    time_used: Callable[[], float],
+    phase: str,
+    monitor: Monitor | None,
+) -> Result:
+    """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
+    h = run.heuristics
+    near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
+    objective, prior = VecchiaObjective(model, rows, near), PriorObjective(model)
+    steps, drawn = len(batches), batches.unique()
+    at_search = _inverse_lengthscales(model, rows)
+    total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    largest = h.largest_outputscale * variance_of_y(rows)
+    observe = Phase(run, phase, steps, group=run.group)
+
+    def watch(progress: Progress) -> Status | None:
+        own = None if monitor is None else monitor(progress)
+        return observe(progress) or own
+
+    def negative_density(step: int) -> float:
+        limit_outputscale(model, largest)
+        moved = step == steps // 2 and _have_moved(at_search, _inverse_lengthscales(model, rows), h.far_lengthscale)
+        if step == 0 or moved:
+            near[drawn] = _nearest_others(model, rows, drawn, count)
+        objective.batch = batches[step]
+        return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
+
+    state = AdamState(objective.parameters, h.vecchia_learning_rate)
+    return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
+
+
+def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
+    """The nearest others of some rows `[n, k]`, copies left out."""
+    return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
+
+
+def _best_start(starts: dict[str, CVGP], try_start: Callable[[CVGP, int], float], *, is_race: bool) -> tuple[str, CVGP]:
+    """The start from which a few steps make unseen rows most likely."""
+    if not is_race:
+        (only,) = starts.items()
+        return only
+    found: dict[str, float] = {}
+    for number, (name, start) in enumerate(starts.items(), 1):
+        with suppress(FactorizationError, DivergenceError):
+            found[name] = try_start(start, number)
+    if not found:
+        raise DivergenceError("no kernel could be fitted to neighbors")
+    best = max(found, key=lambda name: found[name])
+    return best, starts[best]
+
+
+@torch.no_grad()
+def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
+    """Copies whose kernel explains most of y, at several lengthscales.
+
+    If a coreset is too small for a rough function, its fit takes the function for noise, and the gradient there leads
+    nowhere. Only a kernel ``s k(x, x')`` of which everything is learned is tried.
+    """
+    kernel, D = model.kernel, rows.x.shape[1]
+    variance = variance_of_y(rows)
+    is_learned = all(p.requires_grad for part in (kernel, model.likelihood) for p in part.parameters())
+    is_scaled = isinstance(kernel, ScaleKernel) and stationary_form(kernel, D) is not None
+    if not (is_learned and is_scaled and variance > 0.0):
+        return {}
+    spread = rows.x.std(0) * math.sqrt(D)  # [D]
+    spread = torch.where(spread > 0, spread, 1.0)  # nothing depends on a constant column
+    starts = {}
+    for factor in h.rough_factors:
+        rough = deepcopy(model)
+        base = rough.kernel.base_kernel
+        target = factor * (spread if base.lengthscale.numel() == D else spread.mean())
+        multiply_inside(base, "lengthscale", target / base.lengthscale)
+        multiply_inside(rough.kernel, "outputscale", variance / rough.kernel.outputscale)
+        multiply_inside(rough.likelihood.noise_covar, "noise", h.start_noise * variance / rough.noise)
+        starts[f"lengthscale {factor:g}"] = rough
+    return starts
+
+
+@torch.no_grad()
+def limit_outputscale(model: CVGP, largest: float) -> None:
+    """Bring the learned outputscales back to a largest prior variance, if their sum is beyond it.
+
+    Neighbors hardly say how far f goes where there are none, and without a limit a search may end at a standard
+    deviation of hundreds of times that of y.
+    """
+    kernel = model.kernel
+    terms = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    learned = [term for term in terms if isinstance(term, ScaleKernel) and term.raw_outputscale.requires_grad]
+    total = sum(term.outputscale.item() for term in learned)
+    if total > largest > 0.0:
+        for term in learned:
+            multiply_inside(term, "outputscale", largest / total)
+
+
+@torch.no_grad()
+def _inverse_lengthscales(model: CVGP, rows: Rows[Tensor]) -> Tensor | None:
+    """Inverse lengthscales [D]; None for a kernel that has no single set of them."""
+    form = stationary_form(model.kernel, rows.x.shape[1])
+    return None if form is None else form.inverse_lengthscale.clone()
+
+
+def _have_moved(before: Tensor | None, after: Tensor | None, factor: float) -> bool:
+    """Whether other rows may be near now: some lengthscale has changed much, or they are unknown."""
+    if before is None or after is None:
+        return True
+    return bool(((after / before).log().abs() > math.log(factor)).any())
+
+
+def _draw_batches(pool: Tensor, steps: int, size: int, generator: torch.Generator) -> Tensor:
+    """Rows of each step [steps, B]: all of a pool are drawn once before a row is drawn again, in whole batches."""
+    size = min(size, len(pool))
+    per_epoch = len(pool) // size
+    epochs = [
+        pool[torch.randperm(len(pool), generator=generator)[: per_epoch * size].to(pool.device)].reshape(-1, size)
+        for _ in range(-(-steps // per_epoch))
+    ]
+    return torch.cat(epochs)[:steps]

@@ -1,0 +1,194 @@
+"""How a fit is trained: the options that users give, and the checked values that a fit goes by."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from cvgp.coreset import Coreset
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import Callback
+from cvgp.fitting.place import InitName
+
+SolverName = Literal["auto", "lbfgs", "adam", "paper"]
+BoundName = Literal["auto", "elbo", "tight"]
+Number = int | float | np.integer | np.floating
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked training options; None leaves a choice to the fit."""
+
+    solver: SolverName = "auto"
+    bound: BoundName = "auto"
+    max_iter: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    tol: float = 1e-4
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 20
+    dtype: Literal["auto", "float32", "float64"] = "auto"
+
+    def __post_init__(self) -> None:
+        _check_choice("solver", self.solver, ("auto", "lbfgs", "adam", "paper"))
+        _check_choice("bound", self.bound, ("auto", "elbo", "tight"))
+        _check_choice("dtype", self.dtype, ("auto", "float32", "float64"))
+        _check_count("max_iter", self.max_iter)
+        _check_count("batch_size", self.batch_size)
+        _check_count("n_iter_no_change", self.n_iter_no_change)
+        check_positive("learning_rate", self.learning_rate)
+        if not (isinstance(self.tol, Number) and self.tol >= 0):
+            raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
+        if not (isinstance(self.validation_fraction, Number) and 0.0 < self.validation_fraction < 1.0):
+            raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {self.validation_fraction!r}.")
+        if self.early_stopping and self.solver == "lbfgs":
+            raise InvalidInputError(
+                "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
+            )
+
+    @property
+    def leaves_training_open(self) -> bool:
+        """Whether the user has not said how the coreset is to be trained."""
+        is_chosen = self.solver != "auto" or self.bound != "auto" or self.max_iter is not None
+        return not (is_chosen or self.early_stopping)
+
+
+class TrainingOptions(BaseEstimator):  # type: ignore[misc]
+    """How `CVGPRegressor` trains its coreset. The defaults leave every choice to the fit.
+
+    The options are checked by `fit`. They can be set on a regressor directly, as in
+    ``set_params(training__max_iter=100)``, and searched by ``GridSearchCV``.
+
+    Parameters
+    ----------
+    solver : {"auto", "lbfgs", "adam", "paper"}
+        L-BFGS on Titsias' bound of all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for
+        few rows. For more rows it is Adam, followed by L-BFGS if there is time for passes over all rows.
+    bound : {"auto", "elbo", "tight"}
+        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it costs
+        little, and the paper's with Adam.
+    init : {"kmeans", "random", "greedy"} or Coreset
+        Where the coreset starts. A Coreset is in the units of the data.
+    max_iter : int or None
+        Adam steps, or evaluations of the bound for L-BFGS.
+    batch_size : int or None
+        Rows in each step of Adam.
+    learning_rate : float or None
+        The largest learning rate of Adam.
+    tol : float
+        Stop when the bound gains less than this many nats per row in ten iterations.
+    early_stopping : bool
+        Hold out `validation_fraction` of the rows and keep the model with the lowest RMSE there, of y after its
+        transform. Stop after `n_iter_no_change` epochs (of at least 50 steps) without improvement.
+    validation_fraction : float
+        The share of the rows that `early_stopping` holds out.
+    n_iter_no_change : int
+        How many epochs `early_stopping` waits for an improvement.
+    dtype : {"auto", "float32", "float64"}
+        Precision of the products with data. ``auto`` starts Adam in float32 while that is safe. M x M algebra and
+        predictions are float64, unless ``float32`` asks for faster ones.
+    checkpoint_dir : path or None
+        Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
+        so `random_state` must be a number.
+    callbacks : sequence of callables or None
+        Called with a `FitEvent` after each iteration; a callback that returns True ends the fit.
+    heuristics : Heuristics or None
+        The constants by which a fit decides.
+
+    Examples
+    --------
+    >>> from cvgp import CVGPRegressor, TrainingOptions
+    >>> model = CVGPRegressor(training=TrainingOptions(solver="adam", max_iter=500))
+    >>> model.set_params(training__learning_rate=0.01).training
+    TrainingOptions(learning_rate=0.01, max_iter=500, solver='adam')
+    """
+
+    def __init__(
+        self,
+        *,
+        solver: SolverName = "auto",
+        bound: BoundName = "auto",
+        init: InitName | Coreset = "kmeans",
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        tol: float = 1e-4,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 20,
+        dtype: Literal["auto", "float32", "float64"] = "auto",
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        heuristics: Heuristics | None = None,
+    ) -> None:
+        self.solver = solver
+        self.bound = bound
+        self.init = init
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.dtype = dtype
+        self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
+        self.heuristics = heuristics
+
+
+def settings_of(training: TrainingOptions) -> Settings:
+    """The checked values of training options; the paper's recipe always stops early."""
+    values = {field.name: getattr(training, field.name) for field in fields(Settings)}
+    return Settings(**values | {"early_stopping": training.early_stopping or training.solver == "paper"})
+
+
+def callbacks_of(training: TrainingOptions) -> list[Callback]:
+    """The callbacks, none by default."""
+    functions = () if training.callbacks is None else training.callbacks
+    if not isinstance(functions, Sequence) or not all(callable(f) for f in functions):
+        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {training.callbacks!r}.")
+    return list(functions)
+
+
+def folder_of(training: TrainingOptions) -> str | None:
+    """The folder of the checkpoint, or None."""
+    if training.checkpoint_dir is not None and not isinstance(training.checkpoint_dir, str | os.PathLike):
+        raise InvalidTypeError(f"checkpoint_dir must be a path or None; got {training.checkpoint_dir!r}.")
+    return None if training.checkpoint_dir is None else os.fspath(training.checkpoint_dir)
+
+
+def heuristics_of(training: TrainingOptions) -> Heuristics:
+    """The heuristics, the default ones if none are given."""
+    if training.heuristics is not None and not isinstance(training.heuristics, Heuristics):
+        raise InvalidTypeError(f"heuristics must be a cvgp.Heuristics or None; got {training.heuristics!r}.")
+    return Heuristics() if training.heuristics is None else training.heuristics
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidInputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InvalidTypeError(f"{name} must be a whole number or None; got {value!r}.")
+    if value < 1:
+        raise InvalidInputError(f"{name} must be at least 1; got {value}.")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise if a number is given that is not above 0."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Number):
+        raise InvalidTypeError(f"{name} must be a number or None; got {value!r}.")
+    if not value > 0:
+        raise InvalidInputError(f"{name} must be positive; got {value}.")

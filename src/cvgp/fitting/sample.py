@@ -1,0 +1,188 @@
+"""The exact GP of a sample of rows, which all choices before the fit share.
+
+Outliers, transforms of y and x, and the kernel are chosen by what an exact GP of a few hundred rows learns from one
+part of a sample, and by the density that it gives to the other part. The split is drawn once.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean, ZeroMean
+from torch import Tensor
+
+from cvgp.coreset import Coreset
+from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
+from cvgp.errors import FactorizationError
+from cvgp.fitting.budget import exact_seconds
+from cvgp.fitting.compare import Scores
+from cvgp.fitting.maximize import maximize_by_lbfgs
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.residuals import leave_one_out_scores, model_scores
+from cvgp.gp import bounds
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, prior_mean
+from cvgp.gp.model import CVGP
+from cvgp.objectives.exact import ExactObjective
+from cvgp.runtime import kept_warnings
+
+CHUNK_ROWS = 4096
+
+
+class Start(NamedTuple):
+    """Kernel, mean and noise to begin with, and how well they predict rows that they have not seen."""
+
+    kernel: Kernel
+    mean: Mean
+    noise: float
+    scores: Scores | None = None
+    evidence: float = -math.inf
+    """The exact log marginal likelihood of the rows that the start has learned from, in nats."""
+    noise_floor: float = NOISE_FLOOR
+    """The smallest noise variance that may be learned."""
+    noise_is_known: bool = False
+    """Whether the noise is given rather than learned."""
+    name: str = ""
+
+    @property
+    def density(self) -> float:
+        """Mean log density of unseen rows, in nats per row."""
+        return -math.inf if self.scores is None else self.scores.density
+
+    def likelihood(self) -> GaussianLikelihood:
+        """The noise as a part of a model."""
+        likelihood = gaussian_likelihood(self.noise, self.noise_floor)
+        likelihood.raw_noise.requires_grad_(not self.noise_is_known)
+        return likelihood
+
+    def model(self, coreset: Coreset) -> CVGP:
+        """A model that begins here, with copies of kernel and mean."""
+        return CVGP(coreset, deepcopy(self.kernel), mean=deepcopy(self.mean), likelihood=self.likelihood())
+
+    def learned(self, model: CVGP, scores: Scores, least_noise: float) -> "Start":
+        """What a model that began here has learned, with its scores of unseen rows."""
+        noise = self.noise if self.noise_is_known else max(model.noise.item(), least_noise * self.noise_floor)
+        return self._replace(kernel=model.kernel, mean=model.mean, noise=noise, scores=scores)
+
+
+def learn_exact(
+    start: Start, rows: Rows[Tensor], judging: Rows[Tensor] | None, run: Run, phase: str, evaluations: int
+) -> Start:
+    """What the exact likelihood of some rows learns, and its scores of others; without others, each row left out."""
+    h, trial = run.heuristics, start.model(Coreset(rows.x, rows.y, np.ones(len(rows.x))))
+    clock = run.budget.clock
+    begin, learning = clock.own_seconds(), distinct_rows(rows)
+    found = maximize_by_lbfgs(
+        ExactObjective(trial, learning), len(rows.x), run, max_evaluations=evaluations, tol=h.start_tol, phase=phase
+    )
+    expected = max(found.num_iter, 1) * exact_seconds(len(rows.x), rows.x.shape[1], h)
+    clock.measure(expected, clock.own_seconds() - begin)
+    take_observations(trial, rows)
+    evidence = -found.value * len(rows.x) - trial.log_prior().item()
+    scores = leave_one_out_scores(trial, rows) if judging is None else model_scores(trial, judging)
+    return start.learned(trial, scores, h.least_start_noise)._replace(evidence=evidence)
+
+
+def best_start(attempts: Iterable[Callable[[], Start]], run: Run) -> Start | None:
+    """The start with the best density of unseen rows; after the first, none is tried without time for it."""
+    found: list[Start] = []
+    for attempt in attempts:
+        if found and not run.has_time:
+            break
+        # A start that cannot be evaluated loses to the others, and its warnings are not the user's concern.
+        with kept_warnings(), suppress(FactorizationError, FloatingPointError):
+            found.append(attempt())
+    return max(found, key=lambda start: start.density, default=None)
+
+
+def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
+    """Rows in which copies count once.
+
+    Taken for separate measurements, copies are proof of zero noise, and the likelihood then prefers it.
+    """
+    return rows if rows.sample_weight is None else rows._replace(sample_weight=rows.sample_weight.clamp_max(1.0))
+
+
+@torch.no_grad()
+def take_observations(model: CVGP, data: Rows[Tensor]) -> None:
+    """Make each observation a site with its own precision: the posterior is then the exact GP's."""
+    noise, like = model.total_noise(data.noise_variance), data.y.new_empty(len(data.x))
+    precision = bounds.weigh(noise, like, sample_weight=data.sample_weight).precision
+    model.set_sites(data.y - prior_mean(model.mean, data.x, data.y), precision)
+
+
+class Sample(NamedTuple):
+    """Two parts of a sample of rows, in the user's units."""
+
+    first: Rows[Array]
+    second: Rows[Array]
+
+    @staticmethod
+    def draw(rows: Rows[Array], size: int, rng: np.random.Generator) -> "Sample":
+        """At most `size` rows in each part."""
+        order = rng.permutation(len(rows.x))
+        half = min(size, (len(order) + 1) // 2)
+        return Sample(rows.take(order[:half]), rows.take(order[half : 2 * half]))
+
+
+class SampleGP(NamedTuple):
+    """The exact GP that one part of a sample has learned, and its scores of the other part.
+
+    Densities are those of y in its own units, squared errors those of the scaled y.
+    """
+
+    start: Start
+    scaling: Scaling
+    scores: Scores
+    learning: Rows[Tensor]
+    """The rows that it has learned from, scaled."""
+
+    @torch.no_grad()
+    def residuals(self, rows: Rows[Array]) -> tuple[Array, Array]:
+        """Errors [n, Q] and variances of f [n, Q] of other rows, in standard deviations of y."""
+        model = self.start.model(Coreset(self.learning.x, self.learning.y, np.ones(len(self.learning.x))))
+        take_observations(model, self.learning)
+        process, means, variances = model.process(), [], []
+        for begin in range(0, len(rows.x), CHUNK_ROWS):
+            prediction = process(torch.as_tensor(self.scaling.scale_x(rows.x[begin : begin + CHUNK_ROWS])))
+            means.append(prediction.mean.reshape(len(prediction.mean), -1).numpy())
+            variances.append(prediction.variance.numpy())
+        error = self.scaling.scale_y(rows.y) - np.concatenate(means)
+        return error, np.broadcast_to(np.concatenate(variances)[:, None], error.shape)
+
+    @property
+    def lengthscales(self) -> Array:
+        """Lengthscales in the units of the inputs [D]."""
+        own: Array = self.start.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
+        return own * np.where(self.scaling.varies, self.scaling.x_scale, 1.0)
+
+
+@torch.enable_grad()  # also for a caller that has switched gradients off
+def learn_sample(
+    kernel: Callable[[int], Kernel], learning: Rows[Array], judging: Rows[Array] | None, run: Run, phase: str
+) -> SampleGP | None:
+    """Learn an exact GP from one part of a sample, and score the other; None where it cannot be learned.
+
+    `kernel` makes a kernel for a number of standardized columns. Without another part, each row is left out in turn.
+    """
+    bulk = bulk_of(learning.x, learning.sample_weight)
+    scaling = learn_scaling(learning.x, learning.y, learning.sample_weight, bulk)
+    h = run.heuristics
+    start = Start(kernel(len(scaling.x_mean)), ZeroMean(), h.start_noise)
+    try:
+        with kept_warnings():
+            tensors = scaling.tensors(learning)
+            unseen = None if judging is None else scaling.tensors(judging)
+            found = learn_exact(start, tensors, unseen, run, phase, h.sample_evaluations)
+    except (FactorizationError, FloatingPointError):
+        return None
+    assert found.scores is not None, "it was judged"
+    log_scale = float(np.log(scaling.y_scale).mean())
+    scores = found.scores._replace(densities=found.scores.densities - log_scale)
+    return SampleGP(found, scaling, scores, tensors)

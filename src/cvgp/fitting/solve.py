@@ -1,0 +1,359 @@
+"""From a starting model to a finished one: maximize the bound, then solve for the coreset in closed form."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from cvgp.data.rows import Rows
+from cvgp.data.source import DataSource
+from cvgp.errors import CVGPWarning
+from cvgp.fitting.budget import evaluation_seconds, exact_seconds
+from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.maximize import maximize_by_lbfgs
+from cvgp.fitting.minibatches import fit_adam
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.options import Settings
+from cvgp.fitting.place import initial_coreset
+from cvgp.fitting.residuals import constant_density, linear_density, model_scores
+from cvgp.fitting.sample import distinct_rows, take_observations
+from cvgp.fitting.size import default_batch, points_to_keep
+from cvgp.gp import bounds
+from cvgp.gp.bounds import Statistics
+from cvgp.gp.hyperparameters import release
+from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.gp.model import CVGP
+from cvgp.objectives.exact import ExactObjective
+from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, chunk_work, full_bound, statistics_and_gain
+from cvgp.optim.stopping import Result, Status
+from cvgp.runtime import reused_memory, threads_for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A solver with everything decided."""
+
+    solver: str
+    """``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` where nothing is trained."""
+    tight: bool
+    """Whether the reported bound is the tighter one."""
+    max_iter: int
+    """Steps of Adam, or evaluations of L-BFGS."""
+    batch_size: int = 0
+    learning_rate: float = 0.0
+    schedule_is_constant: bool = False
+    dtype: str = "float64"
+    solve_at_end: bool = True
+    """Whether pseudo-outputs and weights are solved for in closed form after training."""
+    polish: int = 0
+    """Evaluations of L-BFGS on all rows after Adam."""
+
+
+def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False) -> Plan:
+    """Decide how to train a coreset.
+
+    Parameters
+    ----------
+    settings
+        What the user has decided.
+    num_rows, size, num_dims
+        Rows, points and columns.
+    run
+        Its time limit counts.
+    brief
+        Whether little is to be gained by long training: neighbors were no better than the coreset at its start.
+    """
+    h, limit, paper = run.heuristics, run.budget.max_time, settings.solver == "paper"
+    solver = chosen_solver(settings, num_rows, run, brief=brief)
+    if solver == "lbfgs":
+        is_exact = size >= num_rows
+        tight = settings.bound != "elbo"
+        evaluations = settings.max_iter or lbfgs_evaluations(num_rows, size, num_dims, run, brief=brief)
+        return Plan("exact" if is_exact else "lbfgs", tight, evaluations)
+    batch = min(settings.batch_size or (h.paper_batch if paper else default_batch(size)), num_rows)
+    steps = settings.max_iter
+    if steps is None and paper:
+        steps = h.paper_epochs * max(num_rows // batch, 1)
+    elif steps is None:
+        steps = min(int(h.adam_steps * _growth(num_rows, h)), h.most_adam_steps)
+        steps = steps if limit is None else max(steps, h.timed_adam_steps)
+    polish = 0
+    if settings.solver == "auto" and settings.max_iter is None and not settings.early_stopping:
+        polish = polish_evaluations(num_rows, size, num_dims, h)
+    return Plan(
+        solver="adam+lbfgs" if polish else "adam",
+        tight=settings.bound == "tight" or (polish > 0 and settings.bound == "auto"),
+        max_iter=steps,
+        batch_size=batch,
+        learning_rate=settings.learning_rate or (h.paper_learning_rate if paper else h.learning_rate),
+        schedule_is_constant=paper,
+        dtype="float32" if paper and settings.dtype == "auto" else settings.dtype,
+        solve_at_end=not (paper or settings.early_stopping),
+        polish=polish,
+    )
+
+
+def chosen_solver(settings: Settings, num_rows: int, run: Run, *, brief: bool = False) -> str:
+    """L-BFGS on all rows where rows are few, and otherwise Adam on minibatches."""
+    h = run.heuristics
+    if settings.solver == "auto":
+        most = h.brief_rows if brief and run.budget.max_time is None else h.lbfgs_rows
+        return "lbfgs" if num_rows <= most and not settings.early_stopping else "adam"
+    return "adam" if settings.solver == "paper" else settings.solver
+
+
+def lbfgs_evaluations(num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False) -> int:
+    """How many evaluations L-BFGS may take by itself."""
+    h = run.heuristics
+    if run.budget.max_time is not None:
+        return h.lbfgs_evaluations
+    is_exact = size >= num_rows
+    seconds = exact_seconds(num_rows, num_dims, h) if is_exact else evaluation_seconds(num_rows, size, num_dims, h)
+    if brief and num_rows > h.lbfgs_rows:
+        return int(np.clip(h.brief_seconds / seconds, *h.brief_evaluations))
+    longest = h.brief_seconds if brief else h.lbfgs_seconds
+    return int(np.clip(longest / seconds, h.fewest_lbfgs_evaluations, h.lbfgs_evaluations))
+
+
+def polish_evaluations(num_rows: int, size: int, num_dims: int, h: Heuristics) -> int:
+    """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
+    seconds = h.polish_seconds * min(_growth(num_rows, h), h.longest_growth)
+    affordable = int(seconds / evaluation_seconds(num_rows, size, num_dims, h))
+    return min(affordable, h.polish_evaluations) if affordable >= h.fewest_polish_evaluations else 0
+
+
+def _growth(num_rows: int, h: Heuristics) -> float:
+    """How much longer a fit may take than on the usual number of rows."""
+    return math.sqrt(max(num_rows / h.usual_rows, 1.0))
+
+
+def reports_tight_bound(bound: str, solver: str) -> bool:
+    """Whether the bound of a finished fit is the tighter one, by the user's choice and the solver's name."""
+    return bound == "tight" or (bound == "auto" and solver in ("exact", "lbfgs", "adam+lbfgs"))
+
+
+class Solution(NamedTuple):
+    """A trained model and what is known about its rows."""
+
+    model: CVGP
+    """The model that was given, or one with a smaller coreset."""
+    solver: str
+    bound: float
+    """Total nats, in the model's units."""
+    result: Result
+    statistics: Statistics
+    """Of all rows, at the model's kernel and pseudo-inputs."""
+    tight: bool = False
+    """Whether the bound is the tighter one."""
+
+
+@reused_memory()
+@torch.enable_grad()  # also for a caller that has switched gradients off
+def solve(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    run: Run,
+    *,
+    checkpoint_dir: str | None = None,
+    validation: DataSource | None = None,
+    may_shrink: bool = False,
+) -> Solution:
+    """Train the model in place on a float64 source; early stopping needs validation data.
+
+    With `may_shrink`, an exact GP keeps fewer points if these explain the inputs as well.
+    """
+    h = run.heuristics
+    closing = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
+    with open_checkpoint(checkpoint_dir, model, source, settings, run) as checkpoint:
+        reserved = min(run.budget.clock.pace * closing, h.largest_closing_share * run.budget.left)
+        training = run if run.budget.max_time is None else run._replace(budget=run.budget.reserving(reserved))
+        if plan.solver == "closed form":
+            result = Result(Status.CONVERGED, math.nan, 0)
+        elif plan.solver == "exact":
+            result = _maximize_exact(model, source, plan, settings, training, checkpoint)
+        elif plan.solver == "lbfgs":
+            result = _maximize_bound(model, source, plan, settings, training, checkpoint, plan.max_iter)
+        else:
+            result = _adam(model, source, plan, settings, training, checkpoint, validation)
+    release(model.kernel, model.likelihood)
+    is_exact = plan.solver == "exact"
+    smaller = _smaller(model, source, run) if is_exact and may_shrink else None
+    model = model if smaller is None else smaller
+    with threads_for(chunk_work(len(model.X_c), source.num_rows)):
+        found, bound = _close(model, source, plan, run, is_exact=is_exact and smaller is None)
+    return Solution(model, plan.solver, bound, result, found, plan.tight)
+
+
+def all_rows(source: DataSource) -> Rows[Tensor]:
+    """Every row of a source that has few."""
+    return source.sample(source.num_rows, np.random.default_rng(0))  # takes all, and draws none
+
+
+def is_exact_gp(model: CVGP, source: DataSource) -> bool:
+    """Whether each row is a pseudo-point, so that the bound is the marginal likelihood itself."""
+    if len(model.X_c) != source.num_rows:
+        return False
+    rows = all_rows(source)
+    return model.X_c.shape == rows.x.shape and torch.equal(model.X_c, rows.x) and torch.equal(model.y_c, rows.y)
+
+
+def _maximize_exact(
+    model: CVGP, source: DataSource, plan: Plan, settings: Settings, run: Run, checkpoint: Checkpoint | None
+) -> Result:
+    """Maximize the log marginal likelihood over kernel, mean and noise; the sites become the observations.
+
+    Copies of a row count once while these are learned, and all of them count in the posterior. Each process of a group
+    has all rows and does the same.
+    """
+    rows = all_rows(source)
+    data = distinct_rows(rows)
+    total = len(data.x) if data.sample_weight is None else data.sample_weight.sum().item()
+    result = maximize_by_lbfgs(
+        ExactObjective(model, data),
+        total,
+        run,
+        max_evaluations=plan.max_iter,
+        tol=settings.tol,
+        group=source.group,
+        checkpoint=checkpoint,
+    )
+    take_observations(model, rows)
+    return result
+
+
+def _maximize_bound(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    run: Run,
+    checkpoint: Checkpoint | None,
+    evaluations: int,
+) -> Result:
+    """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
+    if checkpoint is None and not _affords_evaluation(model, source, run):
+        return Result(Status.TIME_LIMIT, math.inf, 0)  # the best coreset at the start is all that there is time for
+    objective = TitsiasObjective(
+        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
+    )
+    return maximize_by_lbfgs(
+        objective,
+        source.total_weight,
+        run,
+        max_evaluations=evaluations,
+        tol=settings.tol,
+        group=source.group,
+        checkpoint=checkpoint,
+    )
+
+
+def _affords_evaluation(model: CVGP, source: DataSource, run: Run) -> bool:
+    return run.budget.affords(evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], run.heuristics))
+
+
+def _adam(
+    model: CVGP,
+    source: DataSource,
+    plan: Plan,
+    settings: Settings,
+    run: Run,
+    checkpoint: Checkpoint | None,
+    validation: DataSource | None,
+) -> Result:
+    """Adam on minibatches, then L-BFGS on all rows where that is worth its time."""
+    h = run.heuristics
+    result = fit_adam(model, source, plan, settings, run, checkpoint, validation)
+    is_stored = checkpoint is not None and checkpoint.has_lbfgs
+    has_time = run.has_time and _affords_evaluation(model, source, run)
+    if not plan.polish or result.status is Status.INTERRUPTED or not (has_time or is_stored):
+        return result
+    # Without a limit L-BFGS stops where most of the gain is made; with one, at convergence or when time is up.
+    evaluations = plan.polish if run.budget.max_time is None else h.longest_polish
+    polished = _maximize_bound(model, source, plan, settings, run, checkpoint, evaluations)
+    return polished._replace(num_iter=result.num_iter + polished.num_iter)
+
+
+def _smaller(model: CVGP, source: DataSource, run: Run) -> CVGP | None:
+    """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that."""
+    rows = all_rows(source)
+    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    size = points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x, run.heuristics)
+    if size is None:
+        return None
+    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
+    rng = run.rng("fewer points")
+    return model.with_coreset(initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel))
+
+
+def _close(model: CVGP, source: DataSource, plan: Plan, run: Run, *, is_exact: bool) -> tuple[Statistics, float]:
+    """Add up the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
+    found, gain = _all_statistics(model, source, run)
+    if is_exact:
+        bound = exact_bound(model, source)
+    elif plan.solve_at_end:
+        bound = model.adopt_optimum(found).item() + (gain if plan.tight else 0.0)
+    else:
+        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight, group=source.group)
+    set_site_noise(model, source)
+    return found, bound
+
+
+def _all_statistics(model: CVGP, source: DataSource, run: Run) -> tuple[Statistics, float]:
+    """The sums over all rows; estimated from some of them if there is no time to read them all."""
+    h, limit = run.heuristics, run.budget.max_time
+    seconds = run.budget.clock.pace * evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
+    most = run.budget.left + h.largest_closing_share * (limit or 0.0)
+    if limit is None or seconds <= most:
+        return statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
+    count = max(int(source.num_rows * most / seconds), CHUNK_ROWS)
+    warnings.warn(
+        f"max_time left time to read {count} of {source.num_rows} rows at the end of the fit, so the coreset was "
+        "solved for these. Give it more time or fewer pseudo-points.",
+        CVGPWarning,
+        stacklevel=2,
+    )
+    rows = source.sample(count, run.rng("closing"))
+    chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
+    found, gain = statistics_and_gain(model, chunks)
+    weight = len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    scale = source.total_weight / weight
+    return found.times(scale), scale * gain
+
+
+@torch.no_grad()
+def exact_bound(model: CVGP, source: DataSource) -> float:
+    """The log marginal likelihood in nats, copies of rows counted."""
+    rows = all_rows(source)
+    residual, noise = rows.y - prior_mean(model.mean, rows.x, rows.y), model.total_noise(rows.noise_variance)
+    K_xx = square_matrix(model.kernel, rows.x)
+    return bounds.log_marginal(K_xx, residual, noise, sample_weight=rows.sample_weight).item()
+
+
+def set_site_noise(model: CVGP, source: DataSource) -> None:
+    """Let a weight of one stand for the harmonic mean of the total noise of the rows."""
+    model.set_site_noise_offset(source.harmonic_noise(model.noise.item()) - model.noise.item())
+
+
+def warn_if_simpler_is_better(model: CVGP, source: DataSource, run: Run) -> None:
+    """Warn if a constant or a line describes a sample of the rows better than the fit does."""
+    if not model.likelihood.raw_noise.requires_grad:
+        return  # the noise was given, so there is nothing to compare with
+    rows = source.sample(run.rows(run.heuristics.compared_rows), run.rng("compare"))
+    fit, constant, line = model_scores(model, rows).density, constant_density(rows), linear_density(rows)
+    if fit >= max(constant, line) - run.heuristics.margin:
+        return
+    warnings.warn(
+        f"The fit gives its own rows a mean log density of {fit:.2f} nats. A constant has {constant:.2f} and a linear "
+        f"model {line:.2f} (in standardized units). Give it more time or pseudo-points, another kernel, or look for "
+        "extreme values in X and y.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,340 @@
+r"""Noise models: outliers, heavy tails, and noise that depends on x.
+
+*Outliers (§12).* With a small probability an observation has much more noise (Tukey, 1960):
+
+.. math:: p(e) = (1 - \epsilon) N(e \mid 0, v) + \epsilon N(e \mid 0, v + \tau)
+
+where v is the variance of a regular observation, which differs from row to row.
+
+*Tails (§10).* Residuals are normal, or follow a scale mixture of normals with the same variance:
+
+.. math:: p(r \mid s) = \sum_k \pi_k \, N(r \mid 0, m_k s), \qquad \sum_k \pi_k = 1
+
+The multipliers m form a grid over many orders of magnitude, and the mixture weights are learned. A Student-t is of this
+kind, and so is a mixture of many good rows and a few bad ones. Scaled to :math:`\sum_k \pi_k m_k = 1`, it leaves means,
+variances and covariances unchanged: only densities, quantiles and draws depend on the shape.
+
+*Noise that depends on x (§10).* Its logarithm is a smooth function of the inputs:
+
+.. math:: \log s(x) = g_0 + \phi(x)^T \gamma, \qquad \gamma \sim N(0, 1/\lambda)
+
+with whitened features :math:`\phi = L^{-1} k(Z, x)` of a Matern kernel at a few centers Z. Far from all centers the
+noise is :math:`e^{g_0}`. A prediction needs :math:`\alpha = L^{-T} \gamma` alone.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, ndtr, ndtri
+from torch import Tensor
+
+from cvgp.errors import FileFormatError
+from cvgp.files import TINY, Fields, State
+from cvgp.gp.bounds import whitener
+from cvgp.gp.linalg import add_jitter
+from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
+
+Array = NDArray[np.float64]
+
+LARGEST_LOG = 300.0
+"""The largest logarithm of a noise variance in a file; beyond it the exponential leaves the range of floats."""
+BISECTIONS = 60
+"""Halvings of a bracket, after which it is as narrow as rounding."""
+
+
+class Contamination(NamedTuple):
+    """The share of outliers, and their extra variance."""
+
+    share: float
+    """The probability that an observation is an outlier."""
+    variance: Array  # [Q], of outliers, in addition to that of regular observations
+
+    def to_state(self) -> State:
+        """Values for a file."""
+        return self._asdict()
+
+    @classmethod
+    def from_state(cls, state: Fields, num_outputs: int) -> "Contamination":
+        """From a file that need not be trusted."""
+        share = state.number("share", TINY, 1.0 - 1e-15)
+        return cls(share, state.array("variance", (num_outputs,), limits=(TINY, 1e300)))
+
+    def log_density(self, error: Array, variance: Array) -> Array:
+        """Log density of each error [n, Q], if regular errors have the variance [n, Q]."""
+        regular, outlier = log_normal(error, variance), log_normal(error, variance + self.variance)
+        return np.asarray(np.logaddexp(np.log1p(-self.share) + regular, np.log(self.share) + outlier))
+
+    def probability(self, error: Array, variance: Array) -> Array:
+        """Probability that a row is an outlier [n], given its errors [n, Q] in all outputs."""
+        regular, outlier = log_normal(error, variance).sum(1), log_normal(error, variance + self.variance).sum(1)
+        log_odds = np.log(self.share) - np.log1p(-self.share) + outlier - regular
+        return np.asarray(np.exp(-np.logaddexp(0.0, -log_odds)))
+
+    def quantile(self, level: float, variance: Array) -> Array:
+        """The `level` quantile of the error [n, Q], which lies between the quantiles of the two components."""
+        sd, outlier_sd = np.sqrt(variance), np.sqrt(variance + self.variance)
+        ends = ndtri(level) * sd, ndtri(level) * outlier_sd
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_low = (1.0 - self.share) * ndtr(middle / sd) + self.share * ndtr(middle / outlier_sd) < level
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        return 0.5 * (low + high)
+
+
+def log_normal(error: Array, variance: Array) -> Array:
+    """Log density of normal errors."""
+    return -0.5 * (np.log(2.0 * np.pi * variance) + error**2 / variance)
+
+
+GRID = tuple(4.0**power for power in range(-8, 5))
+"""Variance multipliers whose weights are learned; adjacent ones differ by a factor of two in standard deviation."""
+STEPS = 100
+PRIOR_ROWS = 20.0
+"""Prior weight of the normal distribution, in rows."""
+FIRST_DEGREES = 4.0
+"""Degrees of freedom of the Student-t whose shape learning starts from."""
+SMALLEST, LARGEST, POINTS = 1e-8, 1e4, 8000
+"""Range and number of the residuals for which probabilities are tabulated."""
+
+
+class Tails(NamedTuple):
+    """The distribution of a residual over the square root of s; all float64."""
+
+    multipliers: Tensor  # [K]
+    weights: Tensor  # [K]
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of this distribution `[]`."""
+        return (self.weights * self.multipliers).sum()
+
+    def cpu(self) -> "Tails":
+        """On the CPU."""
+        return Tails(self.multipliers.cpu(), self.weights.cpu())
+
+    def of_variance_one(self) -> "Tails":
+        """The same shape, scaled to a variance of one."""
+        return self._replace(multipliers=self.multipliers / self.variance)
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether it is the standard normal distribution."""
+        return len(self.weights) == 1
+
+    def log_density(self, square: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density of residuals with these squares, and its derivative in the logarithm of the variance."""
+        if self.is_normal:
+            share = square / variance
+            return -0.5 * ((2.0 * math.pi * variance).log() + share), 0.5 * (share - 1.0)
+        parts = self.weights.log() + _log_normals(square / variance, self.multipliers)  # [..., K]
+        most = parts.amax(-1)
+        terms = (parts - most[..., None]).exp()
+        total = terms.sum(-1)
+        inverse = (terms @ self.multipliers.reciprocal()) / total  # of the multiplier that a residual has, expected
+        return most + total.log() - 0.5 * variance.log(), 0.5 * (inverse * square / variance - 1.0)
+
+    def from_normal(self, z: ArrayLike) -> Array:
+        """The quantiles of this distribution at the ranks that z has in the standard normal one."""
+        z = np.asarray(z, dtype=np.float64)
+        if self.is_normal:
+            return z
+        sd, log_weights = self.multipliers.sqrt().cpu().numpy(), self.weights.log().cpu().numpy()
+        at = np.geomspace(SMALLEST, LARGEST, POINTS)
+        upper = np.logaddexp.reduce(log_weights + log_ndtr(-at[:, None] / sd), axis=1)  # log P(residual > at)
+        # The smaller of the two tails keeps its digits.
+        return np.asarray(np.sign(z) * np.interp(-log_ndtr(-np.abs(z)), -upper, at))
+
+    def quantiles(self, levels: ArrayLike) -> Array:
+        """Quantiles for probabilities between 0 and 1."""
+        return self.from_normal(ndtri(np.asarray(levels, dtype=np.float64)))
+
+
+def normal(like: Tensor) -> Tails:
+    """The standard normal distribution."""
+    one = torch.ones(1, dtype=torch.float64, device=like.device)
+    return Tails(one, one)
+
+
+def heavy(like: Tensor) -> Tails:
+    """Plausibly heavy tails, from which learning starts."""
+    grid = torch.tensor(GRID, dtype=torch.float64, device=like.device)
+    # The multipliers of a Student-t have an inverse gamma distribution; here is its density in their logarithm.
+    weights = torch.softmax(-0.5 * FIRST_DEGREES * (grid.log() + 1.0 / grid), 0)
+    return Tails(grid, weights).of_variance_one()
+
+
+def learn_tails(square: Tensor, weight: Tensor) -> Tails:
+    """The weights that make residuals of variance about one most likely, by expectation maximization.
+
+    Parameters
+    ----------
+    square
+        Squared residuals over their variances, `[n, Q]`.
+    weight
+        How many times each row counts `[n]`.
+    """
+    grid = torch.tensor(GRID, dtype=torch.float64, device=square.device)
+    log_normals = _log_normals(square, grid).reshape(-1, len(grid))  # [n Q, K]
+    count = (weight[:, None] / square.shape[1]).expand(square.shape).reshape(-1, 1)
+    prior = PRIOR_ROWS * (grid == 1.0)
+    # A factor common to a row's densities cancels; this one makes the largest of them one.
+    density = (log_normals - log_normals.amax(1, keepdim=True)).exp()
+    pi = torch.full_like(grid, 1.0 / len(grid))
+    for _ in range(STEPS):
+        share = count / (density @ pi[:, None]).clamp_min(torch.finfo(pi.dtype).tiny)  # [n Q, 1]
+        pi = pi * (density.mT @ share)[:, 0] + prior
+        pi = pi / pi.sum()
+    return Tails(grid, pi.clamp_min(torch.finfo(pi.dtype).tiny))
+
+
+def _log_normals(square: Tensor, multipliers: Tensor) -> Tensor:
+    """Normal log densities log N(r | 0, m_k) [..., K] for squared residuals [...]."""
+    return -0.5 * ((2.0 * math.pi * multipliers).log() + square[..., None] / multipliers)
+
+
+JITTER = 1e-6
+
+
+class InputNoise(NamedTuple):
+    """The noise variance at each x, the shape of the residuals, and corrections of the variance of f; model units."""
+
+    centers: Tensor  # [G, D]
+    inverse_lengthscale: Tensor  # [D]
+    alpha: Tensor  # [G]
+    level: Tensor  # [], g_0
+    lowest: Tensor  # [], range of the log noise over the training rows
+    highest: Tensor  # []
+    variance_discount: Tensor  # [], discount of small variances of f
+    f_scale: Tensor  # [], factor of the variance of f
+    f_prior: Tensor  # [], prior variance of f
+    multipliers: Tensor  # [K], of tails of variance one
+    weights: Tensor  # [K]
+    constant: Tensor  # [], the noise variance of the fit with constant noise
+    base: Tensor  # [], noise variance of the model if its rows are weighted by this noise; otherwise 0
+
+    def to_state(self) -> State:
+        """Values for a file."""
+        return self._asdict()
+
+    @classmethod
+    def from_state(cls, state: Fields, num_dims: int) -> "InputNoise":
+        """From a file that need not be trusted; no prediction can overflow."""
+        largest = math.exp(LARGEST_LOG)
+        limits = dict.fromkeys(cls._fields, (-largest, largest))
+        limits |= dict.fromkeys(("f_scale", "f_prior", "multipliers", "constant"), (1.0 / largest, largest))
+        limits |= dict.fromkeys(("variance_discount", "base"), (0.0, largest))
+        limits |= dict.fromkeys(("lowest", "highest"), (-LARGEST_LOG, LARGEST_LOG)) | {"weights": (TINY, 1.0)}
+        shapes: dict[str, tuple[int | None, ...]] = {"centers": (None, num_dims), "weights": (None,)}
+        shapes["inverse_lengthscale"] = (num_dims,)
+        parts = {name: state.array(name, shapes.get(name, ()), limits=limits[name]) for name in ("centers", "weights")}
+        shapes |= {"alpha": (len(parts["centers"]),), "multipliers": parts["weights"].shape}
+        parts |= {
+            name: state.array(name, shapes.get(name, ()), limits=limits[name])
+            for name in cls._fields
+            if name not in parts
+        }
+        if parts["lowest"] > parts["highest"]:
+            raise FileFormatError(f"{state.where}.lowest must not be above {state.where}.highest.")
+        weights, variance = parts["weights"].sum(), parts["weights"] @ parts["multipliers"]
+        if max(abs(weights - 1.0), abs(variance - 1.0)) > 1e-6:
+            raise FileFormatError(
+                f"{state.where}.weights and multipliers must have a total weight and a variance of 1."
+            )
+        return cls(**{name: torch.tensor(part) for name, part in parts.items()})
+
+    @property
+    def tails(self) -> Tails:
+        """The shape of the residuals."""
+        return Tails(self.multipliers, self.weights)
+
+    def variance(self, x: Tensor) -> Tensor:
+        """The noise variance at x `[..., n, D]`."""
+        centers, inverse_lengthscale, alpha, level, lowest, highest = (t.to(x.dtype) for t in self[:6])
+        K = cross_matrix(_kernel(inverse_lengthscale), centers, x)  # [..., G, n]
+        log_noise = level + (alpha[:, None] * K).sum(-2)
+        return log_noise.clamp(lowest, highest).exp()
+
+    def beyond_base(self, x: Tensor) -> Tensor:
+        """Noise variance in excess of the base `[n]`."""
+        return (self.variance(x) - self.base.to(x.dtype)).clamp_min(0.0)
+
+    def f_factor(self, f_var: Tensor) -> Tensor:
+        """Factor of each variance of f `[n]` (§10).
+
+        Residuals carry no information far from all rows. As the variance of f approaches that of the prior, a factor
+        below one returns to one.
+        """
+        variance_discount, scale, prior = (
+            t.to(f_var.dtype) for t in (self.variance_discount, self.f_scale, self.f_prior)
+        )
+        known = scale * believed_share(f_var, variance_discount)
+        return known + (1.0 - scale).clamp_min(0.0) * (f_var / prior).square()
+
+
+class Features:
+    """Whitened features at given centers and lengthscales.
+
+    Parameters
+    ----------
+    centers
+        `[G, D]`.
+    inverse_lengthscale
+        `[D]`.
+    """
+
+    def __init__(self, centers: Tensor, inverse_lengthscale: Tensor) -> None:
+        self.centers, self.inverse_lengthscale = centers, inverse_lengthscale
+        self.kernel = _kernel(inverse_lengthscale)
+        self.L_inv = whitener(add_jitter(square_matrix(self.kernel, centers), JITTER))
+
+    def at(self, x: Tensor) -> Tensor:
+        """The features of rows x, `[n, G]`."""
+        return (self.L_inv @ cross_matrix(self.kernel, self.centers, x)).mT
+
+
+def believed_share(f_var: Tensor, variance_discount: Tensor) -> Tensor:
+    """The factor v / (v + discount) of a variance v of f: close to one if v is large, and small if v is small (§10).
+
+    Between nearby rows a kernel that is too rough overstates the variance of f. Far from all rows it is that of the
+    prior, which stays.
+    """
+    return f_var / (f_var + variance_discount).clamp_min(torch.finfo(f_var.dtype).tiny)
+
+
+class RowDensities(NamedTuple):
+    """Log densities of rows, averaged over outputs, with their derivatives."""
+
+    value: Tensor  # [n]
+    in_log_noise: Tensor  # [n]
+    in_f_var: Tensor  # [n]
+
+
+def log_density(log_noise: Tensor, square: Tensor, f_var: Tensor, known: Tensor, tails: Tails) -> RowDensities:
+    """Log density of each row under the variance of f and the noise.
+
+    Parameters
+    ----------
+    log_noise
+        g `[n]`, or `[]`.
+    square
+        Squared residuals `[n, Q]`.
+    f_var
+        The variance of f `[n]`.
+    known
+        Known noise `[n]`.
+    tails
+        The shape of the residuals.
+    """
+    noise = log_noise.exp()
+    total = f_var + known + noise
+    value, slope = (part.mean(1) for part in tails.log_density(square, total[:, None]))
+    return RowDensities(value, slope * noise / total, slope / total)
+
+
+def _kernel(inverse_lengthscale: Tensor) -> StationaryKernel:
+    one = torch.ones((), dtype=inverse_lengthscale.dtype, device=inverse_lengthscale.device)
+    return StationaryKernel(FAMILIES["matern32"], inverse_lengthscale, one, one)

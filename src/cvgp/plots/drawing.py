@@ -1,0 +1,245 @@
+"""What the pictures share: the columns of a model, axes that people can read, and colors.
+
+The colors can be told apart with any kind of color vision: two of Okabe and Ito's set, and viridis for weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from cvgp.data.rows import Array
+from cvgp.errors import InvalidInputError, optional_packages, printable
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.frames import UserColumn, schema_of, user_columns
+from cvgp.estimators.training_summary import FeatureQuantiles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+    from cvgp.estimators.regressor import CVGPRegressor
+
+BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#666666"
+Z95 = float(ndtri(0.975))
+MOST_DOTS = 2000
+"""A scatter plot of more rows than this shows a random sample of them."""
+LONGEST_NAME, LONGEST_TICK = 40, 16
+"""Characters of a column's name along an axis, and of a category at a tick."""
+STEPS = [1, 2, 2.5, 5, 10]
+"""Steps between ticks, but for powers of ten."""
+WIDEST_TICKS = 28
+"""Characters of all tick labels along a horizontal axis."""
+UNUSED = 1e-4
+"""A pseudo-point below this share of the mean weight is not used and not drawn."""
+
+
+def fitted_gp(model: CVGPRegressor) -> FittedGP:
+    """The posterior in the user's units that a fitted estimator holds."""
+    return model._gp
+
+
+def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
+    """The distribution of features in the training rows, if the model has kept it."""
+    stored, scaling = getattr(model, "_feature_quantiles", None), fitted_gp(model).scaling
+    return None if stored is None else FeatureQuantiles.from_json(stored, len(scaling.x_mean), len(scaling.y_mean))
+
+
+def columns_by_importance(model: CVGPRegressor) -> list[str]:
+    """Return the names of the columns, the most important first, without those that were constant in the fit.
+
+    Parameters
+    ----------
+    model : CVGPRegressor
+        Fitted.
+
+    Returns
+    -------
+    list of str
+        By `feature_importances_`.
+
+    Raises
+    ------
+    FileFormatError
+        If the model's schema names other features than the model has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cvgp import CVGPRegressor, plots
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(3 * X[:, 1]))
+    >>> plots.columns_by_importance(model)
+    ['x1', 'x0']
+    """
+    varies = fitted_gp(model).scaling.varies
+    ranked = sorted(zip(model.feature_importances_, user_columns(model), strict=True), key=lambda pair: -pair[0])
+    return [column.name for _, column in ranked if varies[column.features].any()]
+
+
+def most_important(model: CVGPRegressor, count: int) -> list[UserColumn]:
+    """At most `count` columns, the most important first; the first ones if none varied in the fit."""
+    return [find_column(model, name) for name in columns_by_importance(model)[:count]] or user_columns(model)[:count]
+
+
+def find_column(model: CVGPRegressor, wanted: str | int) -> UserColumn:
+    """A column by name or position."""
+    columns = user_columns(model)
+    names = [column.name for column in columns]
+    if isinstance(wanted, str) and wanted in names:
+        return columns[names.index(wanted)]
+    if isinstance(wanted, int) and 0 <= wanted < len(columns):
+        return columns[wanted]
+    raise InvalidInputError(f"There is no column {wanted!r}; choose from {names}, or a position from 0 on.")
+
+
+def varying_column(model: CVGPRegressor, column: str | int | None) -> UserColumn:
+    """The column of a name or position, unless it was constant in the fit; by default the most important one."""
+    one_output(model)
+    chosen = most_important(model, 1)[0] if column is None else find_column(model, column)
+    if not fitted_gp(model).scaling.varies[chosen.features].any():
+        raise InvalidInputError(
+            f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
+            "another."
+        )
+    return chosen
+
+
+def places(x: Array, column: UserColumn) -> Array:
+    """Where rows [n, D] are along a column: the number of the nearest category, or the first feature."""
+    own = x[:, column.features]
+    return own[:, : len(column.categories)].argmax(axis=1).astype(np.float64) if column.categories else own[:, 0]
+
+
+def place_text(column: UserColumn, place: float) -> str:
+    """A place along a column in words: a category, a date or a number."""
+    if column.categories:
+        return column.categories[int(place)]
+    return as_date(place) if is_date(column) else number(place)
+
+
+def is_date(column: UserColumn) -> bool:
+    """Whether the first feature of a column is the days of a date."""
+    return bool(column.parts) and column.parts[0] == "trend"
+
+
+def as_date(days: float) -> str:
+    """The date of a number of days since 1970."""
+    return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
+
+
+def target_name(model: CVGPRegressor) -> str:
+    """The name of what is predicted."""
+    schema = schema_of(model)
+    return "y" if schema is None else ", ".join(schema.targets)
+
+
+def one_output(model: CVGPRegressor) -> CVGPRegressor:
+    """The model, if a picture of it can be drawn."""
+    if model.coreset_.num_outputs != 1:
+        raise InvalidInputError(f"Pictures are of one output, but the model has {model.coreset_.num_outputs}.")
+    return model
+
+
+def number(value: float) -> str:
+    """A number to three digits, as people write it: 0.0123, 12.3, 2013, 12,345."""
+    size = abs(value)
+    if size == 0.0 or not 1e-4 <= size < 1e9:
+        return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    text = f"{value:.{max(0, 2 - math.floor(math.log10(size)))}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{int(text):,}" if size >= 9999.5 else text
+
+
+def shortened(name: str, most: int = LONGEST_NAME) -> str:
+    """A name from data, not longer than there is room for."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def as_label(name: str, most: int = LONGEST_NAME) -> str:
+    """A name from data as text of a picture: dollar signs start no formula, and control characters are escaped."""
+    return printable(shortened(name, most)).replace("$", r"\$")
+
+
+def tick_text(value: float, _: object = None) -> str:
+    """A tick as people write it: 0.25, 2013, 12,000."""
+    text = f"{value:.10g}" if abs(value) < 9999.5 else f"{value:,.10g}"
+    return text.replace("e+0", "e").replace("e+", "e")
+
+
+def date_tick(days: float, _: object = None) -> str:
+    """A date at a tick: a year or a month, if it is the first day of one."""
+    text = as_date(days)
+    return text.removesuffix("-01-01") if text.endswith("-01-01") else text.removesuffix("-01")
+
+
+def axes_or_current(ax: Axes | None) -> Axes:
+    """The axes to draw on."""
+    if ax is not None:
+        return ax
+    with optional_packages():
+        import matplotlib.pyplot as plt
+
+    return plt.gca()
+
+
+def readable_ticks(ax: Axes) -> None:
+    """Write the ticks of finished linear axes as people do, and along x only as many as have room."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    low, high = sorted(ax.get_xlim())
+    for count in (6, 4, 3, 2):
+        locator = MaxNLocator(count, steps=STEPS)
+        labels = [tick_text(value) for value in locator.tick_values(low, high) if low <= value <= high]
+        if sum(len(label) + 2 for label in labels) <= WIDEST_TICKS:
+            break
+    ax.xaxis.set_major_locator(locator)
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(tick_text))
+
+
+def name_axis(axis: Axis, column: UserColumn) -> None:
+    """Label an axis by its column, and write dates and categories along it."""
+    axis.set_label_text(as_label(column.name) + (" (effect of its level)" if column.is_level else ""))
+    if column.categories:
+        name_ticks(axis, column.categories)
+    elif is_date(column):
+        from matplotlib.dates import AutoDateLocator
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        low, high = sorted(axis.get_view_interval())
+        is_usual = low > -7e5 and high < 2.9e6  # within the years that Matplotlib knows
+        years = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
+        axis.set_major_locator(years if is_usual else MaxNLocator(3))
+        axis.set_major_formatter(FuncFormatter(date_tick))
+
+
+def name_ticks(axis: Axis, names: Sequence[str]) -> None:
+    """Write categories at 0, 1, 2, ...: slanted if there is no room to write them side by side."""
+    from matplotlib.axis import XAxis
+
+    step = math.ceil(len(names) / 20)
+    labels = [as_label(name, LONGEST_TICK) for name in names[::step]]
+    axis.set_ticks(range(0, len(names), step), labels=labels)
+    if isinstance(axis, XAxis) and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
+        for label in axis.get_majorticklabels():
+            label.set(rotation=30, ha="right", rotation_mode="anchor")
+
+
+def used_points(beta: Array) -> NDArray[np.intp]:
+    """The numbers of pseudo-points that have a weight worth drawing, the heaviest first."""
+    order = np.argsort(-beta, kind="stable")
+    return order[: int((beta >= UNUSED * beta.mean()).sum())]
+
+
+def some_rows(count: int, most: int = MOST_DOTS) -> NDArray[np.intp]:
+    """Row numbers to show: all, or a random sample of many."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))

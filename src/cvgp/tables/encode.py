@@ -1,0 +1,299 @@
+"""From one number per cell of a table to the features of a model.
+
+A table is first put into numbers, one per cell: the number itself, 0 or 1, the position of a category, the days of a
+date. NaN is a missing cell, and UNKNOWN a category that the training table did not have. The columns say which features
+these become.
+
+A cell that is missing in a column that was complete, or holds a level that was never seen, has the distribution that
+its column had in the training table. A row then has DRAWS vectors of features in place of one: those of a Latin
+hypercube, in which each value of a column occurs once, in an order of the column's own. The prediction is the mixture
+over them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from cvgp.data.rows import Array
+from cvgp.errors import CVGPWarning
+from cvgp.tables.columns import TYPICAL, Column, date_features, feature_slices
+
+UNKNOWN = -1.0
+
+
+def features_of(
+    columns: Sequence[Column],
+    cells: Array,
+    fold_effects: Mapping[str, Array] | None = None,
+    folds: NDArray[np.int64] | None = None,
+) -> Array:
+    """The features [n, D] of cells [n, C]; NaN where a cell is missing and its column has nothing to put there.
+
+    Training rows have folds [n], and the effects of their levels [K, L + 1, d] are those that the other folds have
+    taught; the last one is that of levels that have none of their own.
+    """
+    x = np.empty((len(cells), sum(len(column.feature_names) for column in columns)))
+    for column, at, values in zip(columns, feature_slices(columns), cells.T, strict=True):
+        own = None if fold_effects is None else fold_effects.get(column.name)
+        if own is not None and folds is not None:
+            codes = level_codes(column, values)
+            is_open = np.isnan(values) & (codes < 0)
+            x[:, at] = np.where(is_open[:, None], np.nan, own[folds, codes])
+        else:
+            x[:, at] = column_features(column, values)
+    return x
+
+
+def column_features(column: Column, cells: Array) -> Array:
+    """The features [n, w] of the cells [n] of one column."""
+    missing = np.isnan(cells)
+    if column.kind == "levels":
+        codes = level_codes(column, cells)
+        effects = np.vstack([column.effects, np.zeros(len(column.dims))])  # an unknown level has the last one
+        return np.where((missing & (codes < 0))[:, None], np.nan, effects[codes])
+    if column.kind == "categorical":
+        found = _indicators(column, cells)
+    else:
+        filled = cells if column.fill is None else np.where(missing, float(column.fill), cells)
+        found = date_features(filled, column.parts) if column.kind == "date" else filled[:, None]
+    if not column.marks_missing:
+        return found
+    if column.kind == "date":
+        found[missing, 1:] = 0.0  # the middle of each circle
+    return np.column_stack([found, missing])
+
+
+def level_codes(column: Column, cells: Array) -> NDArray[np.int64]:
+    """Positions [n] among the categories; that of a missing cell is behind them if it is marked, and -1 otherwise."""
+    return _codes(column, cells, len(column.categories) if column.marks_missing else -1)
+
+
+def _indicators(column: Column, cells: Array) -> Array:
+    codes = _codes(column, cells, -1)
+    found = np.zeros((len(cells), len(column.categories)))
+    known = np.flatnonzero(codes >= 0)
+    found[known, codes[known]] = 1.0
+    if column.fill is None and not column.marks_missing:
+        found[np.isnan(cells)] = np.nan
+    return found
+
+
+def _codes(column: Column, cells: Array, missing: int) -> NDArray[np.int64]:
+    fill = missing if column.fill is None else column.categories.index(str(column.fill))
+    return np.where(np.isnan(cells), fill, cells).astype(np.int64)
+
+
+DRAWS = TYPICAL
+SMALLEST_SD = 0.2
+"""Levels whose effect has a standard deviation of less than this share of the prior's count as known."""
+MOST_SHOWN = 3
+"""Rows that a warning names."""
+_INTEGRATED = "The column is integrated out there over the rows of the training table, and intervals are wider."
+KINDS = {
+    "unknown": (
+        "Cells with a category that the training table did not have",
+        f"{_INTEGRATED} Correct them if they are misspelled, or fit again with such rows.",
+    ),
+    "missing": ("Cells with no value, in columns that were complete in the training table", _INTEGRATED),
+    "outside": (
+        "Dates outside the range of the training table",
+        "The model knows no trend there; fit it again with later rows.",
+    ),
+}
+"""What can be remarkable about a cell, in words, and what that means."""
+
+
+class Cells(NamedTuple):
+    """Cells of one column that are not known."""
+
+    features: slice
+    rows: NDArray[np.int64]  # [r], in order
+    values: Array  # [r, DRAWS, w]
+
+    def of(self, chosen: NDArray[np.int64]) -> Cells:
+        """The cells of some rows [k] in order, numbered among these."""
+        where = np.searchsorted(chosen, self.rows)
+        inside = where < len(chosen)
+        inside[inside] = chosen[where[inside]] == self.rows[inside]
+        return Cells(self.features, where[inside], self.values[inside])
+
+
+@dataclass
+class Findings:
+    """What is remarkable about the cells of new rows, counted by column."""
+
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Categories that the training table did not have."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Missing cells of columns that were complete in the training table."""
+    outside: Counter[str] = field(default_factory=Counter)
+    """Dates before the first or after the last one of the training table."""
+    first: dict[str, str] = field(default_factory=dict)
+    """Where the first cells of each kind and column are, by both."""
+
+    def note(self, kind: str, column: str, cells: NDArray[np.bool_], rows: NDArray[np.int64], file: str) -> None:
+        """Count cells [n] of one kind in a column; the rows [n] have numbers in their file."""
+        if not cells.any():
+            return
+        getattr(self, kind)[column] += int(cells.sum())
+        numbers = ", ".join(str(row + 1) for row in rows[cells][:MOST_SHOWN])
+        self.first.setdefault(f"{kind} {column}", f"{file}{', ' if file else ''}data row {numbers}")
+
+    def add(self, other: Findings) -> None:
+        """Count those of other rows too, which come after."""
+        for kind in KINDS:
+            getattr(self, kind).update(getattr(other, kind))
+        self.first = other.first | self.first
+
+    def warn(self) -> None:
+        """Say what was found, if anything was."""
+        for kind, (words, advice) in KINDS.items():
+            counts = getattr(self, kind)
+            if counts:
+                listed = ", ".join(
+                    f"{name!r} {count} ({self.first[f'{kind} {name}']})" for name, count in counts.items()
+                )
+                warnings.warn(f"{words}: {listed}. {advice}", CVGPWarning, stacklevel=3)
+
+
+class Inputs:
+    """The features x [n, D] of rows to predict at.
+
+    The cells of which the model knows nothing are `unknown`; x has the means of their draws. Missing cells of columns
+    that had some in the training table are `gaps`: the model knows what y is on average where they are missing, and
+    their draws tell how much it spreads.
+    """
+
+    def __init__(self, x: Array, unknown: Sequence[Cells] = (), gaps: Sequence[Cells] = ()) -> None:
+        self.x = x
+        self.unknown = [cells for cells in unknown if len(cells.rows)]
+        self.gaps = [cells for cells in gaps if len(cells.rows)]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def uncertain_rows(self) -> NDArray[np.int64]:
+        """The rows [u] that have unknown cells, in order."""
+        rows = [cells.rows for cells in self.unknown]
+        return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
+
+    @property
+    def filled(self) -> Inputs:
+        """The same rows as if nothing was known of their gaps."""
+        return Inputs(self.x, self.gaps)
+
+    def take(self, chosen: NDArray[np.int64]) -> Inputs:
+        """Some rows [k], in order."""
+        parts = ([cells.of(chosen) for cells in part] for part in (self.unknown, self.gaps))
+        return Inputs(self.x[chosen], *parts)
+
+    def draws(self) -> Array:
+        """The equally likely features [n, DRAWS, D] of all rows."""
+        x = np.repeat(self.x[:, None, :], DRAWS, axis=1)
+        for cells in self.unknown:
+            x[cells.rows, :, cells.features] = cells.values
+        return x
+
+    @staticmethod
+    def join(pieces: Sequence[Inputs]) -> Inputs:
+        """All pieces, one after another."""
+        starts = np.cumsum([0, *(len(piece) for piece in pieces)])
+        unknown, gaps = (
+            [
+                cells._replace(rows=cells.rows + start)
+                for piece, start in zip(pieces, starts, strict=False)
+                for cells in getattr(piece, part)
+            ]
+            for part in ("unknown", "gaps")
+        )
+        return Inputs(np.concatenate([piece.x for piece in pieces]), unknown, gaps)
+
+
+def new_inputs(
+    columns: Sequence[Column], cells: Array, numbers: NDArray[np.int64] | None = None, file: str = ""
+) -> tuple[Inputs, Findings]:
+    """The features of new rows from their cells [n, C], and what is remarkable about them.
+
+    A missing cell stays NaN where the column can neither fill it nor integrate it out. The rows have numbers [n] in
+    their file, from 0 on, by which warnings name them.
+    """
+    x = features_of(columns, cells)
+    rows_in_file = np.arange(len(cells)) if numbers is None else numbers
+    found = Findings()
+    unknown: list[Cells] = []
+    gaps: list[Cells] = []
+    for position, (column, at) in enumerate(zip(columns, feature_slices(columns), strict=True)):
+        values = cells[:, position]
+        is_new = values == UNKNOWN if column.is_text else np.zeros(len(values), dtype=np.bool_)
+        is_gap = np.isnan(values) & (column.fill is None) & (not column.marks_missing)
+        if column.kind == "date" and column.typical:
+            outside = (values < column.typical[0]) | (values > column.typical[-1])
+            found.note("outside", column.name, outside, rows_in_file, file)
+        found.note("unknown", column.name, is_new, rows_in_file, file)
+        found.note("missing", column.name, is_gap, rows_in_file, file)
+        drawn = np.random.default_rng(position).permutation(DRAWS)
+        uncertain = _uncertain_cells(column, values, is_new | is_gap)
+        if uncertain is not None:
+            rows, draws = uncertain
+            unknown.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
+            x[rows, at] = draws.mean(axis=1)
+        if column.marks_missing and np.isnan(values).any():
+            rows, draws = _gaps(column, values)
+            gaps.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
+    return Inputs(x, unknown, gaps), found
+
+
+def _uncertain_cells(
+    column: Column, values: Array, is_open: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], Array] | None:
+    """Rows [r] of uncertain cells of a column, and the features [r, DRAWS, w] that they may have."""
+    if column.kind == "levels":
+        if not column.effects:
+            return None
+        codes = np.where(is_open, -1, level_codes(column, values))
+        sd = np.vstack([column.effect_sd, column.prior_sd])[codes]  # [n, d]
+        effect = np.vstack([column.effects, np.zeros(len(column.dims))])[codes]
+        rows = np.flatnonzero((sd > SMALLEST_SD * np.array(column.prior_sd)).any(axis=1))
+        return rows, effect[rows, None] + sd[rows, None] * _normal_vectors(len(column.dims))
+    if not column.typical or not is_open.any():
+        return None
+    rows = np.flatnonzero(is_open)
+    draws = column_features(column, _typical_cells(column))  # [DRAWS, w]
+    return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
+
+
+def _gaps(column: Column, values: Array) -> tuple[NDArray[np.int64], Array]:
+    """Rows [r] with marked gaps, and the features [r, DRAWS, w] that they would have if the cell was there."""
+    rows = np.flatnonzero(np.isnan(values))
+    if column.kind == "levels":
+        draws = np.array(column.effects[-1]) + np.array(column.prior_sd) * _normal_vectors(len(column.dims))
+    elif column.kind == "categorical":
+        draws = column_features(column, _typical_cells(replace(column, typical=(*column.typical[:-1], 0.0))))
+    else:
+        draws = column_features(column, _typical_cells(column))
+    return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
+
+
+def _typical_cells(column: Column) -> Array:
+    """Cells [DRAWS] that represent the training table."""
+    if column.kind != "categorical":
+        return np.array(column.typical)
+    ends = np.cumsum(column.typical)
+    codes = np.searchsorted(ends / ends[-1], (np.arange(DRAWS) + 0.5) / DRAWS).astype(np.float64)
+    return np.where(codes == len(column.categories), np.nan, codes)  # behind the categories: missing
+
+
+def _normal_vectors(num_dims: int) -> Array:
+    """Quantiles [DRAWS, d] of a normal distribution, of variance one: each dimension has them in another order."""
+    z = ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
+    orders = [np.random.default_rng(d).permutation(DRAWS) for d in range(num_dims)]
+    return np.stack([z[order] / z.std() for order in orders], axis=1)

@@ -1,0 +1,326 @@
+"""Rows of a table in numbers, one per cell: written once, and read again in order or as shuffled minibatches.
+
+A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file that no
+other program sees, so that later passes cost no parsing, and files that change in the meantime do not matter. An epoch
+goes through blocks of rows in random order. Several blocks make a window, whose rows are shuffled in memory. All of it
+follows from the seed and the number of the epoch, so a run can continue anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Lock
+from typing import IO, Any
+from weakref import finalize
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Moments, Scaling
+from cvgp.data.source import MemorySource, Undivided
+from cvgp.errors import FileAccessError
+from cvgp.tables.columns import Column
+from cvgp.tables.encode import features_of, new_inputs
+from cvgp.tables.levels import row_folds
+
+IN_MEMORY_BYTES = 128_000_000
+"""Tables up to this size, as features and targets in float64, are loaded; larger ones are read in blocks."""
+BLOCK_ROWS = 4096
+"""Rows that are read together; the unit in which an epoch is shuffled."""
+WINDOW_BYTES = 48_000_000
+"""The size of the rows that are shuffled together, in float64."""
+SAMPLE_ROWS = 100_000
+"""Enough for whatever looks at a sample: the search for a start, k-means, held-out rows."""
+
+
+class Store:
+    """Rows of floats [n, W]: appended, then read by their numbers."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.num_rows = 0
+        self._pieces: list[Array] = []
+        self._file: IO[bytes] | None = None
+        self._lock = Lock()  # two threads may read
+
+    def append(self, values: Array) -> None:
+        """Add rows at the end."""
+        self.num_rows += len(values)
+        self._pieces.append(np.ascontiguousarray(values))
+        if self._file is not None or 8 * self.width * self.num_rows > IN_MEMORY_BYTES:
+            try:
+                if self._file is None:
+                    self._file = tempfile.TemporaryFile(prefix="cvgp-")  # noqa: SIM115
+                    finalize(self, self._file.close)
+                for piece in self._pieces:
+                    self._file.write(piece.data)
+            except OSError as error:
+                raise FileAccessError(
+                    f"The table could not be copied to a temporary file ({error}); make room in "
+                    f"{tempfile.gettempdir()}, or name another folder in the variable TMPDIR."
+                ) from error
+            self._pieces = []
+
+    def read(self, start: int, stop: int) -> Array:
+        """Rows [stop - start, W]."""
+        stop = min(stop, self.num_rows)
+        if self._file is None:
+            if len(self._pieces) != 1:
+                self._pieces = [np.concatenate([np.empty((0, self.width)), *self._pieces])]
+            return self._pieces[0][start:stop]
+        values = np.empty((max(stop - start, 0), self.width))
+        with self._lock:
+            self._file.seek(8 * self.width * start)
+            self._file.readinto(values.data)  # type: ignore[attr-defined]
+        return values
+
+    def blocks(self) -> Iterator[Array]:
+        """All rows, in blocks."""
+        for start in range(0, self.num_rows, BLOCK_ROWS):
+            yield self.read(start, start + BLOCK_ROWS)
+
+    def keep(self, is_kept: Callable[[Array], NDArray[np.bool_]]) -> Store:
+        """A store of some of the rows."""
+        other = Store(self.width)
+        for block in self.blocks():
+            other.append(block[is_kept(block)])
+        return other
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Rows in a store, and how they become features.
+
+    A row of the store has one number per cell, the targets, the weight and the noise if there are any, and its number
+    in its file, which decides its fold.
+    """
+
+    store: Store
+    columns: tuple[Column, ...]
+    places: Sequence[int]
+    """Where the cells of each column are in the store."""
+    targets: tuple[str, ...]
+    has_weight: bool = False
+    has_noise: bool = False
+    codes: Mapping[int, Array] = field(default_factory=dict)
+    """By place: the meaning of the codes in the store, positions of categories or days."""
+    fold_effects: Mapping[str, Array] | None = None
+    """The effects of levels for training rows, by column; None if the columns were learned from other rows."""
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the columns of x."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    def in_numbers(self, values: Array) -> tuple[Rows[Array], NDArray[np.int64]]:
+        """Rows of the store with one number per cell for x, and their numbers in their files."""
+        x = values[:, list(self.places)]
+        for position, place in enumerate(self.places):
+            if place in self.codes:
+                known = ~np.isnan(x[:, position])
+                x[known, position] = self.codes[place][x[known, position].astype(np.int64)]
+        first = self.store.width - 1 - self.has_noise - self.has_weight - len(self.targets)
+        y = values[:, first : first + len(self.targets)]
+        at = first + len(self.targets)
+        weight = values[:, at] if self.has_weight else None
+        noise = values[:, at + self.has_weight] if self.has_noise else None
+        return Rows(x, y, weight, noise), values[:, -1].astype(np.int64)
+
+    def encode(self, rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
+        """Rows in numbers with their features for x."""
+        if self.fold_effects is None:
+            return rows._replace(x=new_inputs(self.columns, rows.x)[0].x)
+        return rows._replace(x=features_of(self.columns, rows.x, self.fold_effects, row_folds(numbers)))
+
+    def cell_blocks(self) -> Iterator[tuple[Rows[Array], NDArray[np.int64]]]:
+        """All rows in numbers, in blocks."""
+        return map(self.in_numbers, self.store.blocks())
+
+    def read(self, start: int, stop: int) -> Rows[Array]:
+        """Rows with their features."""
+        return self.encode(*self.in_numbers(self.store.read(start, stop)))
+
+    @cached_property
+    def sample_numbers(self) -> NDArray[np.int64]:
+        """Which rows of the store are in the sample, in order."""
+        count = min(SAMPLE_ROWS, self.store.num_rows)
+        return np.sort(np.random.default_rng(20240613).choice(self.store.num_rows, count, replace=False))
+
+    def sample_in_numbers(self) -> tuple[Rows[Array], NDArray[np.int64]]:
+        """A uniform sample of the rows in numbers; all of them up to 100,000."""
+        chosen, found = self.sample_numbers, []
+        for start in range(0, self.store.num_rows, BLOCK_ROWS):
+            inside = chosen[slice(*np.searchsorted(chosen, (start, start + BLOCK_ROWS)))]
+            if len(inside):
+                found.append(self.store.read(start, start + BLOCK_ROWS)[inside - start])
+        return self.in_numbers(np.concatenate([np.empty((0, self.store.width)), *found]))
+
+
+class StoredSource(Undivided):
+    """A table that is read in blocks, as a :class:`~cvgp.data.source.DataSource`; moments are of all processes."""
+
+    def __init__(
+        self, rows: NumberedRows, moments: Moments, scaling: Scaling, device: torch.device | str = "cpu"
+    ) -> None:
+        self.rows = rows
+        self.moments = moments
+        self.scaling = scaling
+        self.device = torch.device(device)
+        self._held = np.empty(0, dtype=np.int64)
+        self._batch = partial(scaling.tensors, dtype=torch.float64, device=self.device)
+        self._cache: dict[tuple[int, int, int], Rows[Array]] = {}
+
+    @property
+    def num_rows(self) -> int:
+        """N, without rows that are held out."""
+        return self.rows.store.num_rows - len(self._held)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the sample weights; N where there are none."""
+        return float(self._block_weights.sum()) if self.rows.has_weight else float(self.num_rows)
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether the rows carry noise variances of their own."""
+        return self.rows.has_noise
+
+    @property
+    def largest_value(self) -> float:
+        """At least the largest magnitude of any input or output, in the units of the tensors."""
+        D, magnitude = len(self.scaling.x_mean), self.moments.magnitude
+        ends = np.stack([-magnitude, magnitude])  # transforms and scaling are monotone
+        free = self.scaling._replace(x_limit=math.inf)
+        return float(max(np.abs(free.scale_x(ends[:, :D])).max(), np.abs(free.scale_y(ends[:, D:])).max()))
+
+    def harmonic_noise(self, learned: float) -> float:
+        """The harmonic mean of the learned noise variance plus each row's own: a pass, if they have any."""
+        if not self.has_known_noise:
+            return learned
+        known = (chunk.noise_variance for chunk in self.chunks(BLOCK_ROWS) if chunk.noise_variance is not None)
+        return self.num_rows / sum((learned + noise.to(torch.float64)).reciprocal().sum().item() for noise in known)
+
+    def identity(self) -> str:
+        """A digest of the features, the number of rows and the moments of all values."""
+        facts = [self.rows.feature_names, self.rows.targets, self.num_rows, BLOCK_ROWS, self._window_blocks]
+        digest = hashlib.sha256(json.dumps(facts).encode())
+        for array in (*self.moments, *self.scaling[:-1], *self.scaling.warp[1:]):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def to(self, dtype: torch.dtype) -> StoredSource:
+        """The same rows in another precision; the two share the window in memory."""
+        other = copy(self)
+        other._batch = partial(self._batch, dtype=dtype)
+        return other
+
+    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
+        """Every row once, in order."""
+        self._cache.clear()  # a pass and minibatches do not take turns, and need not both be in memory
+        step = max(size, BLOCK_ROWS) // size * size
+        rest: list[Rows[Array]] = []
+        for start in range(0, self.rows.store.num_rows, step):
+            rest.append(self._read(start, start + step))
+            count = sum(len(piece.x) for piece in rest)
+            is_last = start + step >= self.rows.store.num_rows
+            joined, whole = Rows[Array].join(rest), count if is_last else count // size * size
+            batch = self._batch(joined.take(slice(0, whole)))
+            for begin in range(0, whole, size):
+                yield batch.take(slice(begin, begin + size))
+            rest = [joined.take(slice(whole, None))]
+
+    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
+        """Rows of one step. A remainder that fills no batch sits the epoch out; weighted rows are drawn by weight."""
+        size = min(size, self.num_rows)
+        epoch, position = divmod(step, self.num_rows // size)
+        first, pieces = position * size, []
+        while size:
+            window, begin = self._window_of(seed, epoch, first)
+            piece = window.take(slice(first - begin, first - begin + size))
+            pieces.append(piece)
+            first, size = first + len(piece.x), size - len(piece.x)
+        return self._batch(Rows[Array].join(pieces)._replace(sample_weight=None))
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """Different rows, drawn uniformly from a sample of 100,000; all of these if `count` is larger."""
+        rows = self._sample
+        if len(rows.x) > count:
+            rows = rows.take(np.sort(rng.choice(len(rows.x), count, replace=False)))
+        return self._batch(rows)
+
+    def hold_out(self, count: int, rng: np.random.Generator) -> tuple[StoredSource, MemorySource]:
+        """A source without some random rows, at most half of the sample, and these rows in memory."""
+        total = len(self.rows.sample_numbers)
+        held = np.zeros(total, dtype=np.bool_)
+        held[rng.choice(total, min(count, total // 2), replace=False)] = True
+        every = self.rows.encode(*self.rows.sample_in_numbers())
+        rest = StoredSource(self.rows, self.moments, self.scaling, self.device)
+        rest._held = self.rows.sample_numbers[held]
+        rest._sample = every.take(~held)
+        return rest, MemorySource(*self._batch(every.take(held)))
+
+    @cached_property
+    def _sample(self) -> Rows[Array]:
+        return self.rows.encode(*self.rows.sample_in_numbers())
+
+    def _read(self, start: int, stop: int) -> Rows[Array]:
+        rows = self.rows.read(start, stop)
+        inside = self._held[slice(*np.searchsorted(self._held, (start, stop)))]
+        return rows.take(np.delete(np.arange(len(rows.x)), inside - start)) if len(inside) else rows
+
+    @property
+    def _window_blocks(self) -> int:
+        return max(WINDOW_BYTES // (8 * len(self.moments.mean) * BLOCK_ROWS), 1)
+
+    @cached_property
+    def _block_sizes(self) -> NDArray[np.int64]:
+        """How many rows of each block count."""
+        edges = np.append(np.arange(0, self.rows.store.num_rows, BLOCK_ROWS), self.rows.store.num_rows)
+        return np.diff(edges) - np.diff(np.searchsorted(self._held, edges))
+
+    @cached_property
+    def _block_weights(self) -> Array:
+        starts = range(0, self.rows.store.num_rows, BLOCK_ROWS)
+        weights = (self._read(start, start + BLOCK_ROWS).sample_weight for start in starts)
+        return np.array([0.0 if weight is None else weight.sum() for weight in weights])
+
+    def _window_of(self, seed: int, epoch: int, row: int) -> tuple[Rows[Array], int]:
+        """The window of an epoch that holds a row, and the rows of the epoch before it."""
+        order = np.random.default_rng([seed, epoch]).permutation(len(self._block_sizes))
+        counts: NDArray[Any] = self._block_sizes[order]
+        if self.rows.has_weight:
+            # Ticks at equal distances along the summed weights: a row is drawn once for each that falls on it.
+            edges = np.concatenate([[0.0], np.cumsum(self._block_weights[order])])
+            offset, distance = np.random.default_rng([seed, epoch, 1]).random(), edges[-1] / self.num_rows
+            ends = np.clip(np.ceil(edges / distance - offset), 0, self.num_rows).astype(np.int64)
+            ends[-1] = self.num_rows
+            counts = np.diff(ends)
+        firsts = np.arange(0, len(order), self._window_blocks)
+        starts = np.concatenate([[0], np.cumsum(np.add.reduceat(counts, firsts))])
+        index = int(np.searchsorted(starts, row, side="right")) - 1
+        key = (seed, epoch, index)
+        if key not in self._cache:
+            self._cache.clear()
+            blocks = range(firsts[index], min(firsts[index] + self._window_blocks, len(order)))
+            pieces = []
+            for turn in blocks:
+                rows = self._read(order[turn] * BLOCK_ROWS, (order[turn] + 1) * BLOCK_ROWS)
+                if rows.sample_weight is not None:
+                    ticks = (np.arange(ends[turn], ends[turn + 1]) + offset) * distance - edges[turn]
+                    drawn = np.searchsorted(np.cumsum(rows.sample_weight), ticks, side="right")
+                    rows = rows.take(np.minimum(drawn, len(rows.x) - 1))
+                pieces.append(rows)
+            whole = Rows[Array].join(pieces)
+            places = np.random.default_rng([seed, epoch, 2, index]).permutation(len(whole.x))
+            self._cache[key] = whole.take(places)
+        return self._cache[key], int(starts[index])

@@ -1,0 +1,112 @@
+"""`cvgp evaluate`, `cvgp report` and `cvgp plot`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+
+import cvgp
+import cvgp.plots
+from cvgp import metrics
+from tests.cli.conftest import Run, flat, make_table
+from tests.forging import forge
+from tests.tables.helpers import read_frame
+
+SCORES = {"rmse", "mean_log_likelihood", "crps", "coverage_50", "coverage_90", "coverage_95"}
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> Path:
+    make_table(40, seed=1).to_csv(tmp_path / "test.csv", index=False)
+    return tmp_path / "test.csv"
+
+
+def test_the_scores_are_those_of_the_predictions_and_of_simple_models(
+    run: Run, model: Path, unseen: Path, tmp_path: Path
+) -> None:
+    scores = json.loads(run("evaluate", model, unseen, "--json").stdout)["scores"]
+    assert {name: set(found) for name, found in scores.items()} == dict.fromkeys(("cvgp", "linear", "constant"), SCORES)
+    run("predict", model, unseen, "--out", tmp_path / "out.parquet")
+    out = read_frame(tmp_path / "out.parquet")
+    pair = out["price_mean"], out["price_sd"]
+    assert scores["cvgp"]["rmse"] == pytest.approx(metrics.rmse(out["price"], pair[0]), rel=1e-9)
+    assert scores["cvgp"]["coverage_90"] == metrics.coverage(out["price"], *pair, 0.9)
+    trained = make_table(60)["price"].mean()  # the constant has learned from the rows of the fit
+    expected = np.sqrt(np.mean((out["price"] - trained) ** 2))
+    assert scores["constant"]["rmse"] == pytest.approx(expected, rel=1e-9)
+    text = run("evaluate", model, unseen).stdout
+    assert all(name in text for name in ("RMSE", "mean log-likelihood", "CRPS", "inside 90 % intervals"))
+
+
+def test_damaged_simple_models_are_refused(run: Run, model: Path, unseen: Path, tmp_path: Path) -> None:
+    for damage in ({"slopes": [1.0]}, {"mean_sd": 0.0}, {"more": 1}, {"mean": "text"}):
+        (tmp_path / "damaged.cvgp").write_bytes(model.read_bytes())
+        forge(tmp_path / "damaged.cvgp", "attached.baselines", lambda stored, damage=damage: stored | damage)
+        result = run("evaluate", tmp_path / "damaged.cvgp", unseen)
+        assert (result.exit_code, "aseline" in result.stderr) == (1, True)
+
+
+def test_a_table_without_target_is_a_failure_and_one_row_is_enough(run: Run, model: Path, tmp_path: Path) -> None:
+    make_table(5).drop(columns="price").to_csv(tmp_path / "new.csv", index=False)
+    result = run("evaluate", model, tmp_path / "new.csv")
+    assert (result.exit_code, "['price']" in result.stderr) == (1, True)
+    make_table(1).to_csv(tmp_path / "new.csv", index=False)
+    scores = json.loads(run("evaluate", model, tmp_path / "new.csv", "--json").stdout)["scores"]
+    assert all(np.isfinite(list(found.values())).all() for found in scores.values())
+
+
+def test_periods_are_scored_in_the_order_of_a_column_of_dates(run: Run, model: Path, tmp_path: Path) -> None:
+    late = np.arange(40) >= 32
+    table = make_table(40, seed=1).assign(
+        when=pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d"), price=lambda t: t["price"] + 5.0 * late
+    )
+    table.sample(frac=1.0, random_state=0).to_csv(tmp_path / "test.csv", index=False)
+    found = json.loads(run("evaluate", model, tmp_path / "test.csv", "--by-time", "when", "--json").stdout)["periods"]
+    assert [p["period"] for p in found][::4] == ["2024-01-01 to 2024-01-08", "2024-02-02 to 2024-02-09"]
+    assert found[-1]["rmse"] > 3.0 > max(p["rmse"] for p in found[:-1])
+    result = run("evaluate", model, tmp_path / "test.csv", "--by-time", "When")
+    assert (result.exit_code, "Perhaps it has 'when' for 'When'" in flat(result.stderr)) == (1, True)
+
+
+def test_report_writes_a_page_with_the_scores_of_evaluate(run: Run, model: Path, unseen: Path, tmp_path: Path) -> None:
+    result = run("report", model, unseen, "--out", tmp_path / "report.html")
+    assert result.exit_code == 0, result.stderr
+    assert "this model" in result.stdout
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    arguments = ("--train", model.with_name("train.csv"), "--out", tmp_path / "r.html", "--json")
+    found = json.loads(run("report", model, unseen, *arguments).stdout)["scores"]
+    expected = json.loads(run("evaluate", model, unseen, "--json").stdout)["scores"]
+    assert {name: found[name] for name in expected} == expected
+    assert set(found) - set(expected) == {"boosting"}
+
+
+def test_plot_shows_the_model_and_with_tables_its_predictions_and_quality_by_size(
+    run: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    found = json.loads(run("plot", model, "--out", tmp_path / "p.png", "--json").stdout)["pictures"]
+    columns = cvgp.plots.columns_by_importance(cvgp.load(model))
+    expected = ["relevance", *(f"dependence on {name}" for name in columns), "coreset", "weights", "training"]
+    assert found == expected
+    assert imread(tmp_path / "p.png")[..., :3].std() > 0.05
+    words = ("plot", model, "--out", tmp_path / "p.png", "--train", table, "--data", table)
+    result = json.loads(run(*words, "--json").stdout)
+    assert result["pictures"] == [*expected, "predictions", "calibration", "quality by size"]
+    assert result["quality_by_size"]["size"] == [1, 2, 4, 8, 16]
+    assert np.diff(result["quality_by_size"]["bound_per_row"]).min() > 0
+    lines = [line.split()[0] for line in run(*words).stdout.splitlines() if line.strip()]
+    assert lines[-5:] == ["1", "2", "4", "8", "16"]
+
+
+@pytest.mark.parametrize(("ending", "start"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_plot_writes_the_format_of_the_ending(run: Run, model: Path, tmp_path: Path, ending: str, start: bytes) -> None:
+    run("plot", model, "--out", tmp_path / f"p{ending}")
+    assert (tmp_path / f"p{ending}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(("command", "name"), [("plot", "p.bmp"), ("report", "r.txt")])
+def test_an_unknown_ending_is_wrong_use(run: Run, model: Path, unseen: Path, command: str, name: str) -> None:
+    data = [unseen] if command == "report" else []
+    assert run(command, model, *data, "--out", unseen.with_name(name)).exit_code == 2

@@ -1,0 +1,228 @@
+"""Every study runs with the smoke preset from the command line; its keys, tables and figures; what it computes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t as student
+from typer.testing import CliRunner, Result
+
+from experiments.__main__ import app
+from experiments.paper.command import estimate_seconds
+from experiments.paper.methods import Recipe
+from experiments.paper.studies.comparison import Cell, paired_table
+from experiments.paper.studies.predictive import PAPER_RMSE
+from experiments.paper.studies.pseudo_points import density, total_variation
+from experiments.paper.studies.stability import FAILED, smallest_jitter
+from experiments.paper.study import (
+    PRESETS,
+    STUDIES,
+    Plan,
+    Preset,
+    Results,
+    base_key,
+    build,
+    chosen_records,
+    find_study,
+    product_keys,
+    recipe_of,
+    tuned_keys,
+)
+from experiments.runner import Task
+from experiments.store import RESULTS, Key, Outcome, Record, Store
+
+ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"}
+GRID = Preset("grid", Recipe(steps=3), learning_rates=(0.01, 0.1), rows=50, time_limit=10.0)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["paper", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
+    done = run(name, "--preset", "smoke", "--threads", 1, "--store", folder, "--figures", folder / "figures")
+    assert done.exit_code == 0, done.output
+    results = Results(Store(folder / f"{name}.jsonl"), PRESETS["smoke"])
+    assert results.failures == []
+    assert {w.split(":")[0] for r in results.records for w in r.warnings} <= {"JitterWarning", "NumericalWarning"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len({line.count(" | ") for line in lines[:3]}) == 1  # a cell with a bar in it would break the table
+    files = [Path(line) for line in done.stdout.splitlines() if line.endswith((".png", ".pdf"))]
+    assert {path.suffix for path in files} == {".png", ".pdf"}
+    assert all(path.stat().st_size > 1000 for path in files)
+    again = run(name, "--preset", "smoke", "--threads", 1, "--store", folder)
+    assert f"{len(results.records)} of them in" in again.stderr
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_tables_and_figures_come_from_the_shipped_store(name: str, tmp_path: Path) -> None:
+    results = Results(Store(RESULTS / "paper" / f"{name}.jsonl"), PRESETS["fair"])
+    study = find_study(name)
+    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert study.table(results).strip() in page
+    assert study.figures(results)
+
+
+@pytest.mark.slow
+def test_data_sets_methods_sizes_and_folds_can_be_chosen(tmp_path: Path) -> None:
+    options = ["--datasets", "synthetic1,synthetic3", "--methods", "cvgp", "--sizes", "4,6", "--folds", "1"]
+    done = run("weights", "--preset", "smoke", *options, "--jobs", "2", "--store", tmp_path)
+    assert done.exit_code == 0, done.output
+    cells = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in Store(tmp_path / "weights.jsonl")}
+    assert cells == {(d, "CVGP", m) for d in ("synthetic1", "synthetic3") for m in (4, 6)}
+
+
+def test_data_sets_and_studies_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CVGP_DATA", raising=False)
+    monkeypatch.setenv("CVGP_CACHE", str(tmp_path))
+    song = next(line for line in run("datasets").stdout.splitlines() if line.startswith("| song"))
+    for words in ("515345 x 90", "CC BY 4.0", "Bertin-Mahieux et al. 2011", "song/data.csv.gz"):
+        assert words in song
+    assert all(name in run("list").stdout for name in STUDIES)
+
+
+# Keys
+
+
+def record(key: Key, **metrics: float) -> Record:
+    return Record(key, dict(metrics), ORIGIN, 0.1)
+
+
+def plan(methods: tuple[str, ...] = ("CVGP", "SparseGP"), folds: int = 3) -> Plan:
+    return Plan("predictive", GRID, ("synthetic1",), methods, (5,), folds)
+
+
+def test_the_papers_preset_is_its_protocol() -> None:
+    recipe = PRESETS["paper"].recipe
+    assert (recipe.learning_rate, recipe.batch_size, recipe.dtype) == (1e-3, 512, "float32")
+    assert (recipe.epochs, recipe.patience, recipe.schedule) == (100_000, 3000, "constant")
+    assert PRESETS["paper"].learning_rates == (1e-3,)
+
+
+def test_a_key_holds_the_whole_recipe_and_results_of_another_are_left_out(tmp_path: Path) -> None:
+    key = product_keys(plan(), learning_rate=0.1)[0]
+    assert recipe_of(key) == Recipe(steps=3, learning_rate=0.1)
+    assert build(key).recipe.learning_rate == 0.1
+    store = Store(tmp_path / "predictive.jsonl")
+    store.append(record(key, rmse=1.0))
+    changed = Preset("grid", Recipe(steps=4), GRID.learning_rates, GRID.rows, GRID.time_limit)
+    assert (len(Results(store, GRID).records), len(Results(store, changed).records)) == (1, 0)
+
+
+def test_exact_gp_comes_once_whatever_the_sizes_and_not_where_it_cannot_run() -> None:
+    many = Plan("predictive", GRID, ("synthetic1",), ("ExactGP", "CVGP"), (5, 6), 1)
+    assert [(k["method"], k["size"]) for k in product_keys(many)] == [("ExactGP", None), ("CVGP", 5), ("CVGP", 6)]
+    large = Plan("predictive", PRESETS["fair"], ("bike",), ("ExactGP", "CVGP"), (5,), 1)
+    assert {k["method"] for k in tuned_keys(large, Store(Path("nowhere") / "predictive.jsonl"))} == {"CVGP"}
+
+
+def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "predictive.jsonl")
+    first = tuned_keys(plan(), store)
+    assert [(k["method"], k["fold"], k["learning_rate"]) for k in first] == [
+        ("CVGP", 0, 0.01),
+        ("SparseGP", 0, None),
+        ("CVGP", 0, 0.1),
+        ("SparseGP", 1, None),
+        ("SparseGP", 2, None),
+    ]
+    # The better validation score decides, although the other rate has the better test score.
+    scores = {0.01: (-1.0, 0.0), 0.1: (-0.5, -9.0), None: (0.0, 0.0)}
+    for key in first:
+        validation, test = scores[key["learning_rate"]]  # type: ignore[index]
+        store.append(record(key, validation_log_likelihood=validation, log_likelihood=test))
+    second = [k for k in tuned_keys(plan(), store) if store.finished(k) is None]
+    assert [(k["method"], k["fold"], k["learning_rate"]) for k in second] == [("CVGP", 1, 0.1), ("CVGP", 2, 0.1)]
+    for key in second:
+        store.append(record(key, log_likelihood=-9.0))
+    found = chosen_records(Results(store, GRID), "synthetic1", "CVGP", 5)
+    assert [(r.task["fold"], r.task["learning_rate"]) for r in found] == [(0, 0.1), (1, 0.1), (2, 0.1)]
+
+
+def test_the_paired_test_allows_for_shared_training_rows() -> None:
+    def cell(method: str, values: list[float]) -> Cell:
+        key = base_key(plan()) | {"dataset": "d", "method": method, "size": 5}
+        return Cell(
+            "d", method, 5, None, [record(key | {"fold": k}, rmse=v, log_likelihood=v) for k, v in enumerate(values)]
+        )
+
+    table = paired_table(
+        [cell("CVGP", [1.0, 2.0, 3.1, 4.0, 5.0]), cell("SVGP", [1.1, 2.3, 3.2, 4.2, 5.4])], "CVGP", "SVGP"
+    )
+    differences = np.array([-0.1, -0.3, -0.1, -0.2, -0.4])
+    spread = np.sqrt((1 / 5 + 1 / 2.8) * differences.var(ddof=1))
+    p = 2 * student.sf(abs(differences.mean()) / spread, 4)
+    assert f"| -0.2200 | {p:.3f} |" in table
+
+
+def test_an_estimate_counts_the_folds_that_wait_for_a_rate() -> None:
+    keys = [k for k in product_keys(plan(("CVGP",))) if k["fold"] == 0]
+    tasks = [Task(key | {"learning_rate": rate}, lambda: Outcome({})) for key in keys for rate in GRID.learning_rates]
+    assert estimate_seconds(plan(("CVGP",)), tasks) > 4 * 4.0
+
+
+# What single studies compute
+
+
+@pytest.mark.slow
+def test_the_full_sigma_has_sparse_gps_bound_and_the_diagonal_less(folder: Path) -> None:
+    run("optimum", "--preset", "smoke", "--store", folder)
+    (record,) = Results(Store(folder / "optimum.jsonl"), PRESETS["smoke"]).records
+    assert record.number("full") == pytest.approx(record.number("sparse"), abs=1e-8)
+    assert record.number("equal") < record.number("diagonal") < record.number("sparse") < record.number("exact")
+
+
+@pytest.mark.slow
+def test_known_effects_are_found(folder: Path) -> None:
+    run("features", "--preset", "smoke", "--store", folder)
+    results = Results(Store(folder / "features.jsonl"), PRESETS["smoke"])
+    arrays = results.arrays(results.where(dataset="generated-linear")[0])
+    ratio = np.abs(arrays["mean"]) / arrays["sd"]
+    assert set(np.argsort(-ratio)[:3]) == {0, 1, 2}
+    assert (np.sign(arrays["mean"][:3]) == np.sign(arrays["truth"][:3])).all()
+
+
+@pytest.mark.slow
+def test_cvgps_parameters_grow_linearly_and_svgps_quadratically(folder: Path) -> None:
+    run("complexity", "--preset", "smoke", "--store", folder)
+    results = Results(Store(folder / "complexity.jsonl"), PRESETS["smoke"])
+
+    def parameters(method: str, size: int) -> float:
+        return results.where(method=method, size=size)[0].number("parameters")
+
+    # Kernel and noise have 3; SVGP stores its factor as a square.
+    assert [parameters("CVGP", m) for m in (4, 8)] == [m * (8 + 2) + 3 for m in (4, 8)]
+    assert [parameters("SVGP", m) for m in (4, 8)] == [m * (8 + 1) + m * m + 3 for m in (4, 8)]
+    assert [parameters("SparseGP", m) for m in (4, 8)] == [m * 8 + 3 for m in (4, 8)]
+    assert all(r.number("bytes") > 0 for r in results.records)
+
+
+def test_the_smallest_jitter_of_a_singular_matrix() -> None:
+    singular = torch.ones(3, 3, dtype=torch.float64)
+    assert smallest_jitter(torch.eye(3, dtype=torch.float64)) == 0.0
+    assert 0.0 < smallest_jitter(singular) <= 1e-7
+    assert smallest_jitter(-torch.eye(3, dtype=torch.float64)) == FAILED
+
+
+def test_densities_of_equal_points_do_not_differ_and_distant_ones_do_wholly() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((50, 2))
+    side = np.linspace(-5, 5, 60)
+    where = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    p = density(points, None, where)
+    assert p.sum() * (side[1] - side[0]) ** 2 == pytest.approx(1.0, abs=1e-6)
+    assert total_variation(p, density(points, np.full(50, 3.0), where)) == pytest.approx(0.0, abs=1e-12)
+    assert total_variation(p, density(points + 100.0, None, where)) == pytest.approx(1.0)
+
+
+def test_every_system_in_the_papers_figure_is_one_of_ours() -> None:
+    scope = find_study("predictive").full
+    assert {method for known in PAPER_RMSE.values() for method, _ in known} <= set(scope.methods)

@@ -1,0 +1,143 @@
+"""What the cells of an Arrow column hold."""
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cvgp.errors import InvalidTypeError
+from cvgp.tables.cells import (
+    days,
+    kind_of_type,
+    labels,
+    look_like_dates,
+    numbers,
+    truths,
+)
+
+# Kinds.
+
+
+@pytest.mark.parametrize(
+    ("arrow_type", "kind"),
+    [
+        (pa.int32(), "numeric"),
+        (pa.uint8(), "numeric"),
+        (pa.float16(), "numeric"),
+        (pa.decimal128(9, 2), "numeric"),
+        (pa.bool_(), "boolean"),
+        (pa.string(), "categorical"),
+        (pa.large_string(), "categorical"),
+        (pa.string_view(), "categorical"),
+        (pa.dictionary(pa.int8(), pa.string()), "categorical"),
+        (pa.dictionary(pa.int8(), pa.int64()), "categorical"),
+        (pa.dictionary(pa.int8(), pa.bool_()), "categorical"),
+        (pa.dictionary(pa.int8(), pa.string(), ordered=True), "ordered"),
+        (pa.dictionary(pa.int8(), pa.date32()), "date"),
+        (pa.date32(), "date"),
+        (pa.timestamp("ns", "UTC"), "date"),
+        (pa.null(), "null"),
+    ],
+)
+def test_types_have_the_kind_of_their_cells(arrow_type: pa.DataType, kind: str) -> None:
+    assert kind_of_type("x", arrow_type) == kind
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (datetime.timedelta(1), "durations.*total seconds"),
+        (datetime.time(1), "times of day.*seconds since midnight"),
+        ([1.0], "only numbers"),
+        ({"a": 1}, "only numbers"),
+        (b"a", "only numbers"),
+    ],
+)
+def test_times_and_what_is_neither_number_nor_text_are_refused(value: object, words: str) -> None:
+    with pytest.raises(InvalidTypeError, match=f"'when' holds.*{words}"):
+        kind_of_type("when", pa.array([value]).type)
+
+
+# Numbers, and true and false.
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, None, 3], pa.int8()),
+        pa.array([1.0, None, 3.0], pa.float32()),
+        pa.array([1.0, np.nan, 3.0]),
+        pa.array([Decimal("1.0"), None, Decimal("3.0")]),
+        pa.array([1, None, 3]).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_numbers_of_any_type_are_floats(column: pa.Array) -> None:
+    np.testing.assert_array_equal(numbers("a", column), [1.0, np.nan, 3.0])
+
+
+def test_other_numbers_are_no_truths() -> None:
+    with pytest.raises(InvalidTypeError, match="'a' must hold true and false, but it holds 2"):
+        truths("a", pa.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("column", [pa.array(["1"]), pa.array([[1]]), pa.array([datetime.date(2020, 1, 1)])])
+def test_what_is_stored_otherwise_is_no_number(column: pa.Array) -> None:
+    with pytest.raises(InvalidTypeError, match="'a' must hold numbers, but it is stored as"):
+        numbers("a", column)
+
+
+# Labels.
+
+
+def test_a_dictionary_with_equal_and_missing_entries_has_one_label_for_each_text() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3, None]), pa.array(["red", "blue", "red", None]))
+    codes, names = labels("a", column)
+    assert [None if code < 0 else names[code] for code in codes] == ["red", "blue", "red", None, None]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.int64(), pa.float64(), pa.float32(), pa.string()])
+def test_a_whole_number_has_the_same_label_in_every_type(arrow_type: pa.DataType) -> None:
+    cells = ["1", "20", None] if arrow_type == pa.string() else [1, 20, None]
+    codes, names = labels("a", pa.array(cells, arrow_type))
+    assert (codes.tolist(), names) == ([0, 1, -1], ["1", "20"])
+
+
+# Dates.
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["2020-01-02", "2020-12-31"], ["2020-01-02T03:04:05.678Z"], ["2020-01-02 03:04+01:00"]],
+)
+def test_text_that_spells_dates_looks_like_dates(texts: list[str]) -> None:
+    assert look_like_dates(texts)
+
+
+@pytest.mark.parametrize("text", ["2020-13-02", "2020-01-32", "1234-56-789", "12-01-2020", "2020-01-02 late", "2020"])
+def test_text_that_only_resembles_a_date_does_not(text: str) -> None:
+    assert not look_like_dates(["2020-01-02", text])
+
+
+NEW_YORK = datetime.datetime(1970, 1, 2, 19, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (pa.array([datetime.date(1970, 1, 3), None]), 2.0),
+        (pa.array([datetime.datetime(1970, 1, 2, 12), None]), 1.5),
+        (pa.array([NEW_YORK, None], pa.timestamp("ns", "America/New_York")), 2.0),
+        (pa.array(["1970-01-02T19:00:00-05:00", None]), 2.0),
+        (pa.array(["1970-01-03", None]).dictionary_encode(), 2.0),
+    ],
+    ids=["date", "time", "time with a zone", "text with an offset", "text in a dictionary"],
+)
+def test_days_are_counted_in_utc(column: pa.Array, found: float) -> None:
+    np.testing.assert_array_equal(days("when", column), [found, np.nan])
+
+
+def test_text_that_is_no_date_is_infinitely_far() -> None:
+    assert days("when", pa.array(["1970-01-03", "soon"])).tolist() == [2.0, np.inf]

@@ -1,0 +1,587 @@
+"""Tables in files of every format, in databases and in memory; and files that are not tables."""
+
+import datetime
+import gzip
+import json
+import os
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import openpyxl
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from cvgp.errors import (
+    CVGPError,
+    FileAccessError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidTypeError,
+    MissingFileError,
+)
+from cvgp.tables import read
+from cvgp.tables.read import column_names, open_frame, open_table
+from tests.tables.helpers import damage, frame, learned, put, read_frame, write, write_parts
+
+TEXT_ENDINGS = [".csv", ".tsv", ".csv.gz", ".tsv.gz"]
+ENDINGS = [*TEXT_ENDINGS, ".parquet", ".feather", ".arrow"]
+FRAME = pd.DataFrame(
+    {
+        "size": [1, -2, 3],
+        "weight": [0.1, np.nan, 1e-300],
+        "color": ["red", "light blue", 'a "quoted", cell'],
+        "sold": [True, False, True],
+    }
+)
+
+
+# Files of any format.
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_of_each_format_is_read(tmp_path: Path, ending: str) -> None:
+    pd.testing.assert_frame_equal(read_frame(write(tmp_path / f"a{ending}", FRAME)), FRAME)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,b\n1,x\n2,y",
+        "a,b\r\n1,x\r\n2,y\r\n",
+        "a,b\r1,x\r2,y\r",
+        "\ufeffa,b\n1,x\n2,y\n",
+        '"a","b"\n"1","x"\n"2","y"\n',
+        "\n\na,b\n\n1,x\n2,y\n\n",
+        "a;b\n1;x\n2;y\n",
+        "a|b\n1|x\n2|y\n",
+    ],
+)
+def test_dialect_of_csv_is_read(tmp_path: Path, content: str) -> None:
+    expected = pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    pd.testing.assert_frame_equal(read_frame(put(tmp_path, content)), expected)
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "nan", "null", "N/A"])
+def test_words_for_nothing_are_missing_values(tmp_path: Path, cell: str) -> None:
+    assert read_frame(put(tmp_path, f"a,b\n1,1\n{cell},2\n"))["a"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "content", ["a,b\n1,2,3\n", "a,b\n1,2\n4,5,6\n", "a,b\n1,x,\n2,y,\n", "a,b\n1,2\n3\n", "  \na,b\n1,x\n"]
+)
+def test_a_row_that_is_not_as_long_as_the_first_line_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(FileFormatError, match="as long as the first line"):
+        read_frame(put(tmp_path, content))
+
+
+def test_repeated_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"must be unique.*'a' more than once \(columns 1, 3\)"):
+        read_frame(put(tmp_path, "a,b,a\n1,2,3\n"))
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInputError, match=r"must be unique"):
+        read_frame(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("cell", ["", "1"])
+def test_the_types_of_a_small_file_come_from_all_of_its_rows(tmp_path: Path, cell: str) -> None:
+    opened = open_table(put(tmp_path, "a,y\n" + f"{cell},1\n" * 400_000 + "x,1\n1.5,1\n"))
+    cells = [value for batch in opened.batches(opened.parts[0], ["a", "y"]) for value in batch["a"].to_pylist()]
+    assert cells[-2:] == ["x", "1.5"]
+    assert opened.kinds(["a", "y"]) == {"a": "numeric" if cell else "categorical", "y": "numeric"}
+
+
+@pytest.mark.parametrize("cell", ["oops", "inf"])
+@pytest.mark.parametrize("typed_bytes", [read.BLOCK_BYTES, 10**9], ids=["first block", "whole file"])
+def test_a_late_cell_that_is_not_a_number_is_a_bad_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed_bytes: int, cell: str
+) -> None:
+    monkeypatch.setattr(read, "TYPED_BYTES", typed_bytes)
+    rows = [f"{i},1" for i in range(300_000)]
+    rows[250_000], rows[3] = f"{cell},1", " 4.5 ,1"
+    path = put(tmp_path, "\n".join(["a,y", *rows]))
+    with pytest.raises(InvalidInputError, match=r"a\.csv, data row 250001: column 'a' is infinite or not a number"):
+        learned(path)
+    assert learned(path, on_bad_rows="skip").num_rows == 299_999
+
+
+@pytest.mark.parametrize("name", [None, "id"])
+def test_row_labels_of_pandas_are_left_out(tmp_path: Path, name: str | None) -> None:
+    FRAME.set_axis([7, 8, 9]).rename_axis(name).to_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.parquet"), FRAME)
+
+
+@pytest.mark.parametrize("notes", ["1.5", '{"index_columns": 3}', "{", "[" * 100_000, '{"index_columns": [{}, 1]}'])
+def test_notes_of_pandas_may_hold_anything(tmp_path: Path, notes: str) -> None:
+    table = pa.Table.from_pandas(frame(9)).replace_schema_metadata({b"pandas": notes.encode()})
+    pq.write_table(table, tmp_path / "table.parquet")
+    try:
+        outcome = open_table(tmp_path).names
+    except FileFormatError as error:
+        outcome = error
+    assert isinstance(outcome, FileFormatError) or outcome == ["a", "b", "y"]
+
+
+# Many files.
+
+
+def test_a_glob_is_read_in_the_order_of_names_and_a_list_in_its_own(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"part-{i}.parquet", frame(3, start=3 * i)) for i in (2, 0, 1)]
+    assert read_frame(str(tmp_path / "part-*.parquet"))["a"].tolist() == frame(9)["a"].tolist()
+    assert read_frame([files[0], files[1], files[0]])["a"].tolist() == [6.0, 7.0, 8.0, 0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_a_folder_is_searched_for_tables_and_partitions(tmp_path: Path, ending: str) -> None:
+    for region in ("north", "south"):
+        folder = tmp_path / "data" / f"region={region}"
+        folder.mkdir(parents=True)
+        if ending == "jsonl":
+            frame(2).to_json(folder / "part.jsonl", orient="records", lines=True)
+        else:
+            write(folder / f"part.{ending}", frame(2))
+    for hidden in ("_SUCCESS.csv", ".hidden.csv", "notes.txt"):
+        (tmp_path / "data" / hidden).write_text("")
+    found = read_frame(tmp_path / "data")
+    assert len(found) == 4
+    if ending != "jsonl":
+        assert found["region"].tolist() == ["north", "north", "south", "south"]
+        assert open_table(tmp_path / "data").kinds(["region"]) == {"region": "categorical"}
+        (one,) = (tmp_path / "data" / "region=north").iterdir()
+        assert "region" not in read_frame(one)
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.parquet", "/part-0.parquet"])
+def test_a_uri_is_read_through_its_file_system(tmp_path: Path, pattern: str) -> None:
+    write_parts(tmp_path, frame(9), cuts=())
+    assert len(read_frame(tmp_path.as_uri() + pattern)) == 9
+
+
+def test_a_dataset_is_read_by_its_schema_and_file_system(tmp_path: Path) -> None:
+    write_parts(tmp_path, frame(9), cuts=(4,))
+    dataset = ds.dataset("", filesystem=pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem()), format="parquet")
+    few = dataset.replace_schema(dataset.schema.remove(dataset.schema.get_field_index("b")))
+    assert list(read_frame(few)) == ["a", "y"]
+    with pytest.raises(InvalidInputError, match="filtered"):
+        open_table(dataset.filter(ds.field("a") > 1))
+    with pytest.raises(InvalidInputError, match="no rows"):
+        open_table(ds.dataset([], schema=pa.schema([("a", pa.float64())])))
+
+
+def test_row_groups_are_parts_that_know_where_they_begin(tmp_path: Path) -> None:
+    write_parts(tmp_path, frame(25), cuts=(20,), group=8)
+    found = [(Path(p.file).name, p.first_row, p.num_rows) for p in open_table(tmp_path).parts]
+    assert found == [(f"part-{i}.parquet", first, n) for i, first, n in ((0, 0, 8), (0, 8, 8), (0, 16, 4), (1, 0, 5))]
+
+
+def test_types_of_a_column_may_differ_in_width_but_not_in_kind(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", frame(3).astype({"a": np.int16}))
+    write(tmp_path / "2.parquet", frame(3).astype({"a": np.float32, "b": str}))
+    write(tmp_path / "3.parquet", pd.DataFrame({"a": [None, None], "b": 1.0}))
+    opened = open_table(tmp_path)
+    assert opened.kinds(["a"]) == {"a": "numeric"}
+    with pytest.raises(InvalidTypeError, match=r"'b' changes its type: it is double in .*1\.parquet and .*2\.parquet"):
+        opened.kinds(["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"3\.parquet has no column .y."):
+        opened.kinds(["y"])
+
+
+# Files that cannot be read.
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.xlsx::one", "absent-*.parquet", "empty"])
+def test_what_names_no_table_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileAccessError, match=r"There is no file|No file is named|holds no files"):
+        open_table(f"{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("uri", ["file:///absent/x.parquet", "file:///absent/*.parquet", "nosuchscheme://x"])
+def test_a_uri_that_leads_nowhere_is_refused(uri: str) -> None:
+    with pytest.raises(MissingFileError):
+        open_table(uri)
+
+
+@pytest.mark.parametrize("value", [3, [1.0, 2.0], []])
+def test_what_is_not_a_place_is_refused(value: object) -> None:
+    with pytest.raises(InvalidTypeError, match="a path, a glob"):
+        open_table(value)
+
+
+def test_files_of_several_or_unknown_formats_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", frame(3))
+    write(tmp_path / "b.parquet", frame(3))
+    with pytest.raises(InvalidInputError, match="several formats"):
+        open_table(tmp_path)
+    with pytest.raises(FileFormatError, match=r"no ending of a known kind of table; use one of \.csv"):
+        open_table(put(tmp_path, "a\n1\n", "a.csv.zip"))
+
+
+def test_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(read.ds, "dataset", refuse)
+    with pytest.raises(FileAccessError, match=r"cannot be read .*Permission denied"):
+        open_table(put(tmp_path, "a\n1\n"))
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".xlsx"])
+def test_garbage_is_refused(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(FileFormatError, match=f"a{ending}"):
+        read_frame(put(tmp_path, np.random.default_rng(0).bytes(3000), f"a{ending}"))
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".parquet", ".feather", ".arrow"])
+def test_truncated_file_is_refused(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a{ending}", FRAME)
+    with pytest.raises(FileFormatError, match="could not be read"):
+        read_frame(put(tmp_path, path.read_bytes()[:-20], path.name))
+
+
+@pytest.mark.parametrize("fault", ["footer", "middle", "remove"])
+def test_a_file_that_goes_bad_is_named(tmp_path: Path, fault: str) -> None:
+    files = write_parts(tmp_path, frame(20_000), cuts=(10_000,))
+    opened = open_table(tmp_path)
+    if fault == "footer":
+        files[1].write_bytes(files[1].read_bytes()[:-40])
+        with pytest.raises(FileFormatError, match=r"part-1\.parquet could not be read"):
+            open_table(tmp_path)
+        return
+    if fault == "middle":
+        damage(files[1])
+    else:
+        files[1].unlink()
+    with pytest.raises(CVGPError, match=r"part-1\.parquet"):
+        [list(opened.batches(part, ["a", "b", "y"])) for part in opened.parts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_damaged_file_gives_a_table_or_an_error_of_the_tree(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a{ending}", FRAME)
+    content, rng = path.read_bytes(), np.random.default_rng(1)
+    for _ in range(200):
+        damaged = bytearray(content)
+        start = rng.integers(len(content))
+        damaged[start : start + 4] = rng.bytes(4)
+        path.write_bytes(damaged)
+        try:
+            outcome = read_frame(path)
+        except CVGPError as error:
+            outcome = error
+        assert isinstance(outcome, pd.DataFrame | CVGPError)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_file_without_content_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(FileFormatError, match="Empty CSV file"):
+        open_table(put(tmp_path, content))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_table_without_rows_is_refused(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a{ending}", FRAME.iloc[:0])
+    with pytest.raises(InvalidInputError, match=r"holds no rows|No row of the table is left|no values at all"):
+        learned(path, "size")
+
+
+# Pipes, links and odd names.
+
+
+@pytest.mark.parametrize("place", ["{}/pipe.csv", "sqlite:///{}/pipe.csv::t", "{}"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, place: str) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(FileAccessError, match="a pipe"):
+        open_table(place.format(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+def test_the_standard_input_is_refused_with_what_to_do(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="Store it in a file"):
+        open_table(name)
+
+
+def test_links_to_files_and_folders_are_read(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    put(tmp_path / "real", "a\n1\n2\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "a.csv")
+    assert len(read_frame(tmp_path / "data")) == len(read_frame(tmp_path / "link.csv")) == 2
+    (tmp_path / "data" / "b.csv").symlink_to(tmp_path / "nothing.csv")
+    with pytest.raises(MissingFileError, match="leads nowhere"):
+        open_table(tmp_path / "data")
+
+
+@pytest.mark.parametrize("place", ["folder", "folder/**/*.csv"])
+def test_a_link_to_the_folder_that_it_is_in_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    put(tmp_path / "folder", "a\n1\n")
+    for name in ("first", "second"):  # two of them make more paths than can be listed
+        (tmp_path / "folder" / name).symlink_to(tmp_path / "folder")
+    with pytest.raises(InvalidInputError, match="would count twice"):
+        open_table(tmp_path / place)
+
+
+@pytest.mark.parametrize("pattern", ["{}", "*.csv", "."])
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, pattern: str) -> None:
+    name = os.fsdecode(b"a\xff.csv")
+    (tmp_path / name).write_text("a\n1\n")
+    with pytest.raises(FileAccessError, match="not UTF-8"):
+        open_table(f"{tmp_path}/{pattern.format(name)}")
+
+
+@pytest.mark.parametrize(("name", "error"), [("a" * 300 + ".csv", FileAccessError), ("a\0.csv", InvalidInputError)])
+def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, error: type[CVGPError]) -> None:
+    with pytest.raises(error):
+        open_table(f"{tmp_path}/{name}")
+
+
+# JSON lines.
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".ndjson", ".json"])
+def test_json_lines_are_rows(tmp_path: Path, ending: str) -> None:
+    content = b'{"a": 1, "b": "x", "c": true}\n\n{"b": "\xc3\xa9", "a": 2, "c": null}\n'
+    path = put(tmp_path, gzip.compress(content) if ending.endswith("gz") else content, f"a{ending}")
+    assert read_frame(path).to_dict("list") == {"a": [1, 2], "b": ["x", "é"], "c": [True, None]}
+
+
+def test_keys_that_come_late_or_are_absent_are_missing_values(tmp_path: Path) -> None:
+    lines = ['{"a": 1}'] * 20_000 + ['{"a": 1.5, "b": "x"}']
+    found = read_frame(put(tmp_path, "\n".join(lines), "a.jsonl"))
+    assert (found["a"].iloc[-1], found["b"].isna().sum(), found["b"].iloc[-1]) == (1.5, 20_000, "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[1, 2]\n", "line 1: it holds a list"),
+        ('{"a": 1}\n{"a": \n', "line 2: it is not JSON"),
+        ("[" * 100_000 + "\n", "line 1: it is nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}\n", "line 1: it is not JSON"),
+        (b'{"a": "caf\xe9"}\n', "line 1: it is not JSON"),
+    ],
+)
+def test_what_is_not_an_object_is_named_by_its_line(tmp_path: Path, content: str | bytes, words: str) -> None:
+    with pytest.raises(FileFormatError, match=f"a\\.jsonl could not be read as JSON lines, {words}.*one object"):
+        open_table(put(tmp_path, content, "a.jsonl"))
+
+
+def test_json_without_rows_with_endless_lines_or_ever_new_keys_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInputError, match="holds no rows"):
+        open_table(put(tmp_path, "\n\n", "a.jsonl"))
+    with pytest.raises(FileFormatError, match=r"Line 2 of .* is longer than 1048576 bytes"):
+        open_table(put(tmp_path, gzip.compress(b'{"a": 1}\n{"a": "' + b"x" * (30 << 20)), "a.jsonl.gz"))
+    monkeypatch.setenv("CVGP_MAX_COLUMNS", "100")
+    with pytest.raises(InvalidInputError, match="has 200 columns"):
+        open_table(put(tmp_path, "\n".join(json.dumps({f"k{i}": 1}) for i in range(200)), "a.jsonl"))
+
+
+def test_cells_of_json_may_be_nested_mixed_or_huge(tmp_path: Path) -> None:
+    path = put(tmp_path, "".join(f'{{"a": {i}, "n": [1], "y": {i}}}\n' for i in range(5)), "a.jsonl")
+    with pytest.raises(InvalidTypeError, match=r"'n' holds values of type list(.|\n)*--drop n"):
+        learned(path)
+    assert learned(path, drop="n").feature_names == ["a"]
+    mixed = ['{"a": 1, "y": 1}', '{"a": "x", "y": 2}', '{"a": true, "y": 3}', '{"a": 1.0, "y": 3}']
+    assert learned(put(tmp_path, "\n".join(mixed), "a.jsonl")).feature_names == ["a=1", "a=true", "a=x"]
+    mostly = [f'{{"a": {i}, "y": 1}}' for i in range(99)] + ['{"a": "x", "y": 2}']
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl, data row 100: column 'a' is infinite or not a number"):
+        learned(put(tmp_path, "\n".join(mostly), "a.jsonl"))
+    odd = '{"a": 100000000000000000000, "b": "\\ud800"}\n{"a": 1, "b": ""}\n'
+    assert read_frame(put(tmp_path, odd, "a.jsonl")).to_dict("list") == {"a": [1e20, 1.0], "b": ["?", ""]}
+
+
+# Excel.
+
+ROWS = [["size", "city", "sold"], [1, "Wien", True], [2.5, "Köln", False], [None, "#N/A", None]]
+
+
+def book(path: Path, **sheets: list[list[object]]) -> Path:
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for name, rows in sheets.items():
+        sheet = made.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    made.save(path)
+    return path
+
+
+def test_the_first_sheet_is_read_unless_one_is_named(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", one=ROWS, two=[["x"], [1]])
+    found = read_frame(path)
+    assert found.to_dict("list") == {"size": [1.0, 2.5], "city": ["Wien", "Köln"], "sold": [True, False]}
+    assert open_table(f"{path}::two").names == ["x"]
+    with pytest.raises(InvalidInputError, match=r"no sheet 'three'; it has one, two"):
+        open_table(f"{path}::three")
+
+
+def test_empty_rows_and_columns_around_the_table_do_not_count(tmp_path: Path) -> None:
+    path = book(tmp_path / "a.xlsx", one=[[], ["a", "b", None], [1, 2, None], [None, " "], [3, 4]])
+    assert read_frame(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+
+
+def test_dates_of_a_sheet_stay_dates(tmp_path: Path) -> None:
+    day = datetime.datetime(2024, 1, 2)
+    path = book(tmp_path / "a.xlsx", one=[["day", "y"], [day, 1], [day, 2]])
+    assert read_frame(path)["day"].tolist() == [day, day]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([["a", "a"], [1, 2]], "must be unique"),
+        ([["a"], [1, 2]], r"Row 1 below the names .* has 2 cells, and there are 1 names"),
+        ([], "empty sheet"),
+    ],
+)
+def test_a_sheet_that_is_not_a_table_is_refused(tmp_path: Path, rows: list[list[object]], words: str) -> None:
+    with pytest.raises(CVGPError, match=words):
+        open_table(book(tmp_path / "a.xlsx", one=rows))
+
+
+def test_a_damaged_sheet_or_one_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, broken = book(tmp_path / "a.xlsx", one=ROWS), tmp_path / "b.xlsx"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(broken, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, content[: len(content) // 2] if "sheet1" in name else content)
+    with pytest.raises(FileFormatError, match=r"b\.xlsx could not be read"):
+        open_table(broken)
+    monkeypatch.setenv("CVGP_MAX_UNPACKED", "1000")
+    monkeypatch.setenv("CVGP_MAX_PACKING", "1")
+    with pytest.raises(InvalidInputError, match="unpacks to at least"):
+        open_table(path)
+
+
+# Databases.
+
+SCHEMES = ["sqlite", "duckdb"]
+MAKE = (
+    'CREATE TABLE "my ""table" (a INTEGER, b REAL, c TEXT)',
+    "INSERT INTO \"my \"\"table\" VALUES (1, 0.5, 'x'), (2, NULL, 'y'), (3, 1.5, NULL)",
+    'CREATE VIEW few AS SELECT a, b FROM "my ""table" WHERE a > 1',
+)
+
+
+def make(folder: Path, scheme: str, statements: tuple[str, ...] = MAKE) -> str:
+    file = folder / f"file.{scheme}"
+    with closing(sqlite3.connect(file) if scheme == "sqlite" else duckdb.connect(str(file))) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return f"{scheme}:///{file}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_table_and_a_view_are_read(tmp_path: Path, scheme: str) -> None:
+    place = make(tmp_path, scheme)
+    found = read_frame(place + '::my "table')
+    assert found["a"].tolist() == [1, 2, 3]
+    assert found["b"].isna().tolist() == [False, True, False]
+    assert found["c"].tolist()[:2] == ["x", "y"]
+    assert len(read_frame(place + "::few")) == 2
+    with pytest.raises(InvalidInputError, match="one table of a database"):
+        open_table([place + "::few", place + "::few"])
+    with pytest.raises(InvalidInputError, match=r":///.*::few, data row 1: column 'b' is missing"):
+        learned(place + "::few", "b")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("table", ["", "::absent", "::few; DROP VIEW few"])
+def test_a_table_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, scheme: str, table: str) -> None:
+    place = make(tmp_path, scheme)
+    with pytest.raises(InvalidInputError, match=r"no table.*tables of that file are few, my \"table"):
+        open_table(place + table)
+    assert len(read_frame(place + "::few")) == 2
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_file_that_is_absent_or_not_a_database_is_refused(tmp_path: Path, scheme: str) -> None:
+    with pytest.raises(MissingFileError, match="There is no file"):
+        open_table(f"{scheme}:///{tmp_path / 'absent'}::t")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileFormatError, match="could not be read"):
+        open_table(f"{scheme}:///{put(tmp_path, b'no database ' * 500, 'file')}::t")
+
+
+def test_a_database_whose_text_is_damaged_is_refused(tmp_path: Path) -> None:
+    place = make(tmp_path, "sqlite", ("CREATE TABLE t (abcdefgh, y)", "INSERT INTO t VALUES ('klmnopqr', 1)"))
+    file = Path(place.removeprefix("sqlite:///"))
+    content = file.read_bytes()
+    for text in (b"abcdefgh", b"klmnopqr"):
+        file.write_bytes(content.replace(text, text[:4] + b"\xff\xfe" + text[6:]))
+        with pytest.raises(FileFormatError, match=r"sqlite:///.*could not be read"):
+            open_table(f"{place}::t")
+
+
+def test_columns_of_several_types_are_text_and_bytes_cannot_be_used(tmp_path: Path) -> None:
+    statements = ("CREATE TABLE t (a, y)", "INSERT INTO t VALUES (1, 1), ('x', 2), (2.5, 3), ('x', 4)")
+    assert learned(make(tmp_path, "sqlite", statements) + "::t").feature_names == ["a=1", "a=2.5", "a=x"]
+    statements = ("CREATE TABLE u (a, y)", "INSERT INTO u VALUES (x'00ff', 1), (x'01', 2)")
+    with pytest.raises(InvalidTypeError, match=r"'a' holds values of type binary(.|\n)*--drop a"):
+        learned(make(tmp_path, "sqlite", statements) + "::u")
+
+
+def test_a_view_of_a_duckdb_file_reads_no_other_file(tmp_path: Path) -> None:
+    put(tmp_path, "a,b\n1,2\n", "secret.csv")
+    place = make(tmp_path, "duckdb", (f"CREATE VIEW t AS SELECT * FROM read_csv('{tmp_path / 'secret.csv'}')",))
+    with pytest.raises(FileFormatError, match="could not be read"):
+        open_table(f"{place}::t")
+
+
+# Frames.
+
+CELLS = pd.DataFrame({"a": [1.5, None, 3.0], "color": ["red", None, "blue"], "when": pd.date_range("2020", periods=3)})
+TABLE = pa.Table.from_pandas(CELLS, preserve_index=False)
+
+
+class OnlyInterchange:
+    """What a frame of another library shows."""
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        return TABLE.__dataframe__()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [CELLS, TABLE, TABLE.to_batches()[0], pl.from_pandas(CELLS), OnlyInterchange()],
+    ids=lambda given: type(given).__module__,
+)
+def test_frames_of_all_libraries_hold_the_same_cells(given: object) -> None:
+    opened = open_frame(given, {"y": [1.0, 2.0, 3.0]})
+    (batch,) = opened.batches(opened.parts[0], ["a", "color", "when", "y"])
+    assert batch.drop_columns("y").to_pydict() == TABLE.to_pydict()
+    assert batch.column("y").to_pylist() == [1.0, 2.0, 3.0]
+
+
+def test_columns_beside_a_frame_have_its_length() -> None:
+    with pytest.raises(InvalidInputError, match=r"inconsistent numbers of samples.* 3 rows, and 'y' has 2"):
+        open_frame(CELLS, {"y": [1.0, 2.0]})
+
+
+def test_a_column_that_mixes_types_is_refused_by_its_first_odd_rows() -> None:
+    mixed = pd.DataFrame({"a": pd.Series([1.0, None, "two", 3.0, "four"], dtype=object)})
+    with pytest.raises(InvalidTypeError, match=r"'a' mixes types: .*float, but row 3 holds 'two', row 5 holds 'four'"):
+        open_frame(mixed)
+
+
+def test_names_that_are_repeated_or_not_text_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"must be unique: the frame has 'a'"):
+        open_frame(pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", "b", "a"]))
+    with pytest.raises(InvalidTypeError, match=r"must be text, got \[0, 1\].*astype\(str\)"):
+        column_names(pd.DataFrame([["x", 2.0]]))
