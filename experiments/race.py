@@ -7,11 +7,16 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
+from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
-from experiments.paper.methods import common_start
+from cvgp.fitting.kernel import choose_kernel, starting_kernel
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.start import begin_model
 from experiments.peers.workers import fit_in_worker
 from experiments.runner import Task
 from experiments.scores import LEVELS, predictive_scores
@@ -168,9 +173,11 @@ def start_arrays(
 
 def _our_start(x: Array, y: Array) -> dict[str, Array]:
     """What our own search for a start finds."""
-    start = common_start(x, y, min(SIZE, len(x) // 2), kernel=KERNEL, ard=True, seed=SEED)
-    lengthscales = start.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
-    return start_arrays(start.coreset.X, lengthscales, start.kernel.outputscale.item(), start.noise)
+    source, run = MemorySource(torch.as_tensor(x), torch.as_tensor(y)), Run.alone(seed=SEED)
+    start = choose_kernel(starting_kernel(KERNEL, x.shape[1]), ZeroMean(), source, run).start
+    model = begin_model(start, source, min(SIZE, len(x) // 2), run)
+    lengthscales = model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
+    return start_arrays(model.coreset.X, lengthscales, model.kernel.outputscale.item(), model.noise.item())
 
 
 def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:

@@ -13,8 +13,8 @@ from experiments.store import Metrics
 
 Array = NDArray[np.float64]
 
-JOINT_ROWS = 4000
-"""Most rows whose joint log density is computed; its covariance would not fit for many more."""
+JOINT_ROWS = 10_000
+"""Rows of a block whose joint log density is computed; the covariance of many more would not fit into memory."""
 
 LEVEL = 0.9
 
@@ -66,22 +66,28 @@ def marginal_scores(y: Array, mean: Array, sd: Array) -> Metrics:
 
 
 def score(model: Fitted, x: Array, y: Array, *, joint: bool = False) -> Metrics:
-    """The marginal scores and, if `joint`, the paper's PPLL: the joint log density divided by n."""
+    """The marginal scores and, if `joint`, the paper's PPLL: the joint log density divided by n.
+
+    More than `JOINT_ROWS` rows are taken in blocks, as if these were independent given the posterior.
+    """
     found = model.predict(x)
     scores = marginal_scores(y, found.mean, found.y_sd)
     return scores | {"joint_log_likelihood": _joint_log_likelihood(model, x, y)} if joint else scores
 
 
 def _joint_log_likelihood(model: Fitted, x: Array, y: Array) -> float | None:
-    if len(y) > JOINT_ROWS:
-        return None
-    found = model.predict(x, joint=True)
-    assert found.f_covariance is not None, "asked for"
-    covariance = 0.5 * (found.f_covariance + found.f_covariance.T) + found.noise * np.eye(len(y))
-    try:
-        return joint_log_density(y, found.mean, covariance) / len(y)
-    except FactorizationError:  # a covariance learned in float32 may have no density
-        return None
+    total = 0.0
+    for first in range(0, len(y), JOINT_ROWS):
+        block = slice(first, first + JOINT_ROWS)
+        found = model.predict(x[block], joint=True)
+        assert found.f_covariance is not None, "asked for"
+        covariance = 0.5 * (found.f_covariance + found.f_covariance.T)
+        covariance[np.diag_indices_from(covariance)] += found.noise
+        try:
+            total += joint_log_density(y[block], found.mean, covariance)
+        except FactorizationError:  # a covariance learned in float32 may have no density
+            return None
+    return total / len(y)
 
 
 def predictive_scores(y: Array, found: Mapping[str, Array]) -> Metrics:

@@ -63,7 +63,7 @@ def paper(
     failed = 0
     folder = store or (WORK_FOLDER / "smoke" if preset == "smoke" else RESULTS / "paper")
     for study in map(find_study, STUDIES if name == "all" else [name]):
-        results = Store(folder / f"{study.name}.jsonl")
+        results = Store(folder / f"{study.store_name}.jsonl")
         if not table:
             plan = _plan(study, preset, datasets, methods, sizes, folds)
             each = threads or max((os.cpu_count() or 1) // jobs, 1)
@@ -97,7 +97,7 @@ def _plan(
         if dataset in UCI:
             obtain(dataset)  # a set that cannot be had should not wait for its turn
     return Plan(
-        study.name,
+        study.store_name,
         settings,
         chosen,
         usual.methods if methods is None else tuple(method_class(name).name for name in _words(methods)),
@@ -125,7 +125,7 @@ def _run(study: Study, plan: Plan, store: Store, jobs: int, threads: int, time_l
             print(f"{study.name}: about {hours:.1f} hours, by the time of a few steps of each system here.", flush=True)
 
     return run_tasks(
-        lambda: [Task(key, partial(run_key, key)) for key in study.keys(plan, store)],
+        lambda: [Task(key, partial(run_key, study.name, key)) for key in study.keys(plan, store)],
         store,
         threads=threads,
         jobs=jobs,

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from cvgp.errors import InvalidInputError
 from experiments.markdown import markdown_table, mean_and_error, origin
 from experiments.paper.methods import EXACT_ROWS, METHODS, Baseline, Recipe, method_class
+from experiments.scores import score
 from experiments.splits import NUM_FOLDS, Split, fold, train_rows
-from experiments.store import Key, Outcome, Record, Store
+from experiments.store import Key, Metrics, Outcome, Record, Store
 
 Columns = Mapping[str, tuple[str, str]]
 """By the title of a column: the metric and its format."""
@@ -20,24 +21,22 @@ STUDIES = {
     "gaps": "gaps",
     "robustness": "predictive",
     "interpolation": "interpolation",
-    "posterior1d": "posterior1d",
-    "density2d": "pseudo_points",
-    "weights": "pseudo_points",
+    "posterior1d": "synthetic",
+    "density2d": "synthetic",
+    "weights": "synthetic",
     "complexity": "complexity",
     "stability": "stability",
     "features": "features",
     "optimum": "optimum",
 }
 """By name, the module that holds the study."""
-OWN_SETTINGS = ("steps", "epochs", "schedule", "dtype")
-"""What a study may change in the preset's recipe; it stands in its keys without the prefix."""
-QUICK_STEPS = 1000
-"""Half of the fair budget, for sets of 1000 rows with one or two inputs: chosen for time, not by measurement."""
+VALIDATION = "validation_log_likelihood"
+"""The score that chooses a learning rate."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How long to train, and on how many rows.
+    """How every study trains, and on how many rows; no study changes it.
 
     Parameters
     ----------
@@ -66,14 +65,15 @@ _AS_IN_THE_PAPER = Recipe(
     schedule="constant",
     patience=3000,
     full_batch="adam",
-    beta_transform="softplus",
 )
+# In float64, since a coreset's M x M algebra always is: no system should lose by rounding.
+_SAME_STEPS = Recipe(steps=2000, dtype="float64")
 _SHORT = Recipe(steps=12, batch_size=64, evaluations=6)
 PRESETS = {
     preset.name: preset
     for preset in (
         Preset("paper", _AS_IN_THE_PAPER, learning_rates=(1e-3,), rows=None, time_limit=7 * 86400.0),
-        Preset("fair", Recipe(steps=2000), learning_rates=(0.01, 0.03, 0.1), rows=None, time_limit=1800.0),
+        Preset("fair", _SAME_STEPS, learning_rates=(0.01, 0.03, 0.1), rows=None, time_limit=7200.0),
         Preset("smoke", _SHORT, learning_rates=(0.03,), rows=120, time_limit=60.0),
     )
 }
@@ -131,12 +131,12 @@ class Results:
         failures = f", {len(self.failures)} failed" if self.failures else ""
         return origin(records, f"Preset `{self.preset.name}`: {len(records)} tasks{failures}")
 
-    def by_method(self, columns: Columns) -> str:
+    def by_method(self, columns: Columns, datasets: Sequence[str] = (), methods: Sequence[str] = ()) -> str:
         """A table with a row for each data set and system: means and standard errors over folds."""
         rows = []
-        for dataset in self.values("dataset"):
-            for method in METHODS:
-                found = self.where(dataset=dataset, method=method)
+        for dataset in [name for name in self.values("dataset") if not datasets or name in datasets]:
+            for method in methods or METHODS:
+                found = chosen_records(self, dataset=dataset, method=method)
                 if found:
                     rows.append([dataset, method, *cells(found, columns)])
         return markdown_table(["set", "system", *columns], rows, num_text=2)
@@ -160,6 +160,13 @@ class Study:
     run: Callable[[Key], Outcome]
     table: Callable[[Results], str]
     figures: Callable[[Results], Mapping[str, Any]]
+    store: str = ""
+    """Whose results it reads and adds to, if not its own: figures that draw the same fits share them."""
+
+    @property
+    def store_name(self) -> str:
+        """The file of its results."""
+        return self.store or self.name
 
     def scope(self, preset: Preset) -> Scope:
         """What a preset covers."""
@@ -182,9 +189,9 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def run_key(key: Key) -> Outcome:
-    """Run the task that a key describes."""
-    return find_study(str(key["experiment"])).run(key)
+def run_key(study: str, key: Key) -> Outcome:
+    """Run the task of a study that a key describes."""
+    return find_study(study).run(key)
 
 
 # Keys
@@ -200,9 +207,8 @@ def base_key(plan: Plan) -> Key:
     return {"experiment": plan.experiment, **_recipe_key(plan.preset)}
 
 
-def product_keys(plan: Plan, *, learning_rate: float | None = None) -> list[Key]:
-    """A task for each data set, size, method and fold; a fold is finished before the next begins."""
-    rate = plan.preset.recipe.learning_rate if learning_rate is None else learning_rate
+def product_keys(plan: Plan) -> list[Key]:
+    """A task for each data set, size, method and fold, still without a learning rate."""
     return [
         {
             **base_key(plan),
@@ -210,7 +216,7 @@ def product_keys(plan: Plan, *, learning_rate: float | None = None) -> list[Key]
             "method": method,
             "size": size if method != "ExactGP" else None,
             "fold": fold,
-            "learning_rate": rate if method_class(method).stochastic else None,
+            "learning_rate": None,
         }
         for fold in range(plan.folds)
         for dataset in plan.datasets
@@ -220,47 +226,45 @@ def product_keys(plan: Plan, *, learning_rate: float | None = None) -> list[Key]
     ]
 
 
-def quick_keys(plan: Plan, store: Store) -> list[Key]:
-    """Every data set, method and fold, with fewer steps where the preset counts in steps."""
-    steps = plan.preset.recipe.steps
-    own: Key = {} if steps is None else {"steps": min(steps, QUICK_STEPS)}
-    return [key | own for key in product_keys(plan)]
-
-
 def tuned_keys(plan: Plan, store: Store) -> list[Key]:
-    """Fold 0 with every rate; the other folds, once fold 0 is done, with the best one for the data set and size."""
-    everything = [
-        key
-        for rate in plan.preset.learning_rates
-        for key in product_keys(plan, learning_rate=rate)
-        if key["method"] != "ExactGP" or exact_is_possible(str(key["dataset"]), plan.preset.rows)
-    ]
-    everything = list({str(key): key for key in everything}.values())  # systems without a rate come once
-    tuning = [key for key in everything if key["fold"] == 0]
-    keys = list(tuning)
-    for key in everything:
-        if key["fold"] == 0:
+    """Every data set, size, method and fold, each with the learning rate that suits it."""
+    return with_rates(plan, store, product_keys(plan))
+
+
+def with_rates(plan: Plan, store: Store, keys: Sequence[Key], by: str = VALIDATION) -> list[Key]:
+    """Fold 0 with every rate of the preset; once it is done, the other folds with the rate that scored best there."""
+    found = []
+    for key in sorted(keys, key=lambda k: int(k["fold"] or 0)):
+        if key["method"] == "ExactGP" and not exact_is_possible(str(key["dataset"]), plan.preset.rows):
             continue
-        rivals = [k for k in tuning if all(k[name] == key[name] for name in ("dataset", "method", "size"))]
-        records = [store.get(k) for k in rivals]
+        if not method_class(str(key["method"])).stochastic:
+            found.append(key)
+            continue
+        tuning = [key | {"fold": 0, "learning_rate": rate} for rate in plan.preset.learning_rates]
+        if key["fold"] == 0:
+            found += tuning
+            continue
+        records = [store.get(k) for k in tuning]
         known = [r for r in records if r is not None]
-        if len(rivals) == 1 or (len(known) == len(rivals) and key["learning_rate"] == _best_rate(known)):
-            keys.append(key)
-    return sorted(keys, key=lambda k: int(k["fold"] or 0))
+        rate = best_rate(known, by) if len(known) == len(tuning) else None
+        if rate is not None:
+            found.append(key | {"learning_rate": rate})
+    return found
 
 
-def _best_rate(records: Sequence[Record]) -> object:
-    """The rate with the best validation log-likelihood; None where every rate failed."""
+def best_rate(records: Sequence[Record], by: str = VALIDATION) -> float | None:
+    """The rate with the highest score; None where every rate failed."""
     finished = [r for r in records if not r.failed]
-    best = max(finished, key=lambda r: r.number("validation_log_likelihood"), default=None)
-    return None if best is None else best.task["learning_rate"]
+    best = max(finished, key=lambda r: r.number(by), default=None)
+    return None if best is None else float(best.task["learning_rate"] or 0.0)
 
 
-def chosen_records(results: Results, dataset: object, method: object, size: object) -> list[Record]:
-    """All folds with the chosen rate; systems that are not stochastic have none."""
-    first = results.where(dataset=dataset, method=method, size=size, fold=0)
-    rate = _best_rate(first) if method_class(str(method)).stochastic else None
-    return results.where(dataset=dataset, method=method, size=size, learning_rate=rate)
+def chosen_records(results: Results, by: str = VALIDATION, **where: Any) -> list[Record]:
+    """All folds of one system, with the rate that was best on the first one."""
+    first = results.where(**where, fold=0)
+    if first and first[0].task.get("learning_rate") is not None:
+        where["learning_rate"] = best_rate(first, by)
+    return results.where(**where)
 
 
 def recipe_of(key: Key) -> Recipe:
@@ -268,7 +272,6 @@ def recipe_of(key: Key) -> Recipe:
     settings: dict[str, Any] = {
         name.removeprefix("recipe_"): value for name, value in key.items() if name.startswith("recipe_")
     }
-    settings |= {name: key[name] for name in OWN_SETTINGS if name in key}
     rate = key.get("learning_rate")
     return Recipe(**settings) if rate is None else Recipe(learning_rate=float(rate), **settings)
 
@@ -288,6 +291,15 @@ def build(key: Key, **changes: Any) -> Baseline:
     cls = method_class(str(key["method"]))
     settings: dict[str, Any] = {"recipe": recipe_of(key), "seed": int(key.get("fold") or 0), **changes}
     return cls(int(key.get("size") or 1), **settings)
+
+
+def fold_scores(model: Baseline, split: Split, *, joint: bool = False) -> Metrics:
+    """Scores of the test rows, and of the validation rows, which choose the learning rate."""
+    validation = score(model, *split.validation)
+    return {
+        **score(model, split.x_test, split.y_test, joint=joint),
+        **{f"validation_{name}": value for name, value in validation.items()},
+    }
 
 
 def exact_is_possible(dataset: str, rows: int | None = None) -> bool:

@@ -1,7 +1,7 @@
 """The systems that the paper compares, behind one interface: fit, predict, bound, inducing."""
 
 from cvgp.errors import InvalidInputError
-from experiments.paper.methods.base import Baseline, Inducing, Recipe, Start, common_start, plain_start
+from experiments.paper.methods.base import Baseline, Inducing, Recipe, Start, plain_start
 from experiments.paper.methods.coreset import CVGP, RandomCVGP
 from experiments.paper.methods.full_batch import EXACT_ROWS, ExactGP, SparseGP
 from experiments.paper.methods.svgp import PPGPR, SVGP, SVGPBatchKL
@@ -22,7 +22,6 @@ __all__ = [
     "SVGPBatchKL",
     "SparseGP",
     "Start",
-    "common_start",
     "method_class",
     "plain_start",
 ]

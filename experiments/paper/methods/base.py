@@ -1,5 +1,6 @@
 """What the compared systems share: the recipe, the start, the interface, and the training loops."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -8,8 +9,8 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
-from gpytorch.means import ZeroMean
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,10 +18,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.fitting.kernel import choose_kernel, starting_kernel
-from cvgp.fitting.monitor import Run
 from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.start import begin_model
 from cvgp.optim.adam import AdamState, constant, minimize_adam, one_cycle
 from cvgp.optim.lbfgs import minimize_lbfgs
 from cvgp.optim.stopping import NoImprovement, Progress, Status
@@ -32,6 +30,8 @@ OnStep = Callable[[int], None]
 Score = Callable[[], float]
 
 CHUNK_ROWS = 2048
+PLAIN_NOISE = math.log(2.0)
+"""GPyTorch's softplus at zero."""
 TOLERANCE = 1e-6
 """Nats per row over ten iterations, below which L-BFGS has converged."""
 
@@ -52,8 +52,6 @@ class Recipe:
         Epochs without a better validation RMSE after which to stop and return to the best; None trains to the end.
     full_batch, evaluations
         How ExactGP and SparseGP, which see all data at once, are trained: L-BFGS with a limit on evaluations, or Adam.
-    beta_transform
-        How a coreset keeps its weights positive; the paper's is softplus.
     """
 
     steps: int | None = 1500
@@ -65,7 +63,6 @@ class Recipe:
     patience: int | None = None
     full_batch: Literal["lbfgs", "adam"] = "lbfgs"
     evaluations: int = 200
-    beta_transform: Literal["log", "softplus"] = "log"
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -105,23 +102,25 @@ class Start(NamedTuple):
         """A copy of the kernel that may be trained."""
         return deepcopy(self.kernel)
 
-
-def common_start(
-    x: Array, y: Array, size: int, *, kernel: str | Kernel = "rbf", ard: bool = False, seed: int = 0
-) -> Start:
-    """K-means centres, and kernel and noise from a short search on a subset; the same seed gives the same start."""
-    source = MemorySource(torch.as_tensor(x), torch.as_tensor(y))
-    prior = starting_kernel(kernel, x.shape[1], ard=ard)
-    run = Run.alone(seed=seed)
-    model = begin_model(choose_kernel(prior, ZeroMean(), source, run).start, source, size, run)
-    return Start(model.kernel.requires_grad_(True), model.noise.item(), model.coreset)
+    def fresh_likelihood(self) -> GaussianLikelihood:
+        """GPyTorch's own likelihood, with its softplus and its floor of 1e-4."""
+        likelihood = GaussianLikelihood().double()
+        likelihood.noise = torch.tensor(self.noise, dtype=torch.float64)  # GPyTorch would round a float to float32
+        return likelihood
 
 
-def plain_start(x: Array, y: Array, size: int) -> Start:
-    """Some of the rows and a typical kernel, at no cost: for measuring steps, not for learning."""
-    rows = np.random.default_rng(0).permutation(len(y))[:size]
-    coreset = Coreset(x[rows], y[rows], np.full(len(rows), len(y) / len(rows)))
-    return Start(starting_kernel("rbf", x.shape[1], ard=False), 0.1, coreset)
+def plain_start(x: Array, y: Array, size: int, *, kernel: Kernel | None = None, seed: int = 0) -> Start:
+    """The start of every system: k-means, and kernel and noise as GPyTorch has them, ln 2 each.
+
+    The paper gives no other initial values, and trains through softplus, as GPyTorch does by default.
+    """
+    coreset = initial_coreset("kmeans", x, y, size, np.random.default_rng(seed))
+    return Start(plain_kernel() if kernel is None else kernel, PLAIN_NOISE, coreset)
+
+
+def plain_kernel() -> Kernel:
+    """The paper's RBF kernel with one lengthscale."""
+    return ScaleKernel(RBFKernel()).double()
 
 
 def random_start(start: Start, x: Array, y: Array, seed: int) -> Start:
@@ -145,8 +144,8 @@ class Baseline(ABC):
     ----------
     size
         Number of inducing or pseudo-points, M.
-    kernel, ard
-        A kernel name or a GPyTorch kernel, and whether a named one has one lengthscale per dimension.
+    kernel
+        A GPyTorch kernel; None is the paper's, an RBF kernel with one lengthscale.
     recipe
         How it is trained.
     seed
@@ -165,15 +164,13 @@ class Baseline(ABC):
         self,
         size: int = 100,
         *,
-        kernel: str | Kernel = "rbf",
-        ard: bool = False,
+        kernel: Kernel | None = None,
         recipe: Recipe | None = None,
         seed: int = 0,
         learn_prior: bool = True,
     ) -> None:
         self.size = size
         self.kernel = kernel
-        self.ard = ard
         self.recipe = Recipe() if recipe is None else recipe
         self.seed = seed
         self.learn_prior = learn_prior
@@ -193,14 +190,13 @@ class Baseline(ABC):
     ) -> Self:
         """Learn from inputs [N, D] and targets [N], both standardised.
 
-        `validation` inputs and targets are needed where the recipe stops early by them. `start` replaces the search
-        for one, so that several systems can share it.
+        `validation` inputs and targets are needed where the recipe stops early by them. `start` replaces the plain one.
         """
         _check(x, y)
         if self.recipe.patience is not None and validation is None:
             raise InvalidInputError("The recipe stops early by a validation score; pass validation=(x, y).")
         if start is None:
-            start = common_start(x, y, self.size, kernel=self.kernel, ard=self.ard, seed=self.seed)
+            start = plain_start(x, y, self.size, kernel=self.kernel, seed=self.seed)
         self._source = MemorySource(torch.as_tensor(x), torch.as_tensor(y))
         self._validation = None if self.recipe.patience is None else validation
         self._on_step: OnStep = on_step or (lambda step: None)

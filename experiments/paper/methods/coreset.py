@@ -9,7 +9,7 @@ import cvgp
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.gp.kernels import diagonal, gaussian_likelihood
+from cvgp.gp.kernels import diagonal
 from cvgp.objectives.full_batch import full_bound
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Inducing, MinibatchBaseline, Start, random_start
 from experiments.scores import Prediction
@@ -31,8 +31,8 @@ class CVGP(MinibatchBaseline):
         self.model = cvgp.CVGP(
             self._start(start, source).coreset,
             start.fresh_kernel(),
-            likelihood=gaussian_likelihood(start.noise),
-            beta_transform=self.recipe.beta_transform,
+            likelihood=start.fresh_likelihood(),
+            beta_transform="softplus",
         )
         self.model.kernel.requires_grad_(self.learn_prior)
         self.model.likelihood.requires_grad_(self.learn_prior)

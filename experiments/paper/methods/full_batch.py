@@ -1,6 +1,7 @@
 """The systems that see all data at once: the exact GP, and SparseGP (Titsias 2009)."""
 
 import math
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor
 
 import cvgp
 from cvgp.data.source import MemorySource
-from cvgp.errors import InvalidInputError
+from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError
 from cvgp.gp import bounds
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, gaussian_likelihood, square_matrix
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import factorize, kl_divergence
 from cvgp.objectives.full_batch import TitsiasObjective, statistics
@@ -19,28 +20,28 @@ from experiments.divergences import kl_gaussian
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Baseline, Inducing, Start, train_full
 from experiments.scores import Prediction
 
-EXACT_ROWS = 4000
-"""Most training rows: an evaluation costs N^3 operations and holds three N x N matrices, 0.4 GB at this limit."""
+EXACT_ROWS = 12_000
+"""Most training rows: an evaluation costs N^3 operations and holds four N x N matrices, 5 GB at this limit."""
 
 
-class ExactGP(Baseline):
-    """Every observation, at O(N^3): the posterior that the others approximate, in float64."""
+class FullBatchBaseline(Baseline):
+    """A system whose objective needs all rows at once, in the recipe's precision, or in float64 where that fails."""
 
-    name = "ExactGP"
     stochastic = False
 
     def _learn(self, source: MemorySource, start: Start) -> None:
-        if source.num_rows > EXACT_ROWS:
-            raise InvalidInputError(
-                f"ExactGP runs up to {EXACT_ROWS} training rows; got {source.num_rows}. Use SparseGP, or fewer rows."
-            )
-        self.dtype = torch.float64
-        self._kernel = start.fresh_kernel()
-        self._likelihood = gaussian_likelihood(start.noise)
-        self._kernel.requires_grad_(self.learn_prior)
-        self._likelihood.requires_grad_(self.learn_prior)
-        self._forget()
-        if not self.learn_prior:
+        try:
+            self._learn_in(self.recipe.torch_dtype, source, start)
+        except (DivergenceError, FactorizationError):
+            if self.recipe.torch_dtype is torch.float64:
+                raise
+            self._learn_in(torch.float64, source, start)
+
+    def _learn_in(self, dtype: torch.dtype, source: MemorySource, start: Start) -> None:
+        self.dtype = dtype
+        self._build(start, source, dtype)
+        if not self.parameters():
+            self._trained()
             return
         self.num_steps = train_full(
             self.parameters(),
@@ -50,11 +51,49 @@ class ExactGP(Baseline):
             validation_rmse=None if self._validation is None else self._fresh_validation_rmse,
             on_step=self._on_step,
         )
+        self._trained()
+
+    @abstractmethod
+    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
+        """Make the model at its start."""
+
+    @abstractmethod
+    def _value_and_backward(self, scale: float) -> float:
+        """`scale` times the objective, and its gradient."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop what was solved for at earlier parameters."""
+
+    def _trained(self) -> None:
+        """Return to float64, in which everything is evaluated."""
         self._forget()
 
     def _fresh_validation_rmse(self) -> float:
         self._forget()  # a step has moved the parameters since
         return self.validation_rmse()
+
+
+class ExactGP(FullBatchBaseline):
+    """Every observation, at O(N^3): the posterior that the others approximate."""
+
+    name = "ExactGP"
+
+    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
+        if source.num_rows > EXACT_ROWS:
+            raise InvalidInputError(
+                f"ExactGP runs up to {EXACT_ROWS} training rows; got {source.num_rows}. Use SparseGP, or fewer rows."
+            )
+        self._kernel, self._likelihood = start.fresh_kernel().to(dtype), start.fresh_likelihood().to(dtype)
+        self._kernel.requires_grad_(self.learn_prior)
+        self._likelihood.requires_grad_(self.learn_prior)
+        self._rows = source.to(dtype).data
+        self._forget()
+
+    def _trained(self) -> None:
+        self._kernel, self._likelihood = self._kernel.double(), self._likelihood.double()
+        self._rows = self.source.data
+        self._forget()
 
     def _forget(self) -> None:
         self._solved: tuple[Tensor, Tensor] | None = None
@@ -69,19 +108,19 @@ class ExactGP(Baseline):
         with torch.no_grad():
             L = safe_cholesky(K, "K + noise")
             K_inv = torch.cholesky_inverse(L)
-            alpha = K_inv @ self.source.data.y
+            alpha = K_inv @ self._rows.y
             gradient = 0.5 * scale * (alpha[:, None] * alpha - K_inv)
             value = self._log_density(L, alpha)
         torch.autograd.backward(K, gradient)
         return scale * value
 
     def _covariance(self) -> Tensor:
-        x = self.source.data.x
+        x = self._rows.x
         noise: Tensor = self._likelihood.noise
-        return square_matrix(self._kernel, x) + noise * torch.eye(len(x), dtype=torch.float64)
+        return cross_matrix(self._kernel, x, x) + noise * torch.eye(len(x), dtype=x.dtype)
 
     def _log_density(self, L: Tensor, alpha: Tensor) -> float:
-        y = self.source.data.y
+        y = self._rows.y
         return -0.5 * (len(y) * math.log(2.0 * math.pi) + (y @ alpha).item()) - L.diagonal().log().sum().item()
 
     @torch.no_grad()
@@ -89,17 +128,17 @@ class ExactGP(Baseline):
         """L of K + noise, and alpha."""
         if self._solved is None:
             L = safe_cholesky(self._covariance(), "K + noise")
-            self._solved = L, torch.cholesky_solve(self.source.data.y[:, None], L)[:, 0]
+            self._solved = L, torch.cholesky_solve(self._rows.y[:, None], L)[:, 0]
         return self._solved
 
     @torch.no_grad()
     def predict(self, x: Array, *, joint: bool = False) -> Prediction:
         """The textbook equations."""
         L, alpha = self._factor()
-        points = torch.as_tensor(x)
+        points = torch.as_tensor(x).to(self._rows.x.dtype)
         means, variances, roots = [], [], []
         for chunk in points.split(CHUNK_ROWS):
-            K_nx = cross_matrix(self._kernel, self.source.data.x, chunk)  # [N, B]
+            K_nx = cross_matrix(self._kernel, self._rows.x, chunk)  # [N, B]
             V: Tensor = torch.linalg.solve_triangular(L, K_nx, upper=False)
             means.append(K_nx.mT @ alpha)
             variances.append(diagonal(self._kernel, chunk) - V.square().sum(0))
@@ -140,49 +179,40 @@ class ExactGP(Baseline):
         return [p for p in [*self._kernel.parameters(), *self._likelihood.parameters()] if p.requires_grad]
 
 
-class SparseGP(Baseline):
+class SparseGP(FullBatchBaseline):
     """Titsias' bound and its own predictive distribution.
 
     GPyTorch's SGPR has the same bound but predicts differently (a correction of the diagonal that moves the mean), so
-    both come from cvgp's statistics, at the optimum over a full site covariance.
+    both come from cvgp's statistics, at the optimum over a full site covariance. Rows may be float32; M x M is float64.
     """
 
     name = "SparseGP"
-    stochastic = False
 
-    def _learn(self, source: MemorySource, start: Start) -> None:
-        self.dtype = torch.float64
-        likelihood = gaussian_likelihood(start.noise)
+    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
         # Of the coreset model only the inputs, the kernel and the noise are used; the sites are solved for.
-        self.model = cvgp.CVGP(start.coreset, start.fresh_kernel(), likelihood=likelihood)
+        self.model = cvgp.CVGP(start.coreset, start.fresh_kernel(), likelihood=start.fresh_likelihood())
         self.model.kernel.requires_grad_(self.learn_prior)
         self.model.likelihood.requires_grad_(self.learn_prior)
-        self.objective = TitsiasObjective(self.model, lambda: source.chunks(CHUNK_ROWS), source.num_rows)
+        self._rows = source.to(dtype)
+        self.objective = TitsiasObjective(self.model, lambda: self._rows.chunks(CHUNK_ROWS), source.num_rows)
+        self._forget()
+
+    def _value_and_backward(self, scale: float) -> float:
+        self._forget()
+        return self.objective.value_and_backward(scale)
+
+    def _trained(self) -> None:
+        self._rows = self.source
+        self._forget()
+
+    def _forget(self) -> None:
         self._solved: bounds.TitsiasSolution | None = None
-
-        def value_and_backward(scale: float) -> float:
-            self._solved = None
-            return self.objective.value_and_backward(scale)
-
-        self.num_steps = train_full(
-            self.parameters(),
-            value_and_backward,
-            self.recipe,
-            num_rows=source.num_rows,
-            validation_rmse=None if self._validation is None else self._fresh_validation_rmse,
-            on_step=self._on_step,
-        )
-        self._solved = None
-
-    def _fresh_validation_rmse(self) -> float:
-        self._solved = None  # a step has moved the parameters since
-        return self.validation_rmse()
 
     @torch.no_grad()
     def _solution(self) -> bounds.TitsiasSolution:
         if self._solved is None:
             L_inv = bounds.whitener(self.model.jittered_covariance())
-            self._solved = bounds.solve_titsias(statistics(self.model, self.source.chunks(CHUNK_ROWS)), L_inv)
+            self._solved = bounds.solve_titsias(statistics(self.model, self._rows.chunks(CHUNK_ROWS)), L_inv)
         return self._solved
 
     @torch.no_grad()

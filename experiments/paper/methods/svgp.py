@@ -1,9 +1,8 @@
 """SVGP and PPGPR, through GPyTorch.
 
-All have a free mean and a full Cholesky factor over whitened inducing values, learned inducing inputs, the noise
-floor and the parametrisation of kernel and noise that our own model has, and ``num_data = N`` unless their name says
-otherwise. GPyTorch needs a jitter on K_zz, which it also adds to predictive variances: 1e-4 in float32 (its own
-default), and in float64 the 1e-8 of our own bounds that factorize K_cc.
+All have a free mean and a full Cholesky factor over whitened inducing values, learned inducing inputs, and
+``num_data = N`` unless their name says otherwise. GPyTorch needs a jitter on K_zz, which it also adds to predictive
+variances: 1e-4 in float32 (its own default), and in float64 the 1e-8 of our own bounds that factorize K_cc.
 """
 
 from copy import deepcopy
@@ -23,7 +22,6 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import FactorizationError
-from cvgp.gp.kernels import gaussian_likelihood
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Inducing, MinibatchBaseline, Start
 from experiments.scores import Prediction
 
@@ -52,7 +50,7 @@ class SVGP(MinibatchBaseline):
     def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
         inducing = torch.tensor(start.coreset.X)
         self.model = _InducingGP(inducing, start.fresh_kernel(), JITTER[dtype]).to(dtype)
-        self.likelihood: GaussianLikelihood = gaussian_likelihood(start.noise).to(dtype)
+        self.likelihood: GaussianLikelihood = start.fresh_likelihood().to(dtype)
         self.model.kernel.requires_grad_(self.learn_prior)
         self.likelihood.requires_grad_(self.learn_prior)
         self.model.train()
@@ -87,6 +85,16 @@ class SVGP(MinibatchBaseline):
         parts = [model(chunk) for chunk in points.split(CHUNK_ROWS)]
         mean = torch.cat([part.mean for part in parts])
         return Prediction(mean.numpy(), torch.cat([part.variance for part in parts]).numpy(), self.noise)
+
+    @torch.no_grad()
+    def validation_rmse(self) -> float:
+        """By the model as it is, in its own precision: this is asked for after every epoch."""
+        assert self._validation is not None, "checked by fit"
+        x, y = (torch.as_tensor(values).to(self.dtype) for values in self._validation)
+        self.model.eval()
+        mean = torch.cat([self.model(chunk).mean for chunk in x.split(CHUNK_ROWS)])
+        self.model.train()
+        return float((mean - y).double().square().mean().sqrt())
 
     @torch.no_grad()
     def bound(self) -> float:

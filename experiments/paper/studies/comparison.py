@@ -34,15 +34,16 @@ class Cell(NamedTuple):
         return [r.number(name) for r in self.records]
 
 
-def comparison(results: Results) -> list[Cell]:
-    """Every system and size on every data set, in the order of the paper."""
+def comparison(results: Results, methods: Sequence[str]) -> list[Cell]:
+    """These systems at every size on every data set, in the order of the paper."""
     order = list(METHODS)
-    found = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in results.records}
+    records = [r for r in results.records if r.task["method"] in methods]
+    found = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in records}
     datasets = results.values("dataset")
     ordered = sorted(found, key=lambda c: (datasets.index(c[0]), order.index(str(c[1])), int(c[2] or 0)))
     made = []
     for dataset, method, size in ordered:
-        records = chosen_records(results, dataset, method, size)
+        records = chosen_records(results, dataset=dataset, method=method, size=size)
         rate = records[0].task["learning_rate"] if records else None
         chosen = rate if isinstance(rate, float) else None
         made.append(Cell(str(dataset), str(method), None if size is None else int(size), chosen, records))

@@ -10,25 +10,28 @@ from numpy.typing import NDArray
 
 from experiments.figures import grid, line_style, shared_legend
 from experiments.markdown import markdown_table, number
-from experiments.paper.methods import Baseline, Start
-from experiments.paper.methods.base import plain_start
+from experiments.paper.methods import Baseline, Start, plain_start
 from experiments.paper.study import Plan, Results, Scope, Study, base_key, build, recipe_of
 from experiments.store import Key, Outcome, Store
 
 Array = NDArray[np.float64]
 
 INPUTS = 8
-ROWS = {"paper": (1000, 4000, 16_000, 64_000), "fair": (1000, 4000, 16_000, 64_000), "smoke": (60, 120)}
+ROWS = (1000, 2000, 4000, 16_000, 64_000)
+SMOKE_ROWS = (60, 120)
+LARGEST_EXACT = 4000
 FIXED_ROWS, FIXED_SIZE = 16_000, 200
 STEPS, EVALUATIONS = 30, 6
 
 
 def _keys(plan: Plan, store: Store) -> list[Key]:
-    all_rows = ROWS[plan.preset.name]
+    all_rows = SMOKE_ROWS if plan.preset.name == "smoke" else ROWS
     rows, size = (FIXED_ROWS, FIXED_SIZE) if plan.preset.name != "smoke" else (all_rows[-1], plan.sizes[-1])
     places = dict.fromkeys([*((rows, m) for m in plan.sizes), *((n, size) for n in all_rows)])
+    exact = [n for n in all_rows if n <= LARGEST_EXACT]
     common = {**base_key(plan), "dataset": "generated", "learning_rate": 0.01}
-    return [common | {"method": method, "size": m, "num_rows": n} for n, m in places for method in plan.methods]
+    keys = [common | {"method": method, "size": m, "num_rows": n} for n, m in places for method in plan.methods]
+    return [key for key in keys if key["method"] != "ExactGP" or (key["size"] == size and key["num_rows"] in exact)]
 
 
 def _run(key: Key) -> Outcome:
@@ -127,7 +130,7 @@ def _figures(results: Results) -> Mapping[str, Any]:
     return {"complexity": figure}
 
 
-METHODS = ("SparseGP", "SVGP", "CVGP")
+METHODS = ("ExactGP", "SparseGP", "SVGP", "PPGPR", "CVGP")
 STUDIES = (
     Study(
         "complexity",

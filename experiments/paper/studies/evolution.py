@@ -1,102 +1,111 @@
-"""`evolution`: RMSE and log-likelihood over epochs, and whether PPGPR overfits."""
+"""`evolution`: RMSE and PPLL over epochs, and whether PPGPR overfits."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from experiments.figures import grid, label, line_style, shared_legend
 from experiments.markdown import markdown_table, mean_and_error
-from experiments.paper.study import Plan, Results, Scope, Study, build, product_keys, recipe_of, split_of
+from experiments.paper.study import (
+    VALIDATION,
+    Results,
+    Scope,
+    Study,
+    build,
+    chosen_records,
+    recipe_of,
+    split_of,
+    tuned_keys,
+)
 from experiments.scores import score
-from experiments.store import Key, Metrics, Outcome, Store
+from experiments.store import Key, Metrics, Outcome
 
-EPOCHS = {"paper": 10_000, "fair": 1600, "smoke": 8}
 JANKOWIAK_EPOCHS = 400
 """How long PPGPR's authors trained it."""
-LEARNING_RATE = 0.01
 LOOKS = 40
-
-
-def _keys(plan: Plan, store: Store) -> list[Key]:
-    own: Key = {"steps": None, "epochs": EPOCHS[plan.preset.name], "schedule": "constant"}
-    return [key | own for key in product_keys(plan, learning_rate=LEARNING_RATE)]
+SCORES = {"rmse": "RMSE", "joint_log_likelihood": "PPLL per row"}
+"""What the paper plots."""
 
 
 def _run(key: Key) -> Outcome:
-    split = split_of(key)
-    recipe = replace(recipe_of(key), patience=None)  # all epochs are looked at, whatever the validation rows say
-    model = build(key, recipe=recipe)
-    per_epoch, epochs = recipe.steps_per_epoch(len(split.y)), int(key["epochs"] or 1)
+    split, recipe = split_of(key), recipe_of(key)
+    model = build(key)
+    per_epoch = recipe.steps_per_epoch(len(split.y))
+    epochs = recipe.num_steps(len(split.y)) // per_epoch
     looks = {round(e) for e in np.geomspace(1, epochs, LOOKS)} | {min(JANKOWIAK_EPOCHS, epochs)}
+    parts = {"train": (split.x, split.y), "validation": split.validation, "test": (split.x_test, split.y_test)}
     seen: dict[int, dict[str, Metrics]] = {}
 
     def look(step: int) -> None:
         epoch, rest = divmod(step, per_epoch)
         if rest == 0 and epoch in looks:
-            parts = {"train": (split.x, split.y), "validation": split.validation, "test": (split.x_test, split.y_test)}
-            seen[epoch] = {name: score(model, *rows) for name, rows in parts.items()}
+            seen[epoch] = {name: score(model, *rows, joint=name == "test") for name, rows in parts.items()}
 
-    model.fit(split.x, split.y, on_step=look)
+    model.fit(split.x, split.y, validation=split.validation, on_step=look)
     order = sorted(seen)
     arrays: dict[str, Any] = {"epoch": np.array(order)}
-    for part in ("train", "validation", "test"):
-        for name in ("rmse", "log_likelihood"):
-            arrays[f"{part}_{name}"] = np.array([seen[e][part][name] for e in order], dtype=np.float32)
-    test = arrays["test_log_likelihood"]
-    at_400 = order.index(min(JANKOWIAK_EPOCHS, epochs))
+    for part in parts:
+        for name in ("rmse", "log_likelihood", "joint_log_likelihood"):
+            if name in seen[order[0]][part]:
+                arrays[f"{part}_{name}"] = np.array([seen[e][part][name] for e in order], dtype=np.float64)
+    joint, at_400 = arrays["test_joint_log_likelihood"], order.index(min(JANKOWIAK_EPOCHS, epochs, order[-1]))
+    best = int(np.nanargmax(joint))
     return Outcome(
         {
+            VALIDATION: float(arrays["validation_log_likelihood"][-1]),
             "rmse_400": float(arrays["test_rmse"][at_400]),
             "rmse_end": float(arrays["test_rmse"][-1]),
-            "log_likelihood_400": float(test[at_400]),
-            "log_likelihood_best": float(test.max()),
-            "best_epoch": order[int(test.argmax())],
-            "log_likelihood_end": float(test[-1]),
-            "train_log_likelihood_end": float(arrays["train_log_likelihood"][-1]),
+            "rmse_at_best": float(arrays["test_rmse"][best]),
+            "joint_400": _number(joint[at_400]),
+            "joint_best": _number(joint[best]),
+            "best_epoch": order[best],
+            "joint_end": _number(joint[-1]),
+            "last_epoch": order[-1],
         },
         arrays,
     )
 
 
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
 def _table(results: Results) -> str:
     columns = {
         "RMSE at 400 epochs": "rmse_400",
-        "RMSE at the end": "rmse_end",
-        "log-likelihood at 400": "log_likelihood_400",
-        "best": "log_likelihood_best",
+        "at the end": "rmse_end",
+        "PPLL at 400": "joint_400",
+        "best": "joint_best",
         "at epoch": "best_epoch",
-        "at the end": "log_likelihood_end",
-        "on training rows": "train_log_likelihood_end",
+        "PPLL at the end": "joint_end",
+        "last epoch": "last_epoch",
     }
     rows = []
     for dataset in results.values("dataset"):
         for method in results.values("method"):
             for size in results.values("size"):
-                found = results.where(dataset=dataset, method=method, size=size)
+                found = chosen_records(results, dataset=dataset, method=method, size=size)
                 cells = [
-                    mean_and_error([r.number(m) for r in found], ".0f" if m == "best_epoch" else ".3f")
+                    mean_and_error([r.number(m) for r in found], ".0f" if m.endswith("epoch") else ".3f")
                     for m in columns.values()
                 ]
                 if found:
-                    rows.append([dataset, label(method, size), *cells])
-    epochs = max(results.values("epochs"))
-    note = f"Adam at a constant {LEARNING_RATE:g}, {epochs} epochs, no early stopping; test rows unless said otherwise."
-    return "\n\n".join([markdown_table(["set", "system", *columns], rows, num_text=2), note, results.origin()])
+                    rows.append([dataset, label(method, size), *cells, str(len(found))])
+    note = "Test rows; PPLL is the joint log density of all test rows divided by their number."
+    return "\n\n".join([markdown_table(["set", "system", *columns, "folds"], rows, num_text=2), note, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Any]:
     datasets = results.values("dataset")
     figure, axes = grid(2, len(datasets), size=(3.6, 2.7), sharex="col")
     for column, dataset in enumerate(datasets):
-        for record in results.where(dataset=dataset, fold=0):
-            arrays, method = results.arrays(record), str(record.task["method"])
-            style = line_style(method) | {"marker": None}
-            for row, name in enumerate(("rmse", "log_likelihood")):
-                axes[row][column].plot(arrays["epoch"], arrays[f"test_{name}"], label=f"{method}, test", **style)
-                faint = style | {"lw": 0.8, "alpha": 0.6}
-                axes[row][column].plot(arrays["epoch"], arrays[f"train_{name}"], label=f"{method}, training", **faint)
+        for method in results.values("method"):
+            for number, record in enumerate(chosen_records(results, dataset=dataset, method=method)):
+                arrays = results.arrays(record)
+                style = line_style(method) | {"marker": None, "alpha": 1.0 if number == 0 else 0.35}
+                for row, name in enumerate(SCORES):
+                    axes[row][column].plot(arrays["epoch"], arrays[f"test_{name}"], label=method, **style)
         axes[0][column].set_title(dataset)
         axes[1][column].set_xlabel("epoch")
         for row in (0, 1):
@@ -104,8 +113,8 @@ def _figures(results: Results) -> Mapping[str, Any]:
             axes[row][column].axvline(JANKOWIAK_EPOCHS, color="0.6", lw=0.8, ls=":")
             axes[row][column].grid(alpha=0.3)
         _cut_below(axes[1][column])
-    axes[0][0].set_ylabel("RMSE")
-    axes[1][0].set_ylabel("mean log-likelihood")
+    for row, title in enumerate(SCORES.values()):
+        axes[row][0].set_ylabel(f"{title}, test rows")
     shared_legend(figure, list(axes.flat), columns=3)
     return {"evolution": figure}
 
@@ -115,6 +124,7 @@ def _cut_below(ax: Any) -> None:
     values = np.concatenate(
         [np.asarray(line.get_ydata())[-LOOKS // 2 :] for line in ax.lines if len(line.get_ydata()) > 2]
     )
+    values = values[np.isfinite(values)]
     low, high = np.quantile(values, 0.02), values.max()
     ax.set_ylim(low - 0.15 * (high - low), high + 0.08 * (high - low))
 
@@ -124,9 +134,9 @@ STUDIES = (
     Study(
         "evolution",
         "scores over epochs, and PPGPR's overfitting",
-        Scope(("wine", "skillcraft", "parkinsons"), METHODS, (50,), folds=1),
+        Scope(("wine", "skillcraft", "parkinsons", "bike"), METHODS, (50,), folds=3),
         Scope(("synthetic3",), METHODS, (8,), folds=1),
-        _keys,
+        tuned_keys,
         _run,
         _table,
         _figures,

@@ -13,9 +13,21 @@ from cvgp.gp.kernels import make_kernel
 from experiments.figures import STYLES, grid
 from experiments.markdown import markdown_table, number
 from experiments.paper.methods import CVGP
-from experiments.paper.study import Plan, Results, Scope, Study, base_key, recipe_of, rows_of, split_of
+from experiments.paper.study import (
+    VALIDATION,
+    Plan,
+    Results,
+    Scope,
+    Study,
+    chosen_records,
+    product_keys,
+    recipe_of,
+    rows_of,
+    split_of,
+    with_rates,
+)
 from experiments.scores import score
-from experiments.store import Key, Outcome, Store
+from experiments.store import Key, Outcome, Record, Store
 
 Array = NDArray[np.float64]
 
@@ -59,21 +71,12 @@ GENERATED = {
 
 def _keys(plan: Plan, store: Store) -> list[Key]:
     kernels = {"generated-linear": ("linear",), "generated-waves": ("random features",)}
-    return [
-        {
-            **base_key(plan),
-            "dataset": dataset,
-            "method": "CVGP",
-            "kernel": kernel,
-            "size": size,
-            "fold": number_,
-            "learning_rate": plan.preset.recipe.learning_rate,
-        }
-        for number_ in range(plan.folds)
-        for dataset in plan.datasets
-        for size in plan.sizes
-        for kernel in kernels.get(dataset, ("linear", "random features"))
+    keys = [
+        key | {"kernel": kernel}
+        for key in product_keys(plan)
+        for kernel in kernels.get(str(key["dataset"]), ("linear", "random features"))
     ]
+    return with_rates(plan, store, keys)
 
 
 def _run(key: Key) -> Outcome:
@@ -96,6 +99,7 @@ def _run(key: Key) -> Outcome:
     return Outcome(
         {
             **score(model, problem.x_test, problem.y_test),
+            VALIDATION: score(model, *problem.validation)["log_likelihood"],
             "worst_error": float(np.abs(mean - problem.truth)[known].max()) if known.any() else None,
         },
         {"names": np.array(problem.names), "mean": mean, "sd": sd, "truth": problem.truth},
@@ -152,9 +156,15 @@ def _real(key: Key) -> Problem:
     return Problem(split.x, split.y, split.x_test, split.y_test, split.validation, names, np.full(num_dims, np.nan))
 
 
+def _shown(results: Results) -> list[Record]:
+    """The first fold of each problem and kernel."""
+    pairs = dict.fromkeys((r.task["dataset"], r.task["kernel"]) for r in results.records)
+    return [chosen_records(results, dataset=dataset, kernel=kernel)[0] for dataset, kernel in pairs]
+
+
 def _table(results: Results) -> str:
     rows = []
-    for r in results.where(fold=0):
+    for r in _shown(results):
         arrays = results.arrays(r)
         for i in np.argsort(-np.abs(arrays["mean"]) / arrays["sd"]):
             mean, sd, truth = (float(arrays[name][i]) for name in ("mean", "sd", "truth"))
@@ -170,7 +180,7 @@ def _table(results: Results) -> str:
 
 
 def _figures(results: Results) -> Mapping[str, Any]:
-    records = results.where(fold=0)
+    records = _shown(results)
     figure, axes = grid(1, len(records), size=(3.6, 3.4))
     for ax, r in zip(axes[0], records, strict=True):
         arrays = results.arrays(r)

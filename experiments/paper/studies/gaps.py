@@ -9,22 +9,38 @@ import numpy as np
 from cvgp.errors import FactorizationError
 from experiments.divergences import jeffreys, jensen_shannon_marginals
 from experiments.figures import grid, label, line_style, shared_legend
-from experiments.markdown import markdown_table, number
-from experiments.paper.methods import ExactGP, Prediction, Start, common_start
-from experiments.paper.study import Plan, Results, Scope, Study, build, product_keys, recipe_of, split_of
+from experiments.markdown import markdown_table, mean_and_error, number
+from experiments.paper.methods import ExactGP, Prediction, Start, plain_start
+from experiments.paper.study import (
+    Plan,
+    Results,
+    Scope,
+    Study,
+    build,
+    chosen_records,
+    product_keys,
+    recipe_of,
+    split_of,
+    with_rates,
+)
 from experiments.splits import Split
-from experiments.store import Key, Outcome, Record, Store
+from experiments.store import Key, Outcome, Store
 
 PRIOR_ROWS = 1000
 """The fixed kernel and noise maximise the exact marginal likelihood of this many training rows."""
 TEST_ROWS = 400
+PRIOR = ("lengthscale", "outputscale", "noise")
 LOOKS = 16
+SMALL = 50
+"""The size at which PPGPR is drawn; the others are drawn at every size."""
+OBJECTIVE = "objective"
+"""What chooses a learning rate here: every system's own objective, since bounds are compared."""
 
 
 def _keys(plan: Plan, store: Store) -> list[Key]:
-    # Bounds are compared, so that everything runs in float64 with the same small jitter.
-    rates = plan.preset.learning_rates
-    return [key | {"dtype": "float64"} for rate in rates for key in product_keys(plan, learning_rate=rate)]
+    pairs = [(method, size) for method in plan.methods for size in plan.sizes if method != "PPGPR" or size == SMALL]
+    wanted = pairs if plan.preset.name != "smoke" else [(method, plan.sizes[0]) for method in plan.methods]
+    return with_rates(plan, store, [k for k in product_keys(plan) if (k["method"], k["size"]) in wanted], OBJECTIVE)
 
 
 def fixed_prior(split: Split, key: Key) -> tuple[Start, ExactGP]:
@@ -32,7 +48,7 @@ def fixed_prior(split: Split, key: Key) -> tuple[Start, ExactGP]:
     seed, recipe = int(key["fold"] or 0), replace(recipe_of(key), patience=None, full_batch="lbfgs")
     rows = np.random.default_rng(seed).permutation(len(split.y))[:PRIOR_ROWS]
     learned = ExactGP(recipe=recipe, seed=seed).fit(split.x[rows], split.y[rows])
-    start = common_start(split.x, split.y, int(key["size"] or 1), seed=seed)
+    start = plain_start(split.x, split.y, int(key["size"] or 1), seed=seed)
     start = Start(learned.prior_kernel, learned.noise, start.coreset)
     return start, ExactGP(recipe=recipe, seed=seed, learn_prior=False).fit(split.x, split.y, start=start)
 
@@ -42,9 +58,8 @@ def _run(key: Key) -> Outcome:
     start, exact = fixed_prior(split, key)
     x_test = split.x_test[:TEST_ROWS]
     truth, log_marginal = exact.predict(x_test, joint=True), exact.bound()
-    recipe = replace(recipe_of(key), patience=None)
-    model = build(key, learn_prior=False, recipe=recipe)
-    length = recipe.num_steps(len(split.y))
+    model = build(key, learn_prior=False)
+    length = recipe_of(key).num_steps(len(split.y))
     looks = {0} | {round(s) for s in np.geomspace(1, length, LOOKS)}
     seen: dict[int, tuple[float, float, float]] = {}
 
@@ -53,7 +68,7 @@ def _run(key: Key) -> Outcome:
             found = model.predict(x_test, joint=True)
             seen[step] = ((log_marginal - model.bound()) / len(split.y), *divergences(truth, found))
 
-    model.fit(split.x, split.y, start=start, on_step=look)
+    model.fit(split.x, split.y, validation=split.validation, start=start, on_step=look)
     order = sorted(seen)
     gap, jeffreys, jensen_shannon = np.array([seen[s] for s in order]).T
     scales = start.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
@@ -62,7 +77,7 @@ def _run(key: Key) -> Outcome:
             "gap": gap[-1],
             "jeffreys": None if np.isnan(jeffreys[-1]) else jeffreys[-1],
             "jensen_shannon": jensen_shannon[-1],
-            "objective": model.bound() / len(split.y),
+            OBJECTIVE: model.bound() / len(split.y),
             "log_marginal": log_marginal / len(split.y),
             "lengthscale": float(scales[0]),
             "outputscale": float(start.kernel.outputscale.item()),
@@ -93,28 +108,23 @@ def divergences(truth: Prediction, found: Prediction) -> tuple[float, float]:
     return joint, float(marginal.mean())
 
 
-def _best(results: Results, dataset: Any, method: Any, size: Any) -> Record | None:
-    """Of the learning rates, the one whose own objective ended highest."""
-    found = results.where(dataset=dataset, method=method, size=size, fold=0)
-    return max(found, key=lambda r: r.number("objective"), default=None)
-
-
 def _table(results: Results) -> str:
     rows = []
     for dataset in results.values("dataset"):
         for size in results.values("size"):
             for method in results.values("method"):
-                r = _best(results, dataset, method, size)
-                if r is not None:
-                    cells = [number(r.number(n), ".4f") for n in ("gap", "jeffreys", "jensen_shannon", "log_marginal")]
-                    prior = [number(r.number(n), ".3g") for n in ("lengthscale", "outputscale", "noise")]
-                    rate = number(float(r.task["learning_rate"] or 0.0), "g")
-                    rows.append([dataset, label(method, size), *cells, rate, *prior])
+                found = chosen_records(results, OBJECTIVE, dataset=dataset, method=method, size=size)
+                if found:
+                    names = ("gap", "jeffreys", "jensen_shannon", "log_marginal")
+                    cells = [mean_and_error([r.number(n) for r in found], ".4f") for n in names]
+                    prior = [mean_and_error([r.number(n) for r in found], ".3g") for n in PRIOR]
+                    rate = number(float(found[0].task["learning_rate"] or 0.0), "g")
+                    rows.append([dataset, label(method, size), *cells, rate, *prior, str(len(found))])
     header = ["set", "system", "log p(y) - bound", "Jeffreys", "Jensen-Shannon", "log p(y)", "learning rate"]
-    header += ["lengthscale", "outputscale", "noise"]
+    header += [*PRIOR, "folds"]
     note = (
-        "At the end of training, in nats per point, with the kernel and noise fixed at the last three columns for "
-        "every system. PPGPR's objective is no bound, so its first column may be negative."
+        "At the end of training, in nats per point, with the same fixed kernel and noise for every system. PPGPR's "
+        "objective is not a bound, so its first column may be negative."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=2), note, results.origin()])
 
@@ -137,13 +147,12 @@ def _draw(results: Results, methods: tuple[str, ...]) -> Any:
     for column, dataset in enumerate(datasets):
         for size in results.values("size"):
             for method in methods:
-                record = _best(results, dataset, method, size)
-                if record is None:
-                    continue
-                arrays = results.arrays(record)
-                for row, name in enumerate(titles):
-                    values = arrays[name]
-                    axes[row][column].plot(arrays["step"] + 1, values, label=label(method, size), **line_style(method))
+                found = chosen_records(results, OBJECTIVE, dataset=dataset, method=method, size=size)
+                style = line_style(method) | ({} if size == SMALL else {"mfc": "white"})
+                for record in found[:1]:
+                    arrays = results.arrays(record)
+                    for row, name in enumerate(titles):
+                        axes[row][column].plot(arrays["step"] + 1, arrays[name], label=label(method, size), **style)
         axes[0][column].set_title(dataset)
         axes[2][column].set_xlabel("steps + 1")
         for row in range(3):
@@ -164,7 +173,7 @@ STUDIES = (
     Study(
         "gaps",
         "log p(y) minus the bound, and the divergence from the exact posterior, while training",
-        Scope(("wine", "skillcraft", "parkinsons"), METHODS, (50,), folds=1),
+        Scope(("wine", "skillcraft", "parkinsons", "bike"), METHODS, (50, 200), folds=3),
         Scope(("synthetic1",), METHODS, (8,), folds=1),
         _keys,
         _run,

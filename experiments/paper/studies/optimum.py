@@ -8,7 +8,7 @@ import torch
 
 import cvgp
 from cvgp.gp import bounds
-from cvgp.gp.kernels import cross_matrix, diagonal, gaussian_likelihood
+from cvgp.gp.kernels import cross_matrix, diagonal
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.objectives.full_batch import full_bound, statistics
 from experiments.figures import grid, shared_legend
@@ -47,7 +47,7 @@ def _run(key: Key) -> Outcome:
     # The same kernel, noise and inputs; weights start as equal shares of the data.
     share = torch.full((len(learned.X_c),), len(split.y) / len(learned.X_c), dtype=torch.float64)
     start = cvgp.Coreset(learned.X_c.detach(), torch.zeros_like(share), share)
-    model = cvgp.CVGP(start, learned.kernel, likelihood=gaussian_likelihood(sparse.noise))
+    model = cvgp.CVGP(start, learned.kernel, likelihood=Start(learned.kernel, sparse.noise, start).fresh_likelihood())
     data, n = sparse.source, len(split.y)
     equal = _best_outputs(model, sparse)
     model.adopt_optimum(statistics(model, data.chunks(CHUNK_ROWS)))

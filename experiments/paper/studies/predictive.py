@@ -7,8 +7,7 @@ from typing import Any
 
 from experiments.markdown import markdown_table, number
 from experiments.paper.studies.comparison import Cell, box_plots, comparison, paired_table, score_table
-from experiments.paper.study import Results, Scope, Study, build, split_of, tuned_keys
-from experiments.scores import score
+from experiments.paper.study import Results, Scope, Study, build, fold_scores, split_of, tuned_keys
 from experiments.store import Key, Outcome
 
 PAPER_RMSE: dict[str, dict[tuple[str, int | None], float]] = {
@@ -73,11 +72,9 @@ def run_fold(key: Key) -> Outcome:
     """Fit on the training rows of a fold; score its validation and test rows."""
     split = split_of(key)
     model = build(key).fit(split.x, split.y, validation=split.validation)
-    validation = score(model, *split.validation)
     return Outcome(
         {
-            **score(model, split.x_test, split.y_test, joint=True),
-            **{f"validation_{name}": value for name, value in validation.items()},
+            **fold_scores(model, split, joint=True),
             "bound": model.bound() / len(split.y),
             "noise": model.noise,
             "steps": model.num_steps,
@@ -87,7 +84,7 @@ def run_fold(key: Key) -> Outcome:
 
 
 def _predictive_table(results: Results) -> str:
-    found = comparison(results)
+    found = comparison(results, SYSTEMS)
     parts = [
         score_table(found),
         "CVGP minus SVGP with `num_data` = N, fold by fold:",
@@ -152,7 +149,7 @@ def _against_paper(found: list[Cell]) -> str:
 
 
 def _robustness_table(results: Results) -> str:
-    found = comparison(results)
+    found = comparison(results, CORESETS)
     parts = [
         score_table(found),
         "RandomCVGP minus CVGP, fold by fold:",
@@ -163,11 +160,11 @@ def _robustness_table(results: Results) -> str:
 
 
 def _predictive_figures(results: Results) -> Mapping[str, Any]:
-    return {"predictive": box_plots(comparison(results))}
+    return {"predictive": box_plots(comparison(results, SYSTEMS))}
 
 
 def _robustness_figures(results: Results) -> Mapping[str, Any]:
-    return {"robustness": box_plots(comparison(results))}
+    return {"robustness": box_plots(comparison(results, CORESETS))}
 
 
 REAL = ("wine", "skillcraft", "parkinsons", "bike", "protein")
@@ -187,11 +184,12 @@ STUDIES = (
     Study(
         "robustness",
         "CVGP from k-means against white noise",
-        Scope(REAL, CORESETS, (50, 200)),
+        Scope(REAL, CORESETS, (50, 100, 200)),
         Scope(("synthetic5",), CORESETS, (8,), folds=2),
         tuned_keys,
         run_fold,
         _robustness_table,
         _robustness_figures,
+        store="predictive",
     ),
 )
