@@ -15,7 +15,8 @@ import typer
 from cvgp.errors import MissingFileError
 from experiments.data import SYNTHETIC, UCI, check_name, find, obtain
 from experiments.figures import save
-from experiments.markdown import fill, markdown_table
+from experiments.markdown import markdown_table
+from experiments.paper import report
 from experiments.paper.methods import Recipe, method_class, plain_start
 from experiments.paper.study import STUDIES, Plan, Results, Study, find_preset, find_study, recipe_of, run_key
 from experiments.peers.environments import WORK_FOLDER
@@ -23,6 +24,7 @@ from experiments.runner import Task, run_tasks
 from experiments.splits import Split, fold
 from experiments.store import RESULTS, Store
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 ESTIMATED = ("predictive", "robustness")
 """The long ones, which consist of fits alone: their time is estimated before they start."""
 PROBE_STEPS = 8
@@ -35,7 +37,7 @@ Names = Annotated[str | None, typer.Option(help="Names separated by commas, inst
 
 
 def paper(
-    name: Annotated[str, typer.Argument(help="A study, `all` of them, or `list`, or `datasets`.")],
+    name: Annotated[str, typer.Argument(help="A study, `all` of them, `report`, `list`, or `datasets`.")],
     preset: Annotated[
         str, typer.Option(help="paper: its own protocol; fair: equal steps within a budget; smoke: a trial.")
     ] = "fair",
@@ -50,7 +52,7 @@ def paper(
         Path | None, typer.Option(help="Folder of results. [default: experiments/results/paper; .bench for smoke]")
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Run nothing; print the table of what is stored.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Also put the table into its place in this page.")] = None,
+    write: Annotated[Path | None, typer.Option(help="The folder of the pages that `report` writes. [docs]")] = None,
     figures: Annotated[Path | None, typer.Option(help="Also draw the figures into this folder.")] = None,
 ) -> None:
     """Run a study of the paper; tasks that are stored are skipped, so an interrupted run goes on where it stopped."""
@@ -60,6 +62,10 @@ def paper(
     if name == "datasets":
         print(_datasets())
         return
+    if name == "report":
+        for path in report.write(store or RESULTS / "paper", write or DOCS):
+            print(path)
+        return
     failed = 0
     folder = store or (WORK_FOLDER / "smoke" if preset == "smoke" else RESULTS / "paper")
     for study in map(find_study, STUDIES if name == "all" else [name]):
@@ -68,19 +74,17 @@ def paper(
             plan = _plan(study, preset, datasets, methods, sizes, folds)
             each = threads or max((os.cpu_count() or 1) // jobs, 1)
             failed += _run(study, plan, results, jobs, each, time_limit or plan.preset.time_limit)
-        _show(study, Results(results, find_preset(preset)), write, figures)
+        _show(study, Results(results, find_preset(preset)), figures)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(study: Study, results: Results, write: Path | None, figures: Path | None) -> None:
+def _show(study: Study, results: Results, figures: Path | None) -> None:
     if not results.records:
         command = f"python -m experiments paper {study.name} --preset {results.preset.name}"
         raise MissingFileError(f"{results.store.path} holds no finished task of this preset; run `{command}` first.")
     text = study.table(results)
     print(f"\n{text}")
-    if write is not None:
-        fill(write, study.name, text)
     if figures is not None:
         for path in save(study.figures(results), figures):
             print(path)
