@@ -287,27 +287,27 @@ def exact_gp_predict(K_xx: Array, K_xs: Array, K_ss: Array, y: Array, noise: Noi
     return _site_posterior(K_xx, K_xs, K_ss, y, np.diag(np.ones(len(y)) * noise))
 
 
-# Rows given their neighbours.
+# Rows given their neighbors.
 
 
-def neighbour_chain(C: Array, noise: Noise, neighbours: list[list[int]]) -> Array:
-    """Covariance [N, N] of outputs that follow one another: output i given those of its neighbours alone.
+def neighbor_chain(C: Array, noise: Noise, neighbors: list[list[int]]) -> Array:
+    """Covariance [N, N] of outputs that follow one another: output i given those of its neighbors alone.
 
-    C [N, N] is the covariance of the process. `neighbours` lists, for each row, rows before it.
+    C [N, N] is the covariance of the process. `neighbors` lists, for each row, rows before it.
     """
     N = len(C)
     S = C + np.diag(np.ones(N) * noise)
     weights, left = np.zeros((N, N)), np.zeros(N)
-    for i, before in enumerate(neighbours):
+    for i, before in enumerate(neighbors):
         weights[i, before] = inv(S[np.ix_(before, before)]) @ S[before, i]
         left[i] = S[i, i] - weights[i] @ S[:, i]
     chain = inv(np.eye(N) - weights)
     return chain @ np.diag(left) @ chain.T
 
 
-def neighbour_model(K: Array, Psi: Array, noise: Noise, neighbours: list[list[int]]) -> Array:
-    """Covariance [N, N] of outputs with the features Psi [N, M] and neighbours for what these leave."""
-    return Psi @ Psi.T + neighbour_chain(K - Psi @ Psi.T, noise, neighbours)
+def neighbor_model(K: Array, Psi: Array, noise: Noise, neighbors: list[list[int]]) -> Array:
+    """Covariance [N, N] of outputs with the features Psi [N, M] and neighbors for what these leave."""
+    return Psi @ Psi.T + neighbor_chain(K - Psi @ Psi.T, noise, neighbors)
 
 
 def gaussian_condition(S: Array, y: Array, seen: list[int], wanted: list[int]) -> Moments:

@@ -26,7 +26,7 @@ PUBLIC = [
     "cvgp.metrics",
     "cvgp.metrics",
     "cvgp.metrics",
-    "cvgp.parallel.process_group",
+    "cvgp.parallel.group",
     "cvgp.plots",
     "cvgp.report",
     "cvgp.fitting.monitor",

@@ -181,7 +181,7 @@ def test_weight_space_covariance_is_the_function_space_covariance(problem: Probl
 def test_chain_of_all_rows_before_is_the_covariance_of_outputs() -> None:
     X = np.random.default_rng(0).normal(size=(6, 2))
     K, noise = ref.rbf(X, X), np.linspace(0.2, 0.7, 6)
-    chain = ref.neighbour_chain(K, noise, [list(range(i)) for i in range(6)])
+    chain = ref.neighbor_chain(K, noise, [list(range(i)) for i in range(6)])
     np.testing.assert_allclose(chain, K + np.diag(noise), rtol=1e-10)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from cvgp.coreset import FloatArray, finite_array
 from cvgp.errors import InvalidInputError
-from cvgp.finite import FloatArray, finite_array
 
 __all__ = ["coverage", "crps", "interval", "mean_log_density", "r2", "rmse"]
 

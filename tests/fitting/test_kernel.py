@@ -21,8 +21,7 @@ from cvgp.fitting.kernel import (
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.residuals import constant_density
 from cvgp.fitting.sample import Start, learn_exact
-from cvgp.gp.hyperparameters import registered_priors
-from cvgp.gp.kernels import make_kernel, square_matrix
+from cvgp.gp.kernels import make_kernel, registered_priors, square_matrix
 from tests.fitting.problems import make_model, make_source
 
 

@@ -31,7 +31,7 @@ from cvgp.fitting.neighbors import (
 )
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import make_kernel, square_matrix
-from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.neighbors import RowIndex
 from cvgp.objectives.full_batch import statistics
 from cvgp.parallel.group import ALONE, Group
 from tests.fitting.problems import make_model, make_source

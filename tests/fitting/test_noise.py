@@ -20,7 +20,7 @@ from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise
 from cvgp.objectives.full_batch import statistics
-from cvgp.optim.stopping import Result, Status
+from cvgp.optim import Result, Status
 from tests.fitting.problems import make_model
 
 

@@ -34,7 +34,7 @@ def test_the_curve_has_the_density_of_a_coreset_that_is_solved_for() -> None:
     curve = size_curve(start(dims=2), learning, judging, 40, np.random.default_rng(0), H)
     assert curve.sizes[-1] == 40
     # The largest size again, by the ordinary posterior: its squared errors do not depend on the factor of variances.
-    from cvgp.gp.pivoting import randomly_pivoted
+    from cvgp.gp.sites import randomly_pivoted
 
     points = randomly_pivoted(start(dims=2).kernel, learning.x, 40, np.random.default_rng(0))
     model = start(dims=2).model(Coreset(learning.x[points], learning.y[points], np.ones(40)))

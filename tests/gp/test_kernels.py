@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.kernel_names import name_of_kernel, parse_kernel_name
 from cvgp.gp.kernels import (
     KERNEL_NAMES,
     cross_matrix,
@@ -27,6 +26,8 @@ from cvgp.gp.kernels import (
     evaluate,
     kernel_matrices,
     make_kernel,
+    name_of_kernel,
+    parse_kernel_name,
     scale_kernel,
     square_matrix,
     stationary_form,

@@ -7,7 +7,7 @@ from torch import Tensor
 from cvgp.errors import InvalidInputError
 from cvgp.gp import posterior
 from cvgp.gp.bounds import elbo
-from cvgp.gp.marginals import marginals
+from cvgp.gp.bounds.elbo import marginals
 
 M, B = 6, 9
 BATCHES = {

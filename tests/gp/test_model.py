@@ -17,7 +17,7 @@ from torch import Tensor
 from cvgp import CVGP, Coreset
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.gp.kernels import KERNEL_NAMES, evaluate
-from cvgp.gp.model import JITTER
+from cvgp.gp.linalg import JITTER
 from tests import reference as ref
 
 N, M, D = 24, 5, 2

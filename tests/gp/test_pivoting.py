@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cvgp.gp.kernels import make_kernel
-from cvgp.gp.pivoting import randomly_pivoted
+from cvgp.gp.sites import randomly_pivoted
 from tests import reference as ref
 
 N, D = 60, 2

@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import DivergenceError, FactorizationError
-from cvgp.optim.adam import (
+from cvgp.optim import (
     MAX_RECOVERIES,
     SNAPSHOT_EVERY,
     WINDOW,
     AdamState,
     Ending,
+    Progress,
+    Result,
+    Status,
     constant,
     minimize_adam,
     one_cycle,
 )
-from cvgp.optim.stopping import Progress, Result, Status
 
 TARGET = torch.tensor([3.0, -2.0, 0.5], dtype=torch.float64)
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import CVGPError, FactorizationError
-from cvgp.optim.lbfgs import MAX_RESTARTS, minimize_lbfgs, read_gradient, read_vector, write_vector
-from cvgp.optim.stopping import Progress, Status
+from cvgp.optim import MAX_RESTARTS, Progress, Status, minimize_lbfgs, read_gradient, read_vector, write_vector
 
 
 class Objective:

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import FactorizationError, WorkerError
-from cvgp.parallel import Launch, launched
-from cvgp.parallel.group import ALONE, check_same, gather_text, sum_of
+from cvgp.parallel.group import ALONE, Launch, check_same, gather_text, launched, sum_of
 from tests.parallel.groups import ThreadGroup, run_in_threads
 
 

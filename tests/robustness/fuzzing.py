@@ -33,7 +33,7 @@ from cvgp.errors import CVGPError
 from cvgp.estimators.frames import schema_of
 from cvgp.fitting.checkpoint import ADAM_FILE, LBFGS_FILE, Checkpoint
 from cvgp.fitting.monitor import Run
-from cvgp.optim.adam import AdamState
+from cvgp.optim import AdamState
 from cvgp.tables.apply import load_rows
 from cvgp.tables.table import read_table
 from cvgp.tables.write import write_table

@@ -21,9 +21,7 @@ from cvgp.fitting.kernel import choose_kernel, starting_kernel
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.place import initial_coreset
 from cvgp.fitting.start import begin_model
-from cvgp.optim.adam import AdamState, constant, minimize_adam, one_cycle
-from cvgp.optim.lbfgs import minimize_lbfgs
-from cvgp.optim.stopping import NoImprovement, Progress, Status
+from cvgp.optim import AdamState, NoImprovement, Progress, Status, constant, minimize_adam, minimize_lbfgs, one_cycle
 from experiments.scores import Prediction
 
 Array = NDArray[np.float64]

@@ -1,8 +1,8 @@
 """Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`.
 
 Ray Train starts the workers of :func:`fit`, replaces lost ones, and keeps the checkpoints. Every worker runs the
-estimator's own fit as one process of a group (`cvgp.parallel.process_group`) and reads its own parts of the table. If a
-worker is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
+estimator's own fit as one process of a group (`cvgp.parallel.group`) and reads its own parts of the table. If a worker is
+lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import torch.distributed as dist
 
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, WorkerError, optional_packages
 from cvgp.fitting.monitor import FitEvent
-from cvgp.parallel.group import Group
-from cvgp.parallel.process_group import process_group, worker_timeout
+from cvgp.parallel.group import Group, process_group, worker_timeout
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor

@@ -82,7 +82,7 @@ def fit(
             note(f"{data}: fitted by {workers} workers of the cluster at {ray}")
         fitted = fit_on_ray(ray, workers, data, target, reading, parameters)
     else:
-        from cvgp.parallel.process_group import process_group
+        from cvgp.parallel.group import process_group
 
         with process_group():  # alone, unless torchrun started other processes beside this one
             fitted = _fit(data, target, reading, parameters, quiet)
@@ -108,7 +108,7 @@ def build(name: str) -> Any:
 
 def _fit(data: str, target: str, reading: dict[str, Any], parameters: dict[str, Any], quiet: bool) -> CVGPRegressor:
     from cvgp.estimators.regressor import CVGPRegressor
-    from cvgp.parallel.process_group import current_group
+    from cvgp.parallel.group import current_group
     from cvgp.tables.table import read_table
 
     opened = read_table(data, target, **reading)
@@ -174,7 +174,7 @@ def _check_target(target: str, columns: list[str], data: str) -> None:
 
 def _check_kernel(name: str | None) -> None:
     """Raise for an unknown kernel before the table is read."""
-    from cvgp.gp.kernel_names import parse_kernel_name
+    from cvgp.gp.kernels import parse_kernel_name
 
     if name not in (None, "auto"):
         try:

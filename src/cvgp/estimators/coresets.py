@@ -35,12 +35,12 @@ from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditionals import order_rows, vecchia_statistics
-from cvgp.gp.neighbours.search import RowIndex
-from cvgp.gp.pivoting import randomly_pivoted
+from cvgp.gp.neighbors import RowIndex
+from cvgp.gp.sites import randomly_pivoted
+from cvgp.gp.vecchia import order_rows, vecchia_statistics
 from cvgp.objectives import full_batch
 from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, solve_coreset, titsias_value
-from cvgp.optim.stopping import Result
+from cvgp.optim import Result
 
 CANDIDATES = 12_000
 """New points are chosen among a sample of this many rows, or of as many as there are new points."""

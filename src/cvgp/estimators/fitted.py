@@ -22,12 +22,11 @@ from cvgp.data.source import DataSource, with_extra_noise
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.prediction import NeighbourProcess
 from cvgp.gp.noise import Contamination, InputNoise, Tails
 from cvgp.gp.process import CoresetProcess
+from cvgp.gp.vecchia import NeighborProcess
 from cvgp.tables.encode import DRAWS, Inputs
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ FARTHEST = 1e15
 """Inputs farther than this many standard deviations count as this far: their squares would overflow."""
 
 
-class LocalPart:
+class NeighborPrediction:
     """Predictions of a model that consults training rows.
 
     Parameters
@@ -60,7 +59,7 @@ class LocalPart:
         self.kept = kept
 
     @cached_property
-    def process(self) -> NeighbourProcess:
+    def process(self) -> NeighborProcess:
         """The posterior of f minus its prior mean, prepared once."""
         return self.kept.process(self.model)
 
@@ -113,7 +112,7 @@ class FittedGP:
         self.scaling = scaling
         self.dtype = dtype
         self.noise = noise
-        self.local = None if kept is None else LocalPart(model, kept)
+        self.local = None if kept is None else NeighborPrediction(model, kept)
         self.indices_of_fit: SobolIndices | None = None
         """How much predictions need each column, by rows of the fit; a file holds it."""
         self.indices_of_held_rows: SobolIndices | None = None

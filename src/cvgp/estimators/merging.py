@@ -28,7 +28,7 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import TINY
 from cvgp.fitting.monitor import Run, as_columns
 from cvgp.gp.kernels import prior_mean, square_matrix
-from cvgp.optim.stopping import Result
+from cvgp.optim import Result
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.columns import Schema
 

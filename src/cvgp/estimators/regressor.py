@@ -42,9 +42,9 @@ from cvgp.fitting.prepare import FitData, ModelOptions, memory_data, transformed
 from cvgp.fitting.progress import progress_of_fit
 from cvgp.fitting.transforms import InputWarpName, TargetName, check_transform_names, suitable_warp
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernel_names import name_of_kernel
+from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
-from cvgp.parallel.process_group import current_group
+from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
 from cvgp.tables.columns import Schema
 

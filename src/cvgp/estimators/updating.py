@@ -37,8 +37,7 @@ from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, t
 from cvgp.fitting.solve import reports_tight_bound
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
-from cvgp.parallel.group import ALONE, Group
-from cvgp.parallel.process_group import current_group
+from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from cvgp.files import (
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.monitor import Run, check_history
 from cvgp.gp.model import CVGP
-from cvgp.optim.adam import SNAPSHOT_EVERY, AdamState, Snapshot
-from cvgp.optim.lbfgs import Vector, read_vector, write_vector
+from cvgp.optim import SNAPSHOT_EVERY, AdamState, Snapshot, Vector, read_vector, write_vector
 from cvgp.parallel.group import Group
 
 Extra = tuple[dict[str, Tensor], dict[str, float]]

@@ -40,12 +40,10 @@ from cvgp.fitting.sample import Start
 from cvgp.fitting.size import choose_size, exact_is_affordable
 from cvgp.fitting.solve import Plan, chosen_solver, make_plan
 from cvgp.fitting.start import begin_model
-from cvgp.gp.hyperparameters import HELD_ABOVE, HELD_AROUND, is_held
-from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR
+from cvgp.gp.kernels import HELD_ABOVE, HELD_AROUND, NOISE_FLOOR, is_held, name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS, statistics
-from cvgp.optim.stopping import Result, Status
+from cvgp.optim import Result, Status
 
 
 class Request(NamedTuple):

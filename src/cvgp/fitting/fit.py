@@ -8,8 +8,8 @@ from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.neighbors import adopt_neighbors, all_statistics
 from cvgp.fitting.noise import NoiseFit, fit_noise, noise_seconds
 from cvgp.fitting.solve import Solution, solve, warn_if_simpler_is_better
-from cvgp.gp.hyperparameters import release
-from cvgp.optim.stopping import Status
+from cvgp.gp.kernels import release
+from cvgp.optim import Status
 
 
 class Fit(NamedTuple):

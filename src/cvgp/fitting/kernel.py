@@ -27,9 +27,17 @@ from cvgp.fitting.periods import candidate_periods, is_alias, periodic_parts, se
 from cvgp.fitting.residuals import variance_of_y, weighted_mean
 from cvgp.fitting.sample import Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
-from cvgp.gp.hyperparameters import add_log_normal_prior, add_lower_prior, multiply_inside, registered_priors
-from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean, stationary_form
+from cvgp.gp.kernels import (
+    NOISE_FLOOR,
+    add_log_normal_prior,
+    add_lower_prior,
+    make_kernel,
+    multiply_inside,
+    name_of_kernel,
+    prior_mean,
+    registered_priors,
+    stationary_form,
+)
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 

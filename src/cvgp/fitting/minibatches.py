@@ -18,8 +18,7 @@ from cvgp.gp.kernels import diagonal, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import CHUNK_ROWS
 from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.optim.adam import AdamState, Ending, constant, minimize_adam, one_cycle
-from cvgp.optim.stopping import NoImprovement, Progress, Result, Status
+from cvgp.optim import AdamState, Ending, NoImprovement, Progress, Result, Status, constant, minimize_adam, one_cycle
 from cvgp.parallel.group import check_same, sum_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cvgp.errors import CVGPWarning, FileFormatError
 from cvgp.fitting.budget import Budget
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.optim.stopping import Progress, Status
+from cvgp.optim import Progress, Status
 from cvgp.parallel.group import ALONE, Group
 
 __all__ = ["Callback", "FitEvent"]

@@ -37,23 +37,22 @@ from cvgp.fitting.residuals import (
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.start import adopt_first
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditionals import (
+from cvgp.gp.neighbors import RowIndex, random_order
+from cvgp.gp.vecchia import (
+    NeighborProcess,
     OrderedRows,
+    RowMoments,
     WhitenedPoints,
+    inducing_posterior,
     order_rows,
+    sequential_moments,
     vecchia_statistics,
     whiten_points,
 )
-from cvgp.gp.neighbours.densities import RowMoments, sequential_moments
-from cvgp.gp.neighbours.prediction import NeighbourProcess, inducing_posterior
-from cvgp.gp.neighbours.search import RowIndex, random_order
-from cvgp.objectives import PriorObjective
-from cvgp.objectives.vecchia import VecchiaObjective
-from cvgp.optim.adam import AdamState, minimize_adam
-from cvgp.optim.stopping import Monitor, Progress, Result, Status
+from cvgp.objectives.full_batch import PriorObjective, VecchiaObjective
+from cvgp.optim import AdamState, Monitor, Progress, Result, Status, minimize_adam
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import threads_for
 
@@ -100,9 +99,9 @@ class NeighborRows(NamedTuple):
     """Of the rows, each given its neighbors, at the model's kernel and pseudo-inputs."""
 
     @torch.no_grad()
-    def process(self, model: CVGP) -> NeighbourProcess:
+    def process(self, model: CVGP) -> NeighborProcess:
         """The posterior of f minus its prior mean, with the kernel and the points of a model."""
-        return NeighbourProcess(
+        return NeighborProcess(
             whitened(model), ordered(model, self.rows), inducing_posterior(self.statistics), self.num_neighbors
         )
 

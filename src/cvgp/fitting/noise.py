@@ -39,8 +39,7 @@ from cvgp.fitting.residuals import Residuals, coreset_residuals, exact_residuals
 from cvgp.fitting.sample import take_observations
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import NOISE_FLOOR, diagonal
+from cvgp.gp.kernels import NOISE_FLOOR, diagonal, multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise
 from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain

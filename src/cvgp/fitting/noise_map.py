@@ -14,7 +14,7 @@ from cvgp.fitting.residuals import Residuals
 from cvgp.gp.kernels import diagonal
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Tails, believed_share, heavy, learn_tails, log_density, normal
-from cvgp.optim.lbfgs import minimize_lbfgs
+from cvgp.optim import minimize_lbfgs
 
 EVALUATIONS, TOL = 40, 1e-4
 TOL_TO_COMPARE = 1e-3

@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel, PeriodicKernel
 from torch import Tensor
 
-from cvgp.gp.hyperparameters import multiply_inside
+from cvgp.gp.kernels import multiply_inside
 
 TREND_DEGREE = 3
 FEWEST_CYCLES = 2.0

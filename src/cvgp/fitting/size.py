@@ -26,8 +26,7 @@ from cvgp.fitting.residuals import log_normal, weighted_mean
 from cvgp.fitting.sample import Start
 from cvgp.gp.bounds import whitener
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
-from cvgp.gp.pivoting import randomly_pivoted
-from cvgp.gp.sites import nested_prediction
+from cvgp.gp.sites import nested_prediction, randomly_pivoted
 from cvgp.runtime import threads_for
 
 SIZES_PER_DOUBLING = 2

@@ -26,12 +26,17 @@ from cvgp.fitting.sample import distinct_rows, take_observations
 from cvgp.fitting.size import default_batch, points_to_keep
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import release
-from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.gp.kernels import prior_mean, release, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.objectives.exact import ExactObjective
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, chunk_work, full_bound, statistics_and_gain
-from cvgp.optim.stopping import Result, Status
+from cvgp.objectives.full_batch import (
+    CHUNK_ROWS,
+    ExactObjective,
+    TitsiasObjective,
+    chunk_work,
+    full_bound,
+    statistics_and_gain,
+)
+from cvgp.optim import Result, Status
 from cvgp.runtime import reused_memory, threads_for
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp import bounds, sites
-from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.kernels import (
     check_finite,
     check_rows,
@@ -19,11 +18,13 @@ from cvgp.gp.kernels import (
     diagonal,
     gaussian_likelihood,
     kernel_matrices,
+    log_density,
     make_kernel,
     prior_mean,
+    registered_priors,
     square_matrix,
 )
-from cvgp.gp.linalg import add_jitter
+from cvgp.gp.linalg import JITTER, add_jitter
 from cvgp.gp.posterior import factorize
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 SMALLEST_SHARE = 1e-12
 """A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
-JITTER = 1e-8
-"""Share of the mean diagonal that is added to K_cc in the bounds that factorize it: the tighter one and Titsias'."""
 
 
 class CVGP(nn.Module):

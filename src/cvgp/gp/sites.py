@@ -22,14 +22,21 @@ It is Titsias' posterior, whose sites have a full covariance. A coreset has a di
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.statistics import Statistics, check_sizes
+from cvgp.gp.kernels import cross_matrix, diagonal, square_matrix
 from cvgp.gp.linalg import (
+    JITTER,
+    add_jitter,
     as_square,
     inverse_from_factor,
+    inverse_lower,
     plus_identity,
     safe_cholesky,
     symmetric_product,
@@ -175,3 +182,75 @@ def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: 
     left = (k_xx - psi.square().cumsum(0)[last]).clamp_min(0.0)  # [S, n]
     f_mean = torch.stack([(a * c[:, q, None]).cumsum(0)[last] for q in range(c.shape[1])], -1)  # [S, n, Q]
     return NestedPrediction(f_mean, left + a.square().cumsum(0)[last], left)
+
+
+BLOCK = 200
+LEAST_LEFT = 2.0 * JITTER
+"""Rows with a smaller share of the largest prior variance left count as explained."""
+
+
+@torch.no_grad()
+def randomly_pivoted(
+    kernel: Kernel, x: Tensor, size: int, rng: np.random.Generator, *, present: Tensor | None = None, block: int = BLOCK
+) -> NDArray[np.intp]:
+    """Indices of up to `size` different rows, in the order of their choice.
+
+    There are fewer if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers of
+    memory.
+
+    Parameters
+    ----------
+    kernel
+        The kernel whose variance the rows explain.
+    x
+        Rows to choose from `[N, D]`.
+    size
+        How many to choose.
+    rng
+        Draws the rows.
+    present
+        Points chosen before `[M, D]`.
+    block
+        Rows drawn at once.
+    """
+    x = x.to(torch.float64)  # float32 is too coarse for small residuals
+    k_xx = diagonal(kernel, x)
+    known = LEAST_LEFT * k_xx.max()
+    count = 0 if present is None else len(present)
+    factor = torch.empty(count + min(size, len(x)), len(x), dtype=torch.float64, device=x.device)  # F^T F = K - R
+    if present is not None:
+        L = safe_cholesky(add_jitter(square_matrix(kernel, present), JITTER), "K_cc")
+        factor[:count] = inverse_lower(L) @ cross_matrix(kernel, present, x)
+    left = k_xx - factor[:count].square().sum(0)  # [N], diag(R)
+    chosen: list[int] = []
+    while len(chosen) < min(size, len(x)):
+        left = torch.where(left > known, left, 0.0)
+        total = left.sum()
+        if not bool(total > 0):
+            break
+        drawn = rng.choice(len(x), block, p=(left / total).cpu().numpy())  # [block], some of them more than once
+        F = factor[:count, drawn]
+        R = square_matrix(kernel, x[drawn]) - F.mT @ F  # [block, block]
+        accepted = _accept(R.cpu().numpy(), rng.uniform(size=block), known.item())[: size - len(chosen)]
+        pivots = drawn[accepted]
+        rows = cross_matrix(kernel, x[pivots], x) - factor[:count, pivots].mT @ factor[:count]
+        L = safe_cholesky(R[accepted][:, accepted], "the residual kernel of a block")
+        rows = torch.linalg.solve_triangular(L, rows, upper=False)  # [accepted, N]
+        factor[count : count + len(pivots)] = rows
+        left = left - rows.square().sum(0)
+        left[pivots] = 0.0
+        count += len(pivots)
+        chosen.extend(pivots.tolist())
+    return np.array(chosen, dtype=np.intp)
+
+
+def _accept(R: NDArray[np.float64], uniform: NDArray[np.float64], known: float) -> list[int]:
+    """The rows of a block that are accepted, by the share of their residual that those before them leave."""
+    R = R.copy()
+    drawn_with = R.diagonal().copy()
+    kept: list[int] = []
+    for i, threshold in enumerate(uniform):
+        if R[i, i] > max(threshold * drawn_with[i], known):
+            kept.append(i)
+            R[i:, i:] -= np.outer(R[i:, i], R[i, i:]) / R[i, i]
+    return kept

@@ -10,18 +10,96 @@ are M x (M + Q) numbers, and of the value and the gradient of the parameters.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
-from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
+from cvgp.gp.kernels import cross_matrix, diagonal, log_density, prior_mean, registered_priors, square_matrix
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
-from cvgp.objectives import PriorObjective
+from cvgp.gp.vecchia import (
+    InducingPosterior,
+    expected_log_density,
+    inducing_prior,
+    local_rows,
+    no_points,
+    order_rows,
+    whiten_points,
+)
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import memory_left, threads_for
+
+__all__ = ["Objective"]
+
+
+class Objective(Protocol):
+    """A bound on all data in nats, plus the log density of priors, as a function of some parameters."""
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """The parameters that receive the gradient."""
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
+
+
+class PriorObjective:
+    """log p of kernel, mean and noise under the priors that are registered on them; zero without any.
+
+    Parameters
+    ----------
+    model
+        Its kernel, mean and noise receive the gradient.
+    """
+
+    def __init__(self, model: CVGP) -> None:
+        self._like: Tensor = model.X_c
+        self._priors = registered_priors(model.kernel, model.mean, model.likelihood)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the log density; `scale` times its gradient is added to `grad` of the parameters."""
+        if not self._priors:
+            return 0.0
+        value = scale * log_density(self._priors, self._like)
+        if value.requires_grad:  # a prior may be on what is frozen
+            value.backward()
+        return value.item()
+
+
+class ExactObjective:
+    """log p(y) of some rows, plus the log density of priors, as a function of kernel, mean and noise.
+
+    Parameters
+    ----------
+    model
+        Its kernel, mean and noise receive the gradient; its coreset is not looked at.
+    rows
+        All rows.
+    """
+
+    def __init__(self, model: CVGP, rows: Rows[Tensor]) -> None:
+        self.model = model
+        self.rows = rows
+        self._prior = PriorObjective(model)
+        sites = ("X_c", "y_c", "raw_beta")
+        self.parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
+        model, rows = self.model, self.rows
+        with threads_for(len(rows.x) ** 3):
+            value = scale * bounds.log_marginal(
+                square_matrix(model.kernel, rows.x),
+                rows.y - prior_mean(model.mean, rows.x, rows.y),
+                model.total_noise(rows.noise_variance),
+                sample_weight=rows.sample_weight,
+            )
+            value.backward()
+        return value.item() + self._prior.value_and_backward(scale)
 
 
 class ChunkGraph:
@@ -262,3 +340,52 @@ def full_bound(
 def _no_statistics(model: CVGP) -> bounds.Statistics:
     """Statistics of no rows."""
     return bounds.Statistics.zeros(len(model.y_c), model.y_c[0].numel(), model.y_c.device)
+
+
+class VecchiaObjective:
+    """The sum over all rows of E_q log p(y_i | y_N, u), as a function of kernel, mean and noise.
+
+    Parameters
+    ----------
+    model
+        Its kernel, mean and noise receive the gradient. Its pseudo-inputs are used as they are.
+    rows
+        All rows, in the order that `neighbors` numbers.
+    neighbors
+        Neighbors of each row `[N, k]`, or -1: rows before it, or any others for a composite likelihood. They are those
+        of some earlier kernel: any are valid.
+    u
+        The posterior of u, held fixed; None for a model without pseudo-inputs, in which neighbors explain all of f.
+    """
+
+    batch: Tensor
+    """The rows of the present step [n], to be set before each evaluation: a uniform sample of all."""
+
+    def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor, u: InducingPosterior | None = None) -> None:
+        sites = ("X_c", "y_c", "raw_beta")
+        self.parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+        self.model = model
+        self.rows = rows
+        self.neighbors = neighbors
+        self.u = u
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
+        model, local = self.model, local_rows(self.batch, self.neighbors[self.batch])
+        rows = self.rows.take(local.touched)
+        x = rows.x.to(torch.float64)
+        data = order_rows(
+            x,
+            rows.y.to(torch.float64) - prior_mean(model.mean, x, rows.y),
+            model.total_noise(rows.noise_variance),
+            sample_weight=rows.sample_weight,
+        )
+        if self.u is None:
+            points = no_points(model.kernel, x)
+        else:
+            points = whiten_points(model.kernel, model.X_c.detach(), model.jittered_covariance())
+        u = inducing_prior(points, data.y.shape[1]) if self.u is None else self.u
+        weight = scale * len(self.rows.x) / len(self.batch)
+        value = weight * expected_log_density(points, data, local, u)
+        value.backward()
+        return value.item()

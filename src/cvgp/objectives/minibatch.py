@@ -22,7 +22,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
-from cvgp.objectives import PriorObjective
+from cvgp.objectives.full_batch import PriorObjective
 from cvgp.runtime import threads_for
 
 

@@ -1,7 +1,6 @@
 """Bounds on the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
 
 from cvgp.gp.bounds.elbo import elbo, elbo_with_gradient
-from cvgp.gp.bounds.log_marginal import log_marginal
 from cvgp.gp.bounds.statistics import (
     Statistics,
     data_gradient,
@@ -14,6 +13,7 @@ from cvgp.gp.bounds.statistics import (
 from cvgp.gp.bounds.titsias import (
     TitsiasOptimum,
     TitsiasSolution,
+    log_marginal,
     solve_titsias,
     tight_data_gradient,
     tight_gain,

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.neighbours import prediction
-from cvgp.gp.neighbours.conditionals import vecchia_statistics
-from cvgp.gp.neighbours.prediction import NeighbourProcess, inducing_posterior
-from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.neighbors import RowIndex, prediction
+from cvgp.gp.vecchia import NeighborProcess, inducing_posterior, vecchia_statistics
 from tests import reference as ref
-from tests.gp.neighbours.problems import Problem, as_lists, make_problem
+from tests.gp.neighbors.problems import Problem, as_lists, make_problem
 
 PROBLEMS = {
     "plain": make_problem(),
@@ -19,11 +17,11 @@ PROBLEMS = {
 X_NEW = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 
 
-def fitted(p: Problem, k: int) -> NeighbourProcess:
+def fitted(p: Problem, k: int) -> NeighborProcess:
     with torch.no_grad():
-        neighbours = RowIndex(p.kernel, p.x).earlier(k)
-        u = inducing_posterior(vecchia_statistics(p.points, p.data, neighbours))
-        return NeighbourProcess(p.points, p.data, u, k)
+        neighbors = RowIndex(p.kernel, p.x).earlier(k)
+        u = inducing_posterior(vecchia_statistics(p.points, p.data, neighbors))
+        return NeighborProcess(p.points, p.data, u, k)
 
 
 def correlation(C: ref.Array) -> ref.Array:
@@ -32,11 +30,11 @@ def correlation(C: ref.Array) -> ref.Array:
 
 
 def dense(p: Problem, k: int, x: Tensor, lines: list[list[int]]) -> ref.Moments:
-    """f at x after the data, where `lines` are its neighbours among the rows and among x."""
+    """f at x after the data, where `lines` are its neighbors among the rows and among x."""
     together = torch.cat([p.x, x])
     noise = np.concatenate([np.ones(len(p.x)) * p.effective_noise, np.zeros(len(x))])
-    neighbours = as_lists(RowIndex(p.kernel, p.x).earlier(k)) + lines
-    S = ref.neighbour_model(p.covariance(together), p.features(together), noise, neighbours)
+    neighbors = as_lists(RowIndex(p.kernel, p.x).earlier(k)) + lines
+    S = ref.neighbor_model(p.covariance(together), p.features(together), noise, neighbors)
     N = len(p.x)
     return ref.gaussian_condition(S, p.y.numpy().reshape(N, -1), list(range(N)), list(range(N, N + len(x))))
 
@@ -52,7 +50,7 @@ def test_moments_are_those_of_the_dense_model(problem: Problem, k: int) -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-def test_all_rows_as_neighbours_give_the_exact_gp(problem: Problem) -> None:
+def test_all_rows_as_neighbors_give_the_exact_gp(problem: Problem) -> None:
     process = fitted(problem, 50)
     K = problem.covariance(torch.cat([problem.x, X_NEW]))
     y = problem.y.numpy().reshape(14, -1)
@@ -63,7 +61,7 @@ def test_all_rows_as_neighbours_give_the_exact_gp(problem: Problem) -> None:
     np.testing.assert_allclose(process.covariance(X_NEW), covariance, rtol=1e-6, atol=1e-8)
 
 
-def dense_covariance(p: Problem, process: NeighbourProcess, k: int, x: Tensor) -> ref.Array:
+def dense_covariance(p: Problem, process: NeighborProcess, k: int, x: Tensor) -> ref.Array:
     """Covariance of the errors f - b^T y_N - phi^T E[u] with dense matrices: those of what is left by u, and of u."""
     N, n = len(p.x), len(x)
     Psi = p.features(torch.cat([p.x, x]))

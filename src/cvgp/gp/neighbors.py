@@ -3,7 +3,7 @@ r"""The nearest rows in a kernel's own metric: among all rows, all others, or th
 Two values of f are near if they are correlated: f(x) leaves the share :math:`1 - \mathrm{corr}(x, x')^2` of the
 variance of f(x') unexplained. A stationary kernel decreases with the distance in lengthscales, so this distance gives
 the same order and is cheaper. For every other kernel the correlations are computed. Blocks are in float32: any set of
-rows is a valid set of neighbours, so rounding only affects the order of rows that are equally near.
+rows is a valid set of neighbors, so rounding only affects the order of rows that are equally near.
 
 In few dimensions a tree is searched. Otherwise all distances are computed, in blocks, in a time that grows with the
 square of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy

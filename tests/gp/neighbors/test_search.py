@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cvgp.gp.kernels import make_kernel
-from cvgp.gp.neighbours import search
-from cvgp.gp.neighbours.search import RowIndex
+from cvgp.gp.neighbors import RowIndex, search
 
 LENGTHSCALES = {2: [0.2, 3.0], 6: [0.3, 1.0, 2.0, 1.0, 5.0, 0.7]}
 """In two dimensions a tree searches, in six all distances are computed."""
@@ -75,7 +74,7 @@ def test_other_rows_are_the_nearest_without_the_row_itself(D: int) -> None:
 
 
 @pytest.mark.parametrize("D", LENGTHSCALES)
-def test_copies_are_neighbours_of_each_other_and_not_of_themselves(D: int) -> None:
+def test_copies_are_neighbors_of_each_other_and_not_of_themselves(D: int) -> None:
     index = RowIndex(ard_kernel(D), rows(1, D).expand(40, D).clone())
     others, earlier = index.others(torch.arange(40), 3), index.earlier(3)
     lines = torch.arange(40)[:, None]

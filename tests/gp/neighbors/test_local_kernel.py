@@ -4,8 +4,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.gp.kernels import KERNEL_NAMES, make_kernel, square_matrix
-from cvgp.gp.neighbours.conditionals import no_points
 from cvgp.gp.stationary import FAMILIES
+from cvgp.gp.vecchia import no_points
 
 SETS = torch.randn(5, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 

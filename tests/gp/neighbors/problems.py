@@ -1,4 +1,4 @@
-"""Small problems with neighbours: rows, pseudo-inputs and a kernel, as tensors and as dense NumPy matrices."""
+"""Small problems with neighbors: rows, pseudo-inputs and a kernel, as tensors and as dense NumPy matrices."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,15 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cvgp.gp.kernels import make_kernel, square_matrix
-from cvgp.gp.neighbours.conditionals import OrderedRows, WhitenedPoints, no_points, order_rows, whiten_points
-from cvgp.gp.neighbours.densities import RowMoments
-from cvgp.gp.neighbours.prediction import InducingPosterior
+from cvgp.gp.vecchia import (
+    InducingPosterior,
+    OrderedRows,
+    RowMoments,
+    WhitenedPoints,
+    no_points,
+    order_rows,
+    whiten_points,
+)
 from tests import reference as ref
 
 
@@ -46,9 +52,9 @@ class Problem:
         with torch.no_grad():
             return self.points.features(self.x if x is None else x).numpy()
 
-    def model(self, neighbours: Tensor) -> ref.Array:
+    def model(self, neighbors: Tensor) -> ref.Array:
         """Covariance of all outputs under the model."""
-        return ref.neighbour_model(self.covariance(), self.features(), self.effective_noise, as_lists(neighbours))
+        return ref.neighbor_model(self.covariance(), self.features(), self.effective_noise, as_lists(neighbors))
 
 
 def make_problem(
@@ -87,8 +93,8 @@ def some_before(N: int, k: int, seed: int = 0) -> Tensor:
     return torch.tensor(np.array([np.pad(c, (0, k - len(c)), constant_values=-1) for c in chosen]), dtype=torch.int64)
 
 
-def as_lists(neighbours: Tensor) -> list[list[int]]:
-    return [[j for j in line if j >= 0] for line in neighbours.tolist()]
+def as_lists(neighbors: Tensor) -> list[list[int]]:
+    return [[j for j in line if j >= 0] for line in neighbors.tolist()]
 
 
 def log_densities(data: OrderedRows, given: RowMoments) -> Tensor:

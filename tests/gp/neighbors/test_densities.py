@@ -6,27 +6,29 @@ import torch
 from torch import Tensor
 
 from cvgp.gp import bounds
-from cvgp.gp.neighbours import densities
-from cvgp.gp.neighbours.conditionals import local_rows, vecchia_statistics
-from cvgp.gp.neighbours.densities import expected_log_density, sequential_moments
-from cvgp.gp.neighbours.prediction import (
+from cvgp.gp.neighbors import densities
+from cvgp.gp.vecchia import (
     InducingPosterior,
+    expected_log_density,
     inducing_posterior,
     inducing_prior,
+    local_rows,
+    sequential_moments,
+    vecchia_statistics,
 )
 from tests import reference as ref
-from tests.gp.neighbours.problems import Problem, as_lists, inducing_kl, log_densities, make_problem, some_before
+from tests.gp.neighbors.problems import Problem, as_lists, inducing_kl, log_densities, make_problem, some_before
 
 PROBLEMS = {
     "plain": make_problem(),
     "all of it": make_problem(outputs=2, noise=np.linspace(0.1, 0.9, 14).tolist(), weights=True),
     "no points": make_problem(M=0),
 }
-NEIGHBOURS = some_before(14, 3)
+NEIGHBORS = some_before(14, 3)
 
 
 def before(p: Problem) -> densities.RowMoments:
-    return sequential_moments(p.points, p.data, NEIGHBOURS)[0]
+    return sequential_moments(p.points, p.data, NEIGHBORS)[0]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -35,15 +37,15 @@ def test_densities_of_rows_sum_to_the_log_marginal(
     problem: Problem, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(densities, "BLOCK_ROWS", block)
-    monkeypatch.setattr("cvgp.gp.neighbours.conditionals.BATCH_BYTES", 1)
-    sums = vecchia_statistics(problem.points, problem.data, NEIGHBOURS)
+    monkeypatch.setattr("cvgp.gp.vecchia.BATCH_BYTES", 1)
+    sums = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value
     torch.testing.assert_close(log_densities(problem.data, before(problem)).sum(), expected, rtol=1e-10, atol=0.0)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_each_row_has_its_moments_given_all_rows_before(problem: Problem) -> None:
-    S, noise, found = problem.model(NEIGHBOURS), problem.effective_noise * np.ones(14), before(problem)
+    S, noise, found = problem.model(NEIGHBORS), problem.effective_noise * np.ones(14), before(problem)
     for i in range(1, 14):
         mean, covariance = ref.gaussian_condition(S, problem.y.numpy()[:i], list(range(i)), [i])
         np.testing.assert_allclose(found.f_mean[i], mean.reshape(-1), rtol=1e-8, atol=1e-10)
@@ -61,36 +63,36 @@ def test_no_row_has_a_part_in_its_own_density() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_late_rows_need_only_the_statistics_of_those_before(problem: Problem) -> None:
-    everything = vecchia_statistics(problem.points, problem.data, NEIGHBOURS)
-    late = vecchia_statistics(problem.points, problem.data, NEIGHBOURS[9:], 9)
-    found, _ = sequential_moments(problem.points, problem.data, NEIGHBOURS[9:], everything.without(late))
+    everything = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
+    late = vecchia_statistics(problem.points, problem.data, NEIGHBORS[9:], 9)
+    found, _ = sequential_moments(problem.points, problem.data, NEIGHBORS[9:], everything.without(late))
     torch.testing.assert_close(found.f_mean, before(problem).f_mean[9:])
     torch.testing.assert_close(found.f_var, before(problem).f_var[9:])
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_a_pass_over_late_rows_ends_with_the_statistics_of_all(problem: Problem) -> None:
-    expected = vecchia_statistics(problem.points, problem.data, NEIGHBOURS)
-    before_late = expected.without(vecchia_statistics(problem.points, problem.data, NEIGHBOURS[9:], 9))
-    _, found = sequential_moments(problem.points, problem.data, NEIGHBOURS[9:], before_late)
+    expected = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
+    before_late = expected.without(vecchia_statistics(problem.points, problem.data, NEIGHBORS[9:], 9))
+    _, found = sequential_moments(problem.points, problem.data, NEIGHBORS[9:], before_late)
     for values, others in zip(found, expected, strict=True):
         torch.testing.assert_close(values, others)
 
 
 def posterior(p: Problem) -> InducingPosterior:
     with torch.no_grad():
-        return inducing_posterior(vecchia_statistics(p.points, p.data, NEIGHBOURS))
+        return inducing_posterior(vecchia_statistics(p.points, p.data, NEIGHBORS))
 
 
-def value(p: Problem, u: InducingPosterior, rows: Tensor, neighbours: Tensor = NEIGHBOURS) -> Tensor:
-    local = local_rows(rows, neighbours[rows])
+def value(p: Problem, u: InducingPosterior, rows: Tensor, neighbors: Tensor = NEIGHBORS) -> Tensor:
+    local = local_rows(rows, neighbors[rows])
     return expected_log_density(p.points, p.data.take(local.touched), local, u)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_bound_at_the_posterior_of_u_is_the_log_marginal(problem: Problem) -> None:
     u = posterior(problem)
-    sums = vecchia_statistics(problem.points, problem.data, NEIGHBOURS)
+    sums = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value
     bound = value(problem, u, torch.arange(14)) - inducing_kl(u)
     torch.testing.assert_close(bound, expected, rtol=1e-10, atol=0.0)
@@ -118,7 +120,7 @@ def dense_log_marginal(p: Problem) -> Tensor:
     c = torch.ones(14, dtype=torch.float64) if p.sample_weight is None else p.sample_weight
     S = K - Psi @ Psi.mT + torch.diag((p.noise / c).expand(14))
     I_minus_B, left = torch.eye(14, dtype=torch.float64), []
-    for i, near in enumerate(as_lists(NEIGHBOURS)):
+    for i, near in enumerate(as_lists(NEIGHBORS)):
         b = torch.linalg.solve(S[near][:, near], S[near, i])
         I_minus_B = I_minus_B.index_put((torch.full((len(near),), i), torch.tensor(near, dtype=torch.int64)), -b)
         left.append(S[i, i] - b @ S[near, i])
@@ -150,9 +152,9 @@ def test_gradients_are_those_of_differences(M: int) -> None:
             np.testing.assert_allclose(gradient.reshape(-1)[place], slope, rtol=1e-6, atol=1e-7)
 
 
-def test_without_points_it_is_the_density_given_the_neighbours() -> None:
+def test_without_points_it_is_the_density_given_the_neighbors() -> None:
     p = make_problem(M=0, outputs=2)
-    expected = log_densities(p.data, sequential_moments(p.points, p.data, NEIGHBOURS)[0]).sum()
+    expected = log_densities(p.data, sequential_moments(p.points, p.data, NEIGHBORS)[0]).sum()
     torch.testing.assert_close(value(p, inducing_prior(p.points, 2), torch.arange(14)), expected)
 
 
