@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import cvgp
 from cvgp.cli import app
-from cvgp.parallel.group import process_group as distributed
+from cvgp.parallel import group as distributed
 from tests.parallel.groups import RAY_WARNINGS, torchrun
 from tests.tables.helpers import frame, read_frame, write_parts
 

@@ -68,12 +68,6 @@ def test_value_does_not_depend_on_the_start(log_start: np.ndarray) -> None:
     np.testing.assert_allclose(from_here, best(p).value, rtol=1e-5)
 
 
-def test_value_is_no_more_than_the_titsias_optimum() -> None:
-    p = make_problem()
-    full = bounds.titsias_optimum(tensor(p.K_cc), statistics(p))
-    assert best(p).value < full.value
-
-
 def test_weight_of_zero_at_the_start_can_grow() -> None:
     p = make_problem()
     from_zero = best(replace(p, beta=np.array([0.0, 1.0, 1.0, 1.0])))

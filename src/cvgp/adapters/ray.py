@@ -1,8 +1,8 @@
 """Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`.
 
 Ray Train starts the workers of :func:`fit`, replaces lost ones, and keeps the checkpoints. Every worker runs the
-estimator's own fit as one process of a group (`cvgp.parallel.group`) and reads its own parts of the table. If a worker is
-lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
+estimator's own fit as one process of a group (`cvgp.parallel.group`) and reads its own parts of the table. If a worker
+is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
 """
 
 from __future__ import annotations

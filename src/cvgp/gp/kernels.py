@@ -40,24 +40,7 @@ KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "peri
 
 
 def parse_kernel_name(text: str) -> list[list[str]]:
-    """The names in a sum of products: terms, each a list of factors.
-
-    Parameters
-    ----------
-    text : str
-        One of `KERNEL_NAMES`, or several joined by ``+`` and ``*``, of which ``*`` binds more closely.
-
-    Raises
-    ------
-    InvalidInputError
-        If a name is not known, or missing beside a ``+`` or ``*``.
-
-    Examples
-    --------
-    >>> from cvgp.gp.kernels import parse_kernel_name
-    >>> parse_kernel_name("rbf + matern32*periodic")
-    [['rbf'], ['matern32', 'periodic']]
-    """
+    """The names in a sum of products, as terms of factors: "rbf + matern32*periodic" has two terms."""
     terms = [[name.strip() for name in term.split("*")] for term in text.split("+")]
     unknown = [name for term in terms for name in term if name not in KERNEL_NAMES]
     if unknown:
@@ -166,8 +149,8 @@ class _NoKernel(nn.Module):
 def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
     """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
 
-    Its constructor compares the batch shape with that of its base, by `torch.broadcast_shapes`, whose first call loads
-    SymPy and takes as long as a fit of a few hundred rows. So the base comes after the constructor.
+    Its constructor compares batch shapes by a function whose first call loads SymPy, which takes as long as a fit of a
+    few hundred rows. So the base comes after the constructor.
     """
     kernel = ScaleKernel(_NoKernel(), active_dims=base.active_dims, **arguments)
     kernel.base_kernel = base
@@ -336,9 +319,8 @@ STEP = 0.1
 def typical_slopes(kernel: Kernel, num_dims: int, step: float = STEP) -> Tensor:
     """The root mean square of (f(x + step) - f(x)) / step along each input `[D]` under the prior, in float64.
 
-    It tells how much each input matters for where pseudo-inputs should lie. Over a step of zero a rough function has
-    infinite slopes, whatever its lengthscale and variance are: so the step is about that between pseudo-inputs. Where
-    a kernel is not stationary, x is a point whose inputs are all one.
+    It tells how much each input matters for where pseudo-inputs should lie. The step is about the distance between
+    pseudo-inputs, since over a step of zero a rough function has infinite slopes. x is a point of ones.
     """
     x = torch.ones(1, num_dims, dtype=torch.float64, device=next(kernel.parameters()).device)
     moved = x + step * torch.eye(num_dims, dtype=x.dtype, device=x.device)  # [D, D]
@@ -426,17 +408,7 @@ def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None
 
 
 def add_lower_prior(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
-    """Add priors against lengthscales far below the typical ones, and against a variance of f far above `f_sd`^2.
-
-    Parameters
-    ----------
-    kernel
-        Its parts with lengthscales get one prior each, and so do its learned outputscales.
-    typical
-        Lengthscales `[D]`.
-    f_sd
-        The standard deviation of f `[]`.
-    """
+    """Add priors against lengthscales far below `typical` [D], and against a variance of f far above `f_sd`^2."""
     for part in _with_lengthscales(kernel):
         part.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(part.lengthscale)), _lengthscale)
     for part in kernel.modules():

@@ -96,15 +96,7 @@ def random_order(num_rows: int, generator: torch.Generator) -> Tensor:
 
 
 class RowIndex:
-    """Finds the nearest among given rows, in the metric of a kernel at its present parameters.
-
-    Parameters
-    ----------
-    kernel
-        Any kernel.
-    x
-        Rows `[N, D]`, in the order in which each is conditioned on those before it.
-    """
+    """Finds the nearest among rows x `[N, D]`, in the metric of a kernel at its present parameters."""
 
     @torch.no_grad()
     def __init__(self, kernel: Kernel, x: Tensor) -> None:

@@ -1,4 +1,4 @@
-r"""The best pseudo-outputs and weights at a fixed kernel and fixed pseudo-inputs, from statistics alone (§5).
+r"""The best coreset at a fixed kernel: its points, pseudo-outputs, weights and size (§5).
 
 The mean part of the bound does not depend on the weights, and the covariance part does not depend on y_c. So the two
 are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics.Statistics`.
@@ -18,6 +18,7 @@ factorization gives the posterior for every m by partial sums: with :math:`a = L
     \sigma^2_m(x) = k(x, x) - \sum_{j \le m} \psi_j^2 + \sum_{j \le m} a_j^2.
 
 It is Titsias' posterior, whose sites have a full covariance. A coreset has a diagonal one, which costs little (§5.3).
+:func:`randomly_pivoted` chooses points, in an order in which the first m are good ones for every m.
 """
 
 from typing import NamedTuple
@@ -89,18 +90,9 @@ class WeightPoint(NamedTuple):
 
 
 def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
-    """The site precisions w >= floor that maximize the covariance part of the bound.
+    """The site precisions w >= floor that maximize the covariance part of the bound, from `w_start` [M] on.
 
-    Parameters
-    ----------
-    L_K
-        The Cholesky factor of K_cc `[M, M]`.
-    Phi
-        Whitened statistics `[M, M]`: the precision of full-matrix sites in the coordinates of L_K.
-    w_start
-        Where to start `[M]`.
-    floor
-        The smallest weight `[]`.
+    `L_K` [M, M] is the Cholesky factor of K_cc, and `Phi` [M, M] the precision of full-matrix sites in its coordinates.
     """
     here = _at(w_start.clamp_min(floor), L_K, Phi)
     for _ in range(MOST_STEPS):
@@ -162,18 +154,10 @@ class NestedPrediction(NamedTuple):
 
 
 def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> NestedPrediction:
-    """Predict rows by the best coreset on the first m points, for each m in `sizes`.
+    """Predict rows by the best coreset on the first m points, for each m in `sizes` [S].
 
-    Parameters
-    ----------
-    statistics
-        Statistics of the training rows, whitened by all M points in their order.
-    psi
-        Whitened features of the rows to predict `[M, n]`.
-    k_xx
-        Their prior variances `[n]`.
-    sizes
-        Numbers of points, each between 1 and M `[S]`.
+    `statistics` are those of the training rows, whitened by all M points in their order; `psi` [M, n] and `k_xx` [n]
+    are the features and prior variances of the rows to predict.
     """
     L_C = safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")
     a = torch.linalg.solve_triangular(L_C, psi, upper=False)  # [M, n]
@@ -193,25 +177,16 @@ LEAST_LEFT = 2.0 * JITTER
 def randomly_pivoted(
     kernel: Kernel, x: Tensor, size: int, rng: np.random.Generator, *, present: Tensor | None = None, block: int = BLOCK
 ) -> NDArray[np.intp]:
-    """Indices of up to `size` different rows, in the order of their choice.
+    r"""Indices of up to `size` different rows of x `[N, D]`, in the order of their choice: randomly pivoted Cholesky.
 
-    There are fewer if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers of
-    memory.
+    With the residual kernel :math:`\tilde k(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far
+    (first those `present` [M, D]), the next point is row i with probability :math:`\tilde k(x_i, x_i) / \sum_j \tilde
+    k(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). In expectation this is close to the best low-rank
+    approximation of the kernel matrix; a greedy choice often takes rows at the edge of the data.
 
-    Parameters
-    ----------
-    kernel
-        The kernel whose variance the rows explain.
-    x
-        Rows to choose from `[N, D]`.
-    size
-        How many to choose.
-    rng
-        Draws the rows.
-    present
-        Points chosen before `[M, D]`.
-    block
-        Rows drawn at once.
+    Rows are drawn in blocks, independently of each other, and each is accepted with the share of its residual that the
+    accepted ones before it leave: the distribution is that of a choice one by one (Epperly, Tropp and Webber, 2024).
+    There are fewer rows if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers.
     """
     x = x.to(torch.float64)  # float32 is too coarse for small residuals
     k_xx = diagonal(kernel, x)

@@ -41,18 +41,10 @@ from cvgp.gp.stationary import Placed, covariance_at, local_matrices, place
 
 
 class WhitenedPoints:
-    """A kernel at its present parameters, with the whitened features of M pseudo-inputs (§5.1).
+    """A kernel with the whitened features of M pseudo-inputs (§5.1), valid while its parameters do not change.
 
-    It is valid as long as the parameters do not change.
-
-    Parameters
-    ----------
-    kernel
-        Any kernel.
-    X_c
-        Pseudo-inputs `[M, D]`; without any, the neighbors explain all of f.
-    L_K_inv
-        The inverse Cholesky factor of the kernel matrix among them `[M, M]`, in float64.
+    `X_c` [M, D] may be empty: then the neighbors explain all of f. `L_K_inv` [M, M] is the inverse Cholesky factor of
+    the kernel matrix among them, in float64.
     """
 
     def __init__(self, kernel: Kernel, X_c: Tensor, L_K_inv: Tensor) -> None:
@@ -62,7 +54,7 @@ class WhitenedPoints:
 
     @property
     def size(self) -> int:
-        """M."""
+        """The number of pseudo-inputs M."""
         return len(self.X_c)
 
     def features(self, x: Tensor) -> Tensor:
@@ -106,12 +98,8 @@ def no_points(kernel: Kernel, x: Tensor) -> WhitenedPoints:
 def condition_on_neighbors(K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
     """The weights eta `[n, k]` and the variance v `[n]` of f at n rows, differentiable once in both arguments (§9.1).
 
-    Parameters
-    ----------
-    K
-        Covariance of each row's k neighbors and, last, of the row itself `[n, k + 1, k + 1]`, in float64.
-    precision
-        Precisions of the neighbors' outputs `[n, k]`; zero where there is no neighbor.
+    `K` [n, k + 1, k + 1] is the covariance of each row's neighbors and, last, of the row itself, in float64;
+    `precision` [n, k] is that of the neighbors' outputs, zero where there is no neighbor.
     """
     n, k = precision.shape
     if K.shape != (n, k + 1, k + 1):
@@ -174,19 +162,10 @@ class OrderedRows(NamedTuple):
 
 
 def order_rows(x: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> OrderedRows:
-    """Rows as the conditionals need them; they stay in the order in which they come.
+    """Rows x `[N, D]`, y `[N]` or `[N, Q]` with noise `[]` or `[N]`, as the conditionals need them, in the same order.
 
     A row that counts c times is one row with the noise s / c: N(y | f, s)^c is N(y | f, s / c) times a constant, which
     goes into the log normalizer.
-
-    Parameters
-    ----------
-    x, y
-        Inputs `[N, D]`, and outputs `[N]` or `[N, Q]` with the prior mean subtracted.
-    noise
-        Noise variance, `[]` or `[N]`.
-    sample_weight
-        How often each row counts `[N]`; once if it is None.
     """
     if x.ndim != 2 or y.ndim not in (1, 2) or len(y) != len(x):
         raise InvalidInputError(f"x must be [N, D] and y [N] or [N, Q]; got {tuple(x.shape)} and {tuple(y.shape)}.")
@@ -223,17 +202,7 @@ class VecchiaRows(NamedTuple):
 
 
 def vecchia_rows(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> VecchiaRows:
-    """Condition some rows on their neighbors, differentiably (§9.1).
-
-    Parameters
-    ----------
-    points
-        The kernel.
-    data, Psi
-        All rows involved, and their features `[T, M]`.
-    local
-        The rows to condition and their neighbors, as indices into these.
-    """
+    """Condition some rows on their neighbors, differentiably (§9.1); Psi `[T, M]` holds the features of `data`."""
     together = torch.cat([local.neighbors.clamp_min(0), local.rows[:, None]], 1)  # [n, k + 1]
     Psi_N = _take(Psi, together)  # [n, k + 1, M]
     K = points.among(_take(data.x, together)) - Psi_N @ Psi_N.mT  # [n, k + 1, k + 1]
@@ -247,10 +216,7 @@ def vecchia_rows(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: 
 def vecchia_blocks(
     points: WhitenedPoints, data: OrderedRows, rows: Tensor, neighbors: Tensor
 ) -> Iterator[tuple[Tensor, VecchiaRows]]:
-    """Condition rows on their neighbors block by block, in the order of `rows`; yields each block and its rows.
-
-    Features are computed once for all rows that a block involves, and gathered in batches.
-    """
+    """Condition rows on their neighbors in blocks that share features; yields each block's rows and conditionals."""
     width = _row_bytes(points, data)
     all_fit = len(data.x) * width <= TABLE_BYTES
     block = max(1, len(rows) if all_fit else TABLE_BYTES // ((neighbors.shape[1] + 1) * width))
@@ -274,10 +240,7 @@ def in_batches(
 
 @torch.no_grad()
 def vecchia_statistics(points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, start: int = 0) -> Statistics:
-    """Statistics of the rows from `start` on, each given its neighbors `[N - start, k]`: rows before it, or -1 (§9.3).
-
-    Those of the rows before `start` can be merged with them.
-    """
+    """Statistics of the rows from `start` on, each given its neighbors `[N - start, k]`: earlier rows, or -1 (§9.3)."""
     check_neighbors(neighbors, len(data.x), start)
     rows = torch.arange(start, len(data.x), device=data.x.device)
     if len(rows) * _row_bytes(points, data) > TABLE_BYTES:
@@ -353,18 +316,11 @@ PART_BYTES = 100_000_000
 
 
 class NeighborProcess:
-    """The posterior of f under the model with neighbors; zero prior mean, float64.
+    r"""The posterior of f at new points: the coreset's trend, corrected by the nearest rows; zero prior mean, float64.
 
-    Parameters
-    ----------
-    points
-        The kernel, and pseudo-inputs that were whitened with it.
-    data
-        The training rows.
-    u
-        The posterior of u, from the statistics of the same rows given their neighbors.
-    num_neighbors
-        How many nearest rows a prediction consults.
+    The trend is :math:`\psi^T u` with :math:`u \sim N(0, I)` a priori. Under the model :math:`p(u | y) = N(C^{-1} b,
+    C^{-1})` with :math:`C = I + \Phi`. A coreset has the same mean, and a covariance that M weights can express:
+    :math:`I - L_K^T A L_K` (§9.3, §9.6).
     """
 
     def __init__(self, points: WhitenedPoints, data: OrderedRows, u: InducingPosterior, num_neighbors: int) -> None:
@@ -398,10 +354,8 @@ class NeighborProcess:
     def covariance(self, x: Tensor) -> Tensor:
         r"""Joint covariance of f `[n, n]` at x `[n, D]`, whose diagonal is the variance of :meth:`moments` (§9.6).
 
-        Point i is predicted by :math:`\eta_i^T y_N + \phi_i^T u` from its own nearest rows. The errors of these
-        predictions are linear in f and y, so that their covariance follows from the kernel, whichever rows two points
-        share, and does not depend on the order of the points. The cost is that of the kernel matrix among all rows
-        that are near some point.
+        The errors of the predictions :math:`\eta_i^T y_N + \phi_i^T u` are linear in f and y, so that their covariance
+        follows from the kernel, whichever rows two points share, and does not depend on the order of the points.
         """
         x = self._checked(x)
         near = self.index.nearest(x, self.num_neighbors)
@@ -474,18 +428,12 @@ class RowMoments(NamedTuple):
 def sequential_moments(
     points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, before: Statistics | None = None
 ) -> tuple[RowMoments, Statistics]:
-    """Moments of f at each row given all rows before it, in O(N M^2) beyond the conditionals (§9.5).
+    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5).
 
-    The statistics of all rows come from the same pass.
-
-    Parameters
-    ----------
-    points, data
-        The kernel, and all rows.
-    neighbors
-        Neighbors `[n, k]` of the last n rows, whose moments are returned.
-    before
-        The statistics of the rows before these, if there are any.
+    A row is given its neighbors `[n, k]` directly and the others through u, in O(N M^2). The densities that follow are
+    the factors of the marginal likelihood. No row contributes to its own density, so they judge the kernel, the noise
+    and the use of neighbors fairly, if these were learned elsewhere. `before` holds the statistics of the rows before
+    these.
     """
     start = len(data.x) - len(neighbors)
     check_neighbors(neighbors, len(data.x), start)
@@ -543,18 +491,15 @@ def _evenly(held: list[tuple[Tensor, VecchiaRows]], size: int) -> Iterator[tuple
 
 
 def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: InducingPosterior) -> Tensor:
-    """Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise.
+    r"""Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise (§9.7).
 
-    Parameters
-    ----------
-    points
-        The kernel, and pseudo-inputs that were whitened with it.
-    data
-        All rows involved, with the present noise.
-    local
-        The rows to sum over and their neighbors: earlier rows, or any others for a composite likelihood.
-    u
-        The posterior of u, held fixed.
+    With a fixed q(u) = N(m, S), the bound on the log marginal likelihood is
+
+    .. math:: \sum_i E_q \log N(y_i \mid \phi_i^T u + \eta_i^T y_N, \; v_i + 1/\rho_i) - KL(q(u) \,\|\, p(u)).
+
+    The KL depends on neither kernel nor noise, and a uniform sample of rows, scaled by N over its size, estimates the
+    sum without bias. At the posterior of u its gradient is that of the log marginal likelihood. Neighbors are earlier
+    rows, or any others for a composite likelihood.
     """
     part = vecchia_rows(points, data, points.features(data.x), local)
     here = data.take(local.rows)

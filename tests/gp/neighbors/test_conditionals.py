@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError, JitterWarning
-from cvgp.gp import bounds
+from cvgp.gp import bounds, vecchia
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import KERNEL_NAMES
-from cvgp.gp.neighbors import conditionals
 from cvgp.gp.vecchia import condition_on_neighbors, vecchia_statistics
 from tests import reference as ref
 from tests.gp.neighbors.problems import Problem, all_before, make_problem, some_before
@@ -178,8 +177,8 @@ def test_a_row_of_some_weight_is_as_many_copies() -> None:
 def test_sums_do_not_depend_on_the_size_of_parts(table_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     p, neighbors = make_problem(N=40, outputs=2), some_before(40, 3)
     expected = statistics(p, neighbors)
-    monkeypatch.setattr(conditionals, "TABLE_BYTES", table_bytes)
-    monkeypatch.setattr(conditionals, "BATCH_BYTES", 500)
+    monkeypatch.setattr(vecchia, "TABLE_BYTES", table_bytes)
+    monkeypatch.setattr(vecchia, "BATCH_BYTES", 500)
     for mine, other in zip(statistics(p, neighbors), expected, strict=True):
         torch.testing.assert_close(mine, other)
 
@@ -192,9 +191,9 @@ def test_neighbors_that_do_not_come_before_are_refused(neighbors: Tensor) -> Non
         statistics(make_problem(), neighbors)
 
 
-@pytest.mark.parametrize("table_bytes", [conditionals.TABLE_BYTES, 100])
+@pytest.mark.parametrize("table_bytes", [vecchia.TABLE_BYTES, 100])
 def test_sums_of_first_and_last_rows_are_those_of_all(table_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditionals, "TABLE_BYTES", table_bytes)
+    monkeypatch.setattr(vecchia, "TABLE_BYTES", table_bytes)
     p, neighbors = PROBLEMS["all of it"], some_before(14, 3)
     first = vecchia_statistics(p.points, p.data.take(torch.arange(9)), neighbors[:9])
     last = vecchia_statistics(p.points, p.data, neighbors[9:], start=9)

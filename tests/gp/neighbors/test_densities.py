@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cvgp.gp import bounds
-from cvgp.gp.neighbors import densities
+from cvgp.gp import bounds, vecchia
 from cvgp.gp.vecchia import (
     InducingPosterior,
     expected_log_density,
@@ -27,7 +26,7 @@ PROBLEMS = {
 NEIGHBORS = some_before(14, 3)
 
 
-def before(p: Problem) -> densities.RowMoments:
+def before(p: Problem) -> vecchia.RowMoments:
     return sequential_moments(p.points, p.data, NEIGHBORS)[0]
 
 
@@ -36,7 +35,7 @@ def before(p: Problem) -> densities.RowMoments:
 def test_densities_of_rows_sum_to_the_log_marginal(
     problem: Problem, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(densities, "BLOCK_ROWS", block)
+    monkeypatch.setattr(vecchia, "BLOCK_ROWS", block)
     monkeypatch.setattr("cvgp.gp.vecchia.BATCH_BYTES", 1)
     sums = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
     expected = bounds.solve_titsias(sums, problem.points.L_K_inv).value

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
-from cvgp.gp.neighbors import RowIndex, prediction
+from cvgp.gp import vecchia
+from cvgp.gp.neighbors import RowIndex
 from cvgp.gp.vecchia import NeighborProcess, inducing_posterior, vecchia_statistics
 from tests import reference as ref
 from tests.gp.neighbors.problems import Problem, as_lists, make_problem
@@ -75,14 +76,14 @@ def dense_covariance(p: Problem, process: NeighborProcess, k: int, x: Tensor) ->
     return errors + phi_root @ phi_root.T
 
 
-@pytest.mark.parametrize("part_bytes", [prediction.PART_BYTES, 300])
+@pytest.mark.parametrize("part_bytes", [vecchia.PART_BYTES, 300])
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 @pytest.mark.parametrize("k", [0, 3, 50])
 def test_covariance_is_that_of_the_prediction_errors(
     problem: Problem, k: int, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = fitted(problem, k)
-    monkeypatch.setattr(prediction, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(vecchia, "PART_BYTES", part_bytes)
     found = process.covariance(X_NEW)
     np.testing.assert_allclose(found, dense_covariance(problem, process, k, X_NEW), rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(found.diagonal(), process.moments(X_NEW)[1])
@@ -104,7 +105,7 @@ def test_covariance_does_not_depend_on_the_order_of_the_points() -> None:
 def test_size_of_parts_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     process = fitted(PROBLEMS["all of it"], 3)
     expected = process.moments(X_NEW)
-    monkeypatch.setattr(prediction, "PART_BYTES", 300)
+    monkeypatch.setattr(vecchia, "PART_BYTES", 300)
     for mine, other in zip(process.moments(X_NEW), expected, strict=True):
         torch.testing.assert_close(mine, other)
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from cvgp.gp import neighbors
 from cvgp.gp.kernels import make_kernel
-from cvgp.gp.neighbors import RowIndex, search
+from cvgp.gp.neighbors import RowIndex
 
 LENGTHSCALES = {2: [0.2, 3.0], 6: [0.3, 1.0, 2.0, 1.0, 5.0, 0.7]}
 """In two dimensions a tree searches, in six all distances are computed."""
@@ -51,8 +52,8 @@ def test_earlier_rows_from_a_start_on_are_those_of_all_rows(D: int) -> None:
 def test_size_of_blocks_does_not_matter(D: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = rows(700, D)
     whole = RowIndex(ard_kernel(D), x).earlier(5)
-    monkeypatch.setattr(search, "BLOCK_QUERIES", 33)
-    monkeypatch.setattr(search, "SURPLUS", 1)
+    monkeypatch.setattr(neighbors, "BLOCK_QUERIES", 33)
+    monkeypatch.setattr(neighbors, "SURPLUS", 1)
     assert torch.equal(RowIndex(ard_kernel(D), x).earlier(5), whole)
 
 
@@ -87,7 +88,7 @@ def test_copies_are_neighbors_of_each_other_and_not_of_themselves(D: int) -> Non
 def test_smallest_values_are_those_that_sorting_finds(seed: int, k: int, groups: int) -> None:
     values = torch.randn(3, 16 * groups, generator=torch.Generator().manual_seed(seed))
     k = min(k, values.shape[1])
-    assert torch.equal(search._smallest(values, k), values.argsort(dim=1)[:, :k])
+    assert torch.equal(neighbors._smallest(values, k), values.argsort(dim=1)[:, :k])
 
 
 @pytest.mark.parametrize("D", LENGTHSCALES)

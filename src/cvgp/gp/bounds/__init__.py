@@ -11,19 +11,16 @@ from cvgp.gp.bounds.statistics import (
     whitener,
 )
 from cvgp.gp.bounds.titsias import (
-    TitsiasOptimum,
     TitsiasSolution,
     log_marginal,
     solve_titsias,
     tight_data_gradient,
     tight_gain,
     tightening,
-    titsias_optimum,
 )
 
 __all__ = [
     "Statistics",
-    "TitsiasOptimum",
     "TitsiasSolution",
     "data_gradient",
     "elbo",
@@ -36,7 +33,6 @@ __all__ = [
     "tight_data_gradient",
     "tight_gain",
     "tightening",
-    "titsias_optimum",
     "weigh",
     "whitener",
 ]
