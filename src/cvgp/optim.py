@@ -114,21 +114,12 @@ def minimize_lbfgs(
     tol: float,
     monitor: Monitor = lambda progress: None,
 ) -> Result:
-    """Minimize `objective`, which reads the parameters and leaves its gradient in their `grad`.
+    """Minimize `objective`, which reads the parameters and leaves its gradient in their `grad`; SciPy's L-BFGS.
 
-    After a failed factorization or a value that is not finite, the search restarts from the best point so far. It then
-    has no memory of curvature, so its first step is short. After three such restarts the failure is raised.
-
-    Parameters
-    ----------
-    parameters
-        Tensors to optimize; they are left at the best point found.
-    objective
-        The value to minimize at the present parameters.
-    max_evaluations, tol
-        Limits: evaluations of the objective, and the least improvement over ten iterations.
-    monitor
-        Called after every evaluation; may stop the search.
+    The search ends after `max_evaluations`, after ten iterations that improve by less than `tol`, or when `monitor`,
+    called after every evaluation, returns a status. The parameters are left at the best point found. After a failed
+    factorization or a value that is not finite, it restarts from the best point so far without a memory of curvature,
+    so that its first step is short. After three such restarts the failure is raised.
     """
     search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor)
     event = ""
@@ -273,13 +264,8 @@ def constant(progress: float) -> float:
 class Ending:
     """Ends a run once a window of steps is hardly better than the window before it.
 
-    At a high learning rate a bound stops rising long before the optimum. So a plateau does not end the run at once:
-    the rate first falls along the rest of its schedule, within half a window.
-
-    Parameters
-    ----------
-    tol
-        The least fall of the objective over ten steps that counts as progress.
+    At a high learning rate a bound stops rising long before the optimum. So a plateau, a fall of less than `tol` over
+    ten steps, does not end the run at once: the rate first falls along the rest of its schedule, within half a window.
     """
 
     def __init__(self, tol: float) -> None:
@@ -316,10 +302,9 @@ class Ending:
 
 
 class AdamState:
-    """The state of a run: the parameters, their moments, and everything else that a resumed run needs.
+    """The parameters of a run, their moments, and everything else that a resumed run needs.
 
-    The parameters become views of one vector, and their gradients views of another, so an update is a few operations
-    however many parameters there are.
+    The parameters and their gradients become views of one vector each, so an update is a few operations.
     """
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
@@ -386,24 +371,11 @@ def minimize_adam(
 ) -> Result:
     """Minimize a stochastic objective by `max_steps` Adam steps, continuing from `state.step`.
 
-    A loss that is not finite, or a factorization that fails, sends the run back to its last snapshot with half the
-    learning rate.
-
-    Parameters
-    ----------
-    state
-        Parameters, moments and step; changed in place, so that a caller can store it at any time.
-    loss_and_backward
-        The loss of the batch with the given step number; adds its gradient to the parameters' `grad`.
-    max_steps, schedule
-        Length of the run, and the factor on the learning rate at each fraction of it.
-    time_used
-        Fraction of the time limit that has passed. The schedule follows the nearer limit, steps or time, so that the
-        learning rate is low when either is reached.
-    ending
-        Ends the run early after a plateau.
-    monitor
-        Called after every step; may stop the run.
+    `loss_and_backward` takes the step number and adds the gradient of its batch's loss to the parameters' `grad`. The
+    `schedule` of the learning rate follows the nearer limit, steps or `time_used` (a fraction of the time limit), so
+    that the rate is low when either is reached. `ending` ends the run early after a plateau, and so may `monitor`,
+    which is called after every step. `state` changes in place, so that a caller can store it at any time. A loss that
+    is not finite, or a factorization that fails, sends the run back to its last snapshot with half the learning rate.
     """
     good = state.snapshot()
     while state.step < max_steps:

@@ -14,7 +14,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.estimators.coresets import Grown, grow_model, prune_model, restrict, shrink_model
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel
-from cvgp.objectives.full_batch import full_bound, solve_coreset, statistics
+from cvgp.objectives import full_bound, solve_coreset, statistics
 from tests import reference as ref
 from tests.parallel.groups import ThreadGroup, run_in_threads
 

@@ -32,7 +32,7 @@ from cvgp.fitting.neighbors import (
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import make_kernel, square_matrix
 from cvgp.gp.neighbors import RowIndex
-from cvgp.objectives.full_batch import statistics
+from cvgp.objectives import statistics
 from cvgp.parallel.group import ALONE, Group
 from tests.fitting.problems import make_model, make_source
 from tests.parallel.groups import run_in_threads

@@ -19,7 +19,7 @@ from cvgp.fitting.solve import Solution
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise
-from cvgp.objectives.full_batch import statistics
+from cvgp.objectives import statistics
 from cvgp.optim import Result, Status
 from tests.fitting.problems import make_model
 

@@ -15,7 +15,7 @@ from cvgp.fitting.residuals import (
     linear_density,
     model_scores,
 )
-from cvgp.objectives.full_batch import statistics
+from cvgp.objectives import statistics
 from tests.fitting.problems import make_model, make_source
 
 

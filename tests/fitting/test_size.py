@@ -15,7 +15,7 @@ from cvgp.fitting.sample import Start
 from cvgp.fitting.size import choose_size, exact_is_affordable, largest_size, needed_points, size_curve
 from cvgp.fitting.start import begin_model
 from cvgp.gp.kernels import make_kernel
-from cvgp.objectives.full_batch import solve_coreset
+from cvgp.objectives import solve_coreset
 from tests.fitting.problems import make_source
 from tests.parallel.groups import run_in_threads
 

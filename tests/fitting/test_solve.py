@@ -20,7 +20,7 @@ from cvgp.fitting.monitor import FitEvent, FitLog, Run
 from cvgp.fitting.options import Settings
 from cvgp.fitting.solve import Plan, Solution, exact_bound, is_exact_gp, make_plan, solve, warn_if_simpler_is_better
 from cvgp.gp.kernels import square_matrix
-from cvgp.objectives.full_batch import full_bound, solve_coreset
+from cvgp.objectives import full_bound, solve_coreset
 from cvgp.optim import Status
 from tests.fitting.problems import make_model, make_source, rmse
 

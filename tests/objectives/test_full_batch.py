@@ -12,12 +12,12 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from cvgp import CVGP, Coreset
+from cvgp import objectives as full_data
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.gp import bounds
 from cvgp.gp.kernels import evaluate, gaussian_likelihood, make_kernel
-from cvgp.objectives import full_batch as full_data
-from cvgp.objectives.full_batch import (
+from cvgp.objectives import (
     TitsiasObjective,
     full_bound,
     searched_parameters,

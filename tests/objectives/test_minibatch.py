@@ -9,7 +9,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.linalg import SYMMETRIC_BY_BLOCKS
-from cvgp.objectives.minibatch import MinibatchObjective, direct_elbo
+from cvgp.objectives import MinibatchObjective, direct_elbo
 
 NUM_DATA = 400.0
 FACTOR = -1.0 / NUM_DATA

@@ -7,7 +7,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
 from cvgp.gp.vecchia import InducingPosterior, inducing_posterior, order_rows, vecchia_statistics, whiten_points
-from cvgp.objectives.full_batch import VecchiaObjective
+from cvgp.objectives import VecchiaObjective
 from tests.gp.neighbors.problems import all_before, inducing_kl, make_problem
 
 

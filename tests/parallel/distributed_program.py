@@ -26,7 +26,7 @@ from cvgp.fitting.neighbors import (
 )
 from cvgp.fitting.options import Settings
 from cvgp.fitting.solve import make_plan, solve
-from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
+from cvgp.objectives import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
 from cvgp.parallel.group import Group, current_group, process_group
 from cvgp.tables import stream
 from tests.fitting.problems import make_model, make_source

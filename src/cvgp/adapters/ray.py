@@ -39,13 +39,10 @@ def connect(address: str = "local") -> None:
     Parameters
     ----------
     address : str
-        The address that ``ray start --head`` printed, ``auto`` for the cluster of this machine, or ``local`` to start
-        one.
+        The address that ``ray start --head`` printed, ``auto`` for the one of this machine, or ``local`` for a new one.
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
     WorkerError
         If there is no cluster at the address.
 
@@ -103,9 +100,7 @@ def fit(
     fit_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
-    """Fit a `CVGPRegressor` to a table on the workers of a Ray cluster.
-
-    The cluster is the one that the program has joined (`connect`, or ``ray.init``), or a new one on this machine.
+    """Fit a `CVGPRegressor` to a table on the workers of the Ray cluster that the program has joined, or of a new one.
 
     Parameters
     ----------
@@ -136,17 +131,8 @@ def fit(
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
-    InvalidInputError
-        If a parameter, the table or the target cannot be used.
     WorkerError
         If workers were lost more than `max_failures` times; the same call with the same `name` continues.
-
-    Warns
-    -----
-    CVGPWarning
-        If the cluster has too few processors, so that the fit waits for more.
 
     Examples
     --------
@@ -340,10 +326,6 @@ def fit_and_merge(
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
-    InvalidInputError
-        If there is no shard, or one cannot be fitted.
     WorkerError
         If a task was lost too often.
 

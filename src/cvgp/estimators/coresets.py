@@ -22,6 +22,7 @@ from gpytorch.means import Mean
 from scipy.linalg.lapack import dpstrf
 from torch import Tensor
 
+from cvgp import objectives
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource
@@ -38,8 +39,7 @@ from cvgp.gp.model import CVGP
 from cvgp.gp.neighbors import RowIndex
 from cvgp.gp.sites import randomly_pivoted
 from cvgp.gp.vecchia import order_rows, vecchia_statistics
-from cvgp.objectives import full_batch
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, solve_coreset, titsias_value
+from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, full_bound, solve_coreset, titsias_value
 from cvgp.optim import Result
 
 CANDIDATES = 12_000
@@ -88,7 +88,7 @@ def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Genera
     beta_new = (FIRST_WEIGHT * model.beta.mean()).repeat(len(new))
     X_c, y_c, beta = (torch.cat(pair) for pair in ((model.X_c, new), (model.y_c, y_new), (model.beta, beta_new)))
     larger = model.with_coreset(Coreset(X_c, y_c, beta))
-    found = full_batch.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
+    found = objectives.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
     bound = larger.adopt_optimum(found).item()
     larger.set_site_noise_offset(source.harmonic_noise(larger.noise.item()) - larger.noise.item())
     return Grown(larger, found, len(new), bound)
@@ -327,7 +327,7 @@ def combine(
         model = _silent_model(initial_coreset("greedy", whole.X, whole.y, size, rng, kernel=kernel), kernel, mean)
         result = _maximize(model, [model.X_c], source, run, EVALUATIONS)
         bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
-    return Combined(_with_noise(model, noise), full_batch.statistics(model, source.chunks(CHUNK_ROWS)), bound, result)
+    return Combined(_with_noise(model, noise), objectives.statistics(model, source.chunks(CHUNK_ROWS)), bound, result)
 
 
 def refit_prior(

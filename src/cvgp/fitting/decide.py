@@ -42,7 +42,7 @@ from cvgp.fitting.solve import Plan, chosen_solver, make_plan
 from cvgp.fitting.start import begin_model
 from cvgp.gp.kernels import HELD_ABOVE, HELD_AROUND, NOISE_FLOOR, is_held, name_of_kernel
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS, statistics
+from cvgp.objectives import CHUNK_ROWS, statistics
 from cvgp.optim import Result, Status
 
 

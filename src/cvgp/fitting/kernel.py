@@ -39,7 +39,7 @@ from cvgp.gp.kernels import (
     stationary_form,
 )
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import statistics
+from cvgp.objectives import statistics
 
 DEFAULT_KERNEL = "matern32"
 AUTO = "auto"

@@ -14,7 +14,7 @@ from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS, Objective, TitsiasObjective, solve_coreset
+from cvgp.objectives import CHUNK_ROWS, Objective, TitsiasObjective, solve_coreset
 from cvgp.optim import Progress, Result, Status, minimize_lbfgs, read_vector
 from cvgp.parallel.group import ALONE, Group, check_same
 from cvgp.runtime import clean_torch_state

@@ -16,8 +16,7 @@ from cvgp.fitting.monitor import Phase, Run
 from cvgp.fitting.options import Settings
 from cvgp.gp.kernels import diagonal, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS
-from cvgp.objectives.minibatch import MinibatchObjective
+from cvgp.objectives import CHUNK_ROWS, MinibatchObjective
 from cvgp.optim import AdamState, Ending, NoImprovement, Progress, Result, Status, constant, minimize_adam, one_cycle
 from cvgp.parallel.group import check_same, sum_of
 

@@ -51,7 +51,7 @@ from cvgp.gp.vecchia import (
     vecchia_statistics,
     whiten_points,
 )
-from cvgp.objectives.full_batch import PriorObjective, VecchiaObjective
+from cvgp.objectives import PriorObjective, VecchiaObjective
 from cvgp.optim import AdamState, Monitor, Progress, Result, Status, minimize_adam
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import threads_for

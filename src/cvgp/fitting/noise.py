@@ -42,7 +42,7 @@ from cvgp.gp.bounds import solve_titsias
 from cvgp.gp.kernels import NOISE_FLOOR, diagonal, multiply_inside
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise
-from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain
+from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
 from cvgp.runtime import threads_for
 
 NoiseName = Literal["auto", "constant", "input-dependent"]

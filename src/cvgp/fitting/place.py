@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
-from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summary
+from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summary, pivoted_rows
 from cvgp.errors import InvalidInputError
 from cvgp.gp.kernels import cross_matrix, diagonal, stationary_form, typical_slopes
 
@@ -91,25 +91,8 @@ def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp],
     """Pivoted Cholesky: indices in the order of the largest variance left, and the mean variance left after each."""
     points = torch.as_tensor(x)
     with torch.no_grad():
-        left = diagonal(kernel, points).clone()  # [N]
-        floor = 1e-10 * left.max().item()
-        factor = torch.zeros(size, len(x), dtype=torch.float64)
-        chosen: list[int] = []
-        remaining: list[float] = []
-        for m in range(size):
-            pivot = int(left.argmax())
-            if left[pivot].item() <= floor:
-                break
-            row = cross_matrix(kernel, points[pivot : pivot + 1], points)[0]  # [N]
-            row = (row - factor[:m, pivot] @ factor[:m]) / left[pivot].sqrt()
-            factor[m] = row
-            left = (left - row.square()).clamp_min(0.0)
-            left[pivot] = 0.0
-            chosen.append(pivot)
-            remaining.append(left.mean().item())
-    if not chosen:  # no point has any variance, so that each is as good
-        return np.zeros(1, dtype=np.intp), np.zeros(1)
-    return np.array(chosen, dtype=np.intp), np.array(remaining)
+        k_xx = diagonal(kernel, points)  # [N]
+        return pivoted_rows(k_xx, lambda i: cross_matrix(kernel, points[i : i + 1], points)[0], size)
 
 
 def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -29,7 +29,7 @@ from cvgp.fitting.residuals import leave_one_out_scores, model_scores
 from cvgp.gp import bounds
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import ExactObjective
+from cvgp.objectives import ExactObjective
 from cvgp.runtime import kept_warnings
 
 CHUNK_ROWS = 4096

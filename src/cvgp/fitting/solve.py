@@ -28,7 +28,7 @@ from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import prior_mean, release, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import (
+from cvgp.objectives import (
     CHUNK_ROWS,
     ExactObjective,
     TitsiasObjective,

@@ -125,9 +125,7 @@ def process_group() -> Iterator[Group]:
     Raises
     ------
     WorkerError
-        If the other processes cannot be reached.
-    InvalidInputError
-        If the environment variable CVGP_WORKER_TIMEOUT is not a number of seconds above 0.
+        If the other processes cannot be reached within CVGP_WORKER_TIMEOUT seconds.
 
     Examples
     --------

@@ -1,25 +1,45 @@
-"""Titsias' bound over all data, chunk by chunk: the objective of a full-batch optimizer.
+"""Objectives of the optimizers: a bound on log p(y) plus the log density of the model's priors, with the gradient.
 
-An evaluation makes two passes over the chunks. The first adds up statistics, from which the best pseudo-outputs, the
-bound and its M x M derivatives follow. The second sends the data-side derivatives back through the kernel. Memory
-holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
+*The exact objective* is the log marginal likelihood, where each row is a pseudo-point.
 
+*Titsias' bound over all data* is evaluated chunk by chunk, in two passes. The first adds up statistics, from which the
+best pseudo-outputs, the bound and its M x M derivatives follow. The second sends the data-side derivatives back through
+the kernel. Memory holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
 The chunks may be one process's part of the data. Then each pass ends in a sum over the group: of the statistics, which
 are M x (M + Q) numbers, and of the value and the gradient of the parameters.
+
+*The objectives of one step* estimate the paper's bound, or the likelihood of rows given their neighbors, from a uniform
+sample of the rows. A training step of the paper's bound is a few products between many small operations, for which
+autograd's bookkeeping costs more than the products do. So for models that are built by kernel name, whose parameters
+are logarithms, the derivatives are written by hand (:class:`DirectElbo`).
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import ScaleKernel
+from gpytorch.means import ZeroMean
+from torch import Tensor, nn
 
 from cvgp.data.rows import Rows
+from cvgp.errors import DivergenceError
 from cvgp.gp import bounds
-from cvgp.gp.kernels import cross_matrix, diagonal, log_density, prior_mean, registered_priors, square_matrix
+from cvgp.gp.kernels import (
+    cross_matrix,
+    diagonal,
+    log_density,
+    prior_mean,
+    registered_priors,
+    square_matrix,
+    stationary_form,
+)
 from cvgp.gp.linalg import backward_from
 from cvgp.gp.model import CVGP
+from cvgp.gp.stationary import Family, StationaryKernel, covariance_at, place, pull_back_both
 from cvgp.gp.vecchia import (
     InducingPosterior,
     expected_log_density,
@@ -47,13 +67,7 @@ class Objective(Protocol):
 
 
 class PriorObjective:
-    """log p of kernel, mean and noise under the priors that are registered on them; zero without any.
-
-    Parameters
-    ----------
-    model
-        Its kernel, mean and noise receive the gradient.
-    """
+    """log p of kernel, mean and noise under the priors that are registered on them; zero without any."""
 
     def __init__(self, model: CVGP) -> None:
         self._like: Tensor = model.X_c
@@ -71,15 +85,7 @@ class PriorObjective:
 
 
 class ExactObjective:
-    """log p(y) of some rows, plus the log density of priors, as a function of kernel, mean and noise.
-
-    Parameters
-    ----------
-    model
-        Its kernel, mean and noise receive the gradient; its coreset is not looked at.
-    rows
-        All rows.
-    """
+    """log p(y) of all rows as a function of kernel, mean and noise; the coreset is not looked at."""
 
     def __init__(self, model: CVGP, rows: Rows[Tensor]) -> None:
         self.model = model
@@ -171,26 +177,12 @@ Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
 
 class TitsiasObjective:
-    """Value and gradient of Titsias' bound of a model (or of a relative of it) plus the log density of its priors.
+    """Titsias' bound of a model, or the tighter one, with the sites at their optimum over y_c and a full covariance.
 
-    The sites are at their optimum over y_c and a full covariance. The search is over the kernel, the mean, the noise
-    and the pseudo-inputs. The weights are solved for once, at the end (:func:`solve_coreset`): along the way
-    they would slow the search, and a diagonal costs little against the full covariance.
-
-    Parameters
-    ----------
-    model
-        All its parameters but y_c and the weights receive the gradient, unless `parameters` says which.
-    chunks
-        Gives the same chunks each time that it is called.
-    num_rows
-        How many rows the chunks hold, to decide what to keep in memory.
-    tight
-        Whether to use the tighter bound.
-    group
-        The processes over which the data are spread; each computes on its own chunks.
-    parameters
-        Some of the model's parameters.
+    The search is over the kernel, the mean, the noise and the pseudo-inputs, or over some `parameters` of these. The
+    weights are solved for once, at the end (:func:`solve_coreset`): along the way they would slow the search, and a
+    diagonal costs little against the full covariance. `chunks` gives the same chunks of this process's `num_rows` rows
+    each time that it is called.
     """
 
     def __init__(
@@ -325,7 +317,7 @@ def full_bound(
 ) -> float:
     """The bound of the model as it is over all `num_rows` rows, in nats.
 
-    Each chunk gives an estimate of it, scaled to all rows; their mean, weighted by size, counts the KL once.
+    The estimates from chunks are averaged by size, which counts the KL once.
     """
     bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
     estimates = (
@@ -345,17 +337,8 @@ def _no_statistics(model: CVGP) -> bounds.Statistics:
 class VecchiaObjective:
     """The sum over all rows of E_q log p(y_i | y_N, u), as a function of kernel, mean and noise.
 
-    Parameters
-    ----------
-    model
-        Its kernel, mean and noise receive the gradient. Its pseudo-inputs are used as they are.
-    rows
-        All rows, in the order that `neighbors` numbers.
-    neighbors
-        Neighbors of each row `[N, k]`, or -1: rows before it, or any others for a composite likelihood. They are those
-        of some earlier kernel: any are valid.
-    u
-        The posterior of u, held fixed; None for a model without pseudo-inputs, in which neighbors explain all of f.
+    `neighbors` [N, k] of each row are earlier rows, or any others for a composite likelihood, or -1: those of some
+    earlier kernel are valid too. The posterior of u is held fixed; None is for a model without pseudo-inputs.
     """
 
     batch: Tensor
@@ -389,3 +372,139 @@ class VecchiaObjective:
         value = weight * expected_log_density(points, data, local, u)
         value.backward()
         return value.item()
+
+
+class MinibatchObjective:
+    """The bound on `num_data` rows (or on their total weight), estimated from the rows of one step."""
+
+    rows: Rows[Tensor]
+    """The rows of the present step, to be set before each evaluation."""
+
+    def __init__(
+        self,
+        model: CVGP,
+        num_data: float,
+        *,
+        tight: bool = False,
+        known_noise: bool = False,
+    ) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.num_data = num_data
+        self._size = len(model.X_c)
+        self._prior = PriorObjective(model)
+        self._direct = None if tight or known_noise else direct_elbo(model)
+        self._bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
+
+    def value_and_backward(self, scale: float = 1.0) -> float:
+        """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
+        with threads_for(self._size**2 * (3 * len(self.rows.x) + 2 * self._size)):
+            return self._value_and_backward(self.rows, scale)
+
+    def _value_and_backward(self, rows: Rows[Tensor], scale: float) -> float:
+        prior = self._prior.value_and_backward(scale)
+        if self._direct is None:
+            bound = scale * self._bound(rows.x, rows.y, self.num_data, noise_variance=rows.noise_variance)
+            bound.backward()
+            return bound.item() + prior
+        value, gradients = self._direct.value_and_gradients(rows, self.num_data)
+        with torch.no_grad():
+            for parameter, gradient in gradients:
+                if parameter.requires_grad:
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
+                    parameter.grad.add_(gradient, alpha=scale)
+        return scale * value + prior
+
+
+class DirectElbo(NamedTuple):
+    """The bound as a function of a model's own parameters."""
+
+    family: Family
+    log_lengthscale: Tensor  # [1, D] or [1, 1]
+    log_outputscale: Tensor  # []
+    log_noise: Tensor  # [1], of what is above the floor
+    noise_floor: float
+    X_c: Tensor  # [M, D]
+    y_c: Tensor  # [M]
+    log_beta: Tensor  # [M]
+
+    # Tensors that autograd need not know of cost less to make: a seventh of a step with 50 points.
+    @torch.inference_mode()
+    def value_and_gradients(
+        self, batch: Rows[Tensor], num_data: float
+    ) -> tuple[float, tuple[tuple[Tensor, Tensor | float], ...]]:
+        """``model.elbo`` of plain rows, without weights or noise of their own, and each parameter with its gradient."""
+        x, y = batch.x, batch.y
+        above_floor = self.log_noise.exp().item()
+        noise = above_floor + self.noise_floor
+        if not 0.0 < noise < math.inf:
+            raise DivergenceError(f"the noise variance has become {noise}")
+        inverse_lengthscale = self.log_lengthscale.neg().exp_()[0]  # [D] or [1]
+        outputscale = self.log_outputscale.exp()
+        w = (self.log_beta - math.log(noise)).exp_()  # [M]
+        precision = y.new_full(y.shape, num_data / (len(y) * noise))  # [B]
+        log_normalizer = -0.5 * num_data * math.log(2.0 * math.pi * noise)
+
+        kernel = StationaryKernel(self.family, inverse_lengthscale, outputscale, shape=outputscale)
+        placed = place(kernel, self.X_c, torch.float64)
+        among, across = covariance_at(placed, None), covariance_at(placed.to(x.dtype), x)
+        k_xx = outputscale.to(x.dtype).expand(len(x))
+        fit_minus_kl, d = bounds.elbo_with_gradient(
+            among.K, across.K, k_xx, y[:, None], self.y_c[:, None], w, precision
+        )
+        d_X_c, d_log_lengthscale = pull_back_both(kernel, among, d.K_cc, across, d.K_cx)
+        if len(inverse_lengthscale) == 1:
+            d_log_lengthscale = d_log_lengthscale.sum()
+
+        d_all_weights = d.log_w.sum().item()
+        # The noise s enters the precisions N / (B s), -N/2 log s and w = beta / s.
+        d_log_noise = 0.5 * (precision @ d.misfit).item() - 0.5 * num_data - d_all_weights
+        # Multiply the outputscale by c and divide the weights by c: the mean stays as it is, the variances of f are
+        # multiplied by c, and the squared norm of the mean is divided by c.
+        d_log_outputscale = d_all_weights + 0.5 * (d.squared_norm - (precision @ d.f_var).item())
+        return fit_minus_kl + log_normalizer, (
+            (self.log_lengthscale, d_log_lengthscale),
+            (self.log_outputscale, d_log_outputscale),
+            (self.log_noise, d_log_noise * above_floor / noise),
+            (self.X_c, d_X_c),
+            (self.y_c, d.y_c[:, 0]),
+            (self.log_beta, d.log_w),
+        )
+
+
+def direct_elbo(model: CVGP) -> DirectElbo | None:
+    """The model's bound in its direct form, or None where it has to go through autograd."""
+    kernel = model.kernel
+    form = stationary_form(kernel, model.X_c.shape[1])
+    noise = model.likelihood.noise_covar
+    if form is None or form.family.shape_slope is not None or type(kernel) is not ScaleKernel:
+        return None
+    base = kernel.base_kernel
+    logarithms = (
+        _floor_of_logarithm(base, "raw_lengthscale_constraint") == 0.0
+        and _floor_of_logarithm(kernel, "raw_outputscale_constraint") == 0.0
+        and model.beta_transform == "log"
+    )
+    floor = _floor_of_logarithm(noise, "raw_noise_constraint")
+    tensors = (base.raw_lengthscale, kernel.raw_outputscale, noise.raw_noise, model.X_c, model.y_c, model.raw_beta)
+    all_float64 = all(t.dtype == torch.float64 for t in tensors)
+    if not (logarithms and all_float64 and type(model.mean) is ZeroMean and model.y_c.ndim == 1) or floor is None:
+        return None
+    return DirectElbo(
+        family=form.family,
+        log_lengthscale=base.raw_lengthscale,
+        log_outputscale=kernel.raw_outputscale,
+        log_noise=noise.raw_noise,
+        noise_floor=floor,
+        X_c=model.X_c,
+        y_c=model.y_c,
+        log_beta=model.raw_beta,
+    )
+
+
+def _floor_of_logarithm(module: nn.Module, name: str) -> float | None:
+    """The lower bound of a constraint whose raw parameter is a logarithm; None for another constraint."""
+    constraint = getattr(module, name, None)
+    if not isinstance(constraint, GreaterThan) or constraint._transform is not torch.exp:
+        return None
+    return float(constraint.lower_bound)
