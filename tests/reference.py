@@ -9,7 +9,7 @@ covariance (y_c is then [M, Q], and KL divergences and bounds are sums over the 
 variance, one number or one per data point [B]; `beta` [M] may hold zeros unless a function says otherwise.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -181,25 +181,6 @@ def collapsed_optimum(
     design = K_cx.T @ A  # [B, M]: the mean is design @ y_c
     curvature = design.T @ np.diag(precision) @ design + A @ K_cc @ A
     return inv(curvature) @ design.T @ np.diag(precision) @ y
-
-
-class TitsiasOptimum(NamedTuple):
-    """The best coreset when the site covariance Sigma may be any matrix, and its bound."""
-
-    y_c: Array
-    Sigma: Array
-    bound: float
-
-
-def titsias_optimum(K_cc: Array, K_cx: Array, K_xx: Array, y: Array, noise: float) -> TitsiasOptimum:
-    """The optimum of the bound over y_c and a full Sigma; needs B >= M (assec:cvgp_lower_bound_optimum)."""
-    gram_inverse = inv(K_cx @ K_cx.T)
-    Sigma = noise * K_cc @ gram_inverse @ K_cc
-    y_c = K_cc @ gram_inverse @ K_cx @ y
-    mean, S = _site_posterior(K_cc, K_cx, K_xx, y_c, Sigma)
-    m, S_c = _site_posterior(K_cc, K_cc, K_cc, y_c, Sigma)
-    data_term = _expected_log_lik(mean, np.diag(S), y, noise)
-    return TitsiasOptimum(y_c, Sigma, data_term - gaussian_kl(m, S_c, np.zeros_like(m), K_cc))
 
 
 # Bounds and predictions for an arbitrary q(u) = N(m, S); with u = f_c, take m, S from `coreset_q`.

@@ -130,12 +130,6 @@ def test_titsias_bound_is_the_svgp_elbo_at_the_optimal_q(problem: Problem, noise
     np.testing.assert_allclose(ref.titsias_bound(p.K_cc, p.K_cx, p.K_xx, p.y, noise), svgp, rtol=1e-9)
 
 
-def test_titsias_optimum_has_titsias_bound(problem: Problem) -> None:
-    p = problem
-    best = ref.titsias_optimum(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE)
-    np.testing.assert_allclose(best.bound, ref.titsias_bound(p.K_cc, p.K_cx, p.K_xx, p.y, NOISE), rtol=1e-9)
-
-
 def test_collapsed_optimum_is_the_closed_form(problem: Problem) -> None:
     p = problem
     alpha = np.linalg.inv(NOISE * p.K_cc + p.K_cx @ p.K_cx.T) @ p.K_cx @ p.y

@@ -156,21 +156,6 @@ def test_blas_has_its_threads_back_when_the_last_thread_has_left(first_to_leave:
         assert blas_threads() == before
 
 
-@pytest.fixture
-def options(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The calls of `mallopt`."""
-    calls: list[tuple[int, int]] = []
-    monkeypatch.setattr(runtime, "_mallopt", lambda: lambda *call: calls.append(call))
-    return calls
-
-
-def test_a_prediction_does_not_touch_the_options_of_malloc(options: list[tuple[int, int]]) -> None:
-    model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=2)).fit(X, Y)
-    options.clear()
-    model.predict(X, return_std=True)
-    assert options == []
-
-
 # Warnings that wait.
 
 INDEFINITE = torch.tensor([[1.0, 1.0 + 1e-9], [1.0 + 1e-9, 1.0]], dtype=torch.float64)
@@ -180,11 +165,6 @@ def test_a_warning_can_be_kept() -> None:
     with kept_warnings() as kept:
         safe_cholesky(INDEFINITE)
     assert [type(warning) for warning in kept] == [JitterWarning]
-
-
-def test_a_warning_is_given_where_nobody_keeps_it() -> None:
-    with pytest.warns(JitterWarning, match="was added to its diagonal"):
-        safe_cholesky(INDEFINITE)
 
 
 def test_another_thread_does_not_keep_the_warnings_of_this_one() -> None:

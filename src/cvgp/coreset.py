@@ -120,13 +120,6 @@ class Coreset:
     columns : sequence of NamedColumn, optional
         The columns of a user's table that the inputs stand for, which `to_frame` shows; ignored by ``==``.
 
-    Raises
-    ------
-    InvalidInputError
-        If shapes do not fit, columns are not those of X, a value is NaN or infinite, or a weight is negative.
-    InvalidTypeError
-        If X, y or beta holds no real numbers.
-
     Examples
     --------
     >>> from cvgp import Coreset
@@ -210,12 +203,7 @@ class Coreset:
         Returns
         -------
         Coreset
-            With at least one point.
-
-        Raises
-        ------
-        InvalidInputError
-            If the threshold is not a finite number of at least 0, or no point would be left.
+            With at least one point; otherwise `InvalidInputError` is raised.
 
         Examples
         --------
@@ -239,9 +227,9 @@ class Coreset:
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, Q]), then `beta`.
 
-        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text
-        it shows the category whose input is the largest. Inputs are learned, so that a point may lie between
-        categories: names for all inputs show these as numbers.
+        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text it
+        shows the category whose input is the largest. Inputs are learned, so that a point may lie between categories:
+        names for all inputs show these as numbers.
 
         Parameters
         ----------
@@ -251,13 +239,7 @@ class Coreset:
         Returns
         -------
         pandas.DataFrame
-            One row per point. Outputs and weights get a number, as in `y_2` and `beta_2`, where a feature has one of
-            their names.
-
-        Raises
-        ------
-        InvalidInputError
-            If there is not one name for each input, or two features have the same name.
+            One row per point. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
 
         Examples
         --------
@@ -328,13 +310,6 @@ class Coreset:
         -------
         Coreset
             Its weights add up to the number (or weight) of the rows.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes do not fit, a value is NaN or infinite, a weight is negative, or `size` is below 1.
-        InvalidTypeError
-            If X, y or the weights hold no real numbers.
 
         Examples
         --------

@@ -91,8 +91,7 @@ class ExactObjective:
         self.model = model
         self.rows = rows
         self._prior = PriorObjective(model)
-        sites = ("X_c", "y_c", "raw_beta")
-        self.parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+        self.parameters = _learned(model, "X_c", "y_c", "raw_beta")
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
@@ -264,8 +263,11 @@ def chunk_work(size: int, num_rows: int) -> float:
 
 def searched_parameters(model: CVGP) -> list[Tensor]:
     """All parameters but those of the sites, which are solved for."""
-    sites = ("y_c", "raw_beta")
-    return [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+    return _learned(model, "y_c", "raw_beta")
+
+
+def _learned(model: CVGP, *solved_for: str) -> list[Tensor]:
+    return [p for name, p in model.named_parameters() if name not in solved_for and p.requires_grad]
 
 
 @torch.no_grad()
@@ -345,8 +347,7 @@ class VecchiaObjective:
     """The rows of the present step [n], to be set before each evaluation: a uniform sample of all."""
 
     def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor, u: InducingPosterior | None = None) -> None:
-        sites = ("X_c", "y_c", "raw_beta")
-        self.parameters = [p for name, p in model.named_parameters() if name not in sites and p.requires_grad]
+        self.parameters = _learned(model, "X_c", "y_c", "raw_beta")
         self.model = model
         self.rows = rows
         self.neighbors = neighbors

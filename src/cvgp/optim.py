@@ -187,8 +187,10 @@ class _Search:
         if self.count >= self.max_evaluations:
             raise _StopSearch(Status.ITERATION_LIMIT)
         write_vector(self.parameters, point)
+        for p in self.parameters:
+            p.grad = None
         with kept_warnings() as kept:
-            value, gradient = self._compute()
+            value, gradient = self.objective(), read_gradient(self.parameters)
         self.count += 1
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             raise DivergenceError("the objective or its gradient is not finite")
@@ -196,11 +198,6 @@ class _Search:
             self.best_value, self.best_point, self.best_warnings = value, point.copy(), kept
         self.report("")
         return value, gradient
-
-    def _compute(self) -> Evaluation:
-        for p in self.parameters:
-            p.grad = None
-        return self.objective(), read_gradient(self.parameters)
 
     def end_iteration(self, xk: Vector) -> None:
         if self.plateau.update(self.best_value):

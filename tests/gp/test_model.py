@@ -112,15 +112,6 @@ def test_the_elbo_with_known_noise_is_the_reference() -> None:
     assert model.elbo(X, Y, noise_variance=known).item() == pytest.approx(expected, rel=1e-8)
 
 
-def test_the_offset_of_the_site_noise_enters_the_site_precision() -> None:
-    model = make_model()
-    model.site_noise_offset.fill_(0.4)
-    expected = ref.elbo(
-        *dense_matrices(model), CORESET.y, CORESET.beta, 0.1, Y.numpy(), noise_site=model.noise.item() + 0.4
-    )
-    assert model.elbo(X, Y).item() == pytest.approx(expected, rel=1e-6)
-
-
 @CORESETS
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_a_constant_mean_makes_the_bound_invariant_to_a_shift(bound: str, coreset: Coreset, y: Tensor) -> None:
@@ -142,22 +133,10 @@ def test_the_posterior_can_be_differentiated_in_the_points() -> None:
 
 
 @pytest.mark.parametrize("transform", ["log", "softplus"])
-def test_the_coreset_comes_back_from_the_model(transform: str) -> None:
-    back = CVGP(CORESET, beta_transform=transform).coreset
-    np.testing.assert_allclose(back.beta, CORESET.beta, rtol=1e-13)
-
-
-@pytest.mark.parametrize("transform", ["log", "softplus"])
 @given(beta=hnp.arrays(np.float64, 3, elements=st.floats(-30, 30).map(lambda exponent: 10.0**exponent)))
 def test_weights_of_any_scale_come_back_from_the_model(transform: str, beta: np.ndarray) -> None:
     model = CVGP(Coreset(np.zeros((3, 1)), np.zeros(3), beta), beta_transform=transform)
     np.testing.assert_allclose(model.coreset.beta, beta, rtol=1e-12)
-
-
-def test_a_likelihood_of_gpytorch_is_used_as_it_is() -> None:
-    likelihood = GaussianLikelihood().double()
-    likelihood.noise = 0.7
-    assert CVGP(CORESET, likelihood=likelihood).noise.item() == pytest.approx(0.7)
 
 
 def test_modules_of_gpytorch_may_be_in_float32() -> None:
@@ -196,28 +175,11 @@ def test_a_float32_model_is_near_the_float64_one(kernel: str, bound: str) -> Non
 # The best coreset.
 
 
-@CORESETS
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_solving_for_the_coreset_raises_the_bound(kernel: str, coreset: Coreset, y: Tensor) -> None:
-    model = make_model(kernel, coreset)
-    before = model.elbo(X, y).item()
-    model.solve_coreset(X, y)
-    assert model.elbo(X, y).item() > before
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_bound_that_solving_returns_is_the_elbo_afterwards(kernel: str) -> None:
     model = make_model(kernel, mean=constant_mean(0.4))
     value = model.solve_coreset(X, Y).item()
     assert model.elbo(X, Y).item() == pytest.approx(value, rel=1e-6)
-
-
-@CORESETS
-@pytest.mark.parametrize("transform", ["log", "softplus"])
-def test_solving_works_for_any_outputs_and_transform(transform: str, coreset: Coreset, y: Tensor) -> None:
-    model = make_model(coreset=coreset, beta_transform=transform)
-    value = model.solve_coreset(X, y).item()
-    assert model.elbo(X, y).item() == pytest.approx(value, rel=1e-6)
 
 
 def test_solving_uses_weights_and_noise_of_the_data() -> None:

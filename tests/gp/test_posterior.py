@@ -121,14 +121,6 @@ def test_a_point_of_zero_weight_leaves_the_posterior(problem: Problem) -> None:
     assert_same_posterior(problem.factor(), without, problem.K_cx, problem.K_cx[seen], problem.K_xx)
 
 
-def test_without_any_weight_the_posterior_is_the_prior(problem: Problem) -> None:
-    factor = problem._replace(beta=np.zeros(5)).factor()
-    assert torch.equal(
-        posterior.covariance(factor, torch.tensor(problem.K_cx), torch.tensor(problem.K_xx)),
-        torch.tensor(problem.K_xx),
-    )
-
-
 # The exact GP.
 
 
@@ -167,16 +159,6 @@ def test_conditioning_gives_the_exact_gp_on_the_union(num_outputs: int | None) -
 # Limits of the noise.
 
 
-def limit(noise: float) -> Factor:
-    p = make_problem("matern32", zero_weight=False)
-    return factorize(torch.tensor(p.K_cc), torch.tensor(p.beta / noise), torch.tensor(p.y_c))
-
-
-def test_without_noise_the_mean_at_the_coreset_is_y_c() -> None:
-    p = make_problem("matern32")
-    assert_near(posterior.mean(limit(1e-10), torch.tensor(p.K_cc)), p.y_c, 1e-7)
-
-
 # Scales: B = I + R K R is factorised without jitter, which would be a warning and so an error here.
 
 
@@ -212,15 +194,6 @@ def test_at_no_scale_does_the_variance_leave_its_range(sites: tuple[Tensor, ...]
 def test_at_no_scale_is_the_kl_negative(sites: tuple[Tensor, ...]) -> None:
     K_cc, _, _, w = sites
     assert kl_divergence(factorize(K_cc, w, torch.ones_like(w))).item() >= -1e-12
-
-
-@given(sites=scaled_sites())
-def test_at_no_scale_does_the_mean_overshoot_constant_outputs(sites: tuple[Tensor, ...]) -> None:
-    # Where every site says the same and the kernel is one everywhere, the mean lies between the prior's and theirs.
-    _, _, _, w = sites
-    ones = torch.ones(len(w), len(w), dtype=torch.float64)
-    mean = posterior.mean(factorize(ones, w, torch.ones_like(w)), ones)
-    torch.testing.assert_close(mean, (w.sum() / (1.0 + w.sum())).expand(len(w)), rtol=1e-3, atol=1e-12)
 
 
 # Pathwise samples.

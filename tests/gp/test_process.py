@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, PolynomialKernel, RBFKernel, RFFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
@@ -92,24 +91,10 @@ def test_batches_of_points_are_predicted_one_by_one(process: CoresetProcess, qua
     torch.testing.assert_close(batched[1, 2], single, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("y_c", [Data.y_c, Data.Y_c], ids=["one output", "many outputs"])
-def test_a_constant_mean_shifts_the_predictions(y_c: Tensor) -> None:
-    shifted = make_process(mean=constant_mean(1.5), y_c=y_c + 1.5)
-    torch.testing.assert_close(shifted(Data.x).mean, make_process(y_c=y_c)(Data.x).mean + 1.5)
-
-
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
 def test_float32_predictions_are_near_those_of_float64(kernel: str) -> None:
     low = make_process(kernel, dtype=torch.float32)(Data.x.float())
     assert_near(low.mean, make_process(kernel)(Data.x).mean.detach().numpy(), 1e-3)
-
-
-def test_the_distribution_is_the_joint_one() -> None:
-    prediction = make_process()(Data.x)
-    distribution: MultivariateNormal = prediction.distribution()
-    torch.testing.assert_close(
-        (distribution.mean, distribution.covariance_matrix), (prediction.mean, prediction.covariance_matrix)
-    )
 
 
 # Draws at given points.
@@ -156,20 +141,6 @@ def test_functions_have_the_covariance_of_the_posterior(drawn: tuple[CoresetProc
     torch.testing.assert_close(values.T.cov(), process(Data.x).covariance_matrix.detach(), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("kernel", FAMILIES)
-def test_without_noise_every_function_passes_through_the_coreset(kernel: str) -> None:
-    process = make_process(kernel, noise=1e-12)
-    functions = process.sample_functions(4, num_features=64, generator=torch.Generator().manual_seed(0))
-    seen = Data.beta > 0
-    torch.testing.assert_close(functions(Data.X_c)[:, seen], Data.y_c[seen].expand(4, -1), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", [*FAMILIES, *FEATURE_KERNELS])
-def test_a_function_is_the_same_wherever_else_it_is_asked(kernel: str) -> None:
-    functions = make_process(kernel).sample_functions(4, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(functions(Data.x)[:, :2], functions(Data.x[:2]))
-
-
 # Conditioning.
 
 
@@ -193,13 +164,6 @@ def test_conditioning_gives_the_mean_of_the_exact_gp_on_the_union(
     expected, _ = ref.exact_gp_predict(K_nn, K_nx, K_xx, torch.cat([y_c[seen], y]).numpy() - 0.7, all_noise)
     actual = CoresetProcess(process.kernel.to(dtype), process.mean, new.X_c, new.factor)(Data.x.to(dtype)).mean
     assert_near(actual, expected + 0.7, 1e-7 if dtype == torch.float64 else 2e-3)
-
-
-def test_conditioning_leaves_the_process_alone() -> None:
-    process = make_process()
-    before = process(Data.x).mean
-    process.condition(Data.x, torch.ones(5, dtype=torch.float64), torch.tensor(0.1))
-    assert torch.equal(process(Data.x).mean, before)
 
 
 def test_the_order_of_conditioning_does_not_matter() -> None:

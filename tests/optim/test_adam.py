@@ -62,24 +62,6 @@ BAD_STEPS = {
 }
 
 
-def test_converges_on_a_noisy_quadratic() -> None:
-    run = NoisyQuadratic()
-    run.run(600)
-    torch.testing.assert_close(run.x.detach(), TARGET, rtol=0.0, atol=0.05)
-
-
-def test_reported_value_is_a_running_mean_of_the_loss() -> None:
-    run = NoisyQuadratic(noise=0.0)
-    values: list[float] = []
-
-    def recorded(step: int) -> float:
-        values.append(run.loss_and_backward(step))
-        return values[-1]
-
-    result = minimize_adam(run.state, recorded, max_steps=3)
-    assert result.value == pytest.approx(0.98 * (0.98 * values[0] + 0.02 * values[1]) + 0.02 * values[2], rel=1e-12)
-
-
 def test_monitor_stops_the_run_with_its_status() -> None:
     result = NoisyQuadratic().run(100, monitor=lambda p: Status.EARLY_STOPPED if p.iteration == 7 else None)
     assert (result.status, result.num_iter) == (Status.EARLY_STOPPED, 7)
@@ -128,12 +110,6 @@ def test_schedule_follows_the_time_when_that_is_nearer_its_end() -> None:
     spent = iter([0.0, 0.3, 0.6, 0.9, 1.0])
     rates = [p.learning_rate for p in watch(NoisyQuadratic(learning_rate=0.1), 1000, time_used=lambda: next(spent))]
     assert rates == pytest.approx([0.1 * one_cycle(fraction) for fraction in (0.0, 0.3, 0.6, 0.9)])
-
-
-def test_one_cycle_rises_then_falls() -> None:
-    values = [one_cycle(i / 100) for i in range(101)]
-    assert values[:26] == sorted(values[:26])
-    assert values[25:] == sorted(values[25:], reverse=True)
 
 
 @pytest.mark.parametrize("steps", [1, 37, 2 * SNAPSHOT_EVERY])

@@ -67,12 +67,6 @@ def test_matrix_that_is_not_positive_definite_is_mended_with_a_warning() -> None
         condition_on_neighbors(C, torch.full((1, 2), 1e8, dtype=torch.float64))
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    C, rho = sets(3, 4, 0)
-    with pytest.raises(InvalidInputError, match=r"K must be \[3, 4, 4\]; got \(3, 5, 5\)"):
-        condition_on_neighbors(C, rho[:, :3])
-
-
 PROBLEMS = {
     "plain": make_problem(),
     "two outputs": make_problem(outputs=2),
@@ -189,13 +183,3 @@ def test_sums_do_not_depend_on_the_size_of_parts(table_bytes: int, monkeypatch: 
 def test_neighbors_that_do_not_come_before_are_refused(neighbors: Tensor) -> None:
     with pytest.raises(InvalidInputError, match="each of them a row before its own"):
         statistics(make_problem(), neighbors)
-
-
-@pytest.mark.parametrize("table_bytes", [vecchia.TABLE_BYTES, 100])
-def test_sums_of_first_and_last_rows_are_those_of_all(table_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vecchia, "TABLE_BYTES", table_bytes)
-    p, neighbors = PROBLEMS["all of it"], some_before(14, 3)
-    first = vecchia_statistics(p.points, p.data.take(torch.arange(9)), neighbors[:9])
-    last = vecchia_statistics(p.points, p.data, neighbors[9:], start=9)
-    for found, expected in zip(first.merge(last), statistics(p, neighbors), strict=True):
-        torch.testing.assert_close(found, expected)

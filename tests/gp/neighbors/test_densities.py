@@ -69,15 +69,6 @@ def test_late_rows_need_only_the_statistics_of_those_before(problem: Problem) ->
     torch.testing.assert_close(found.f_var, before(problem).f_var[9:])
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-def test_a_pass_over_late_rows_ends_with_the_statistics_of_all(problem: Problem) -> None:
-    expected = vecchia_statistics(problem.points, problem.data, NEIGHBORS)
-    before_late = expected.without(vecchia_statistics(problem.points, problem.data, NEIGHBORS[9:], 9))
-    _, found = sequential_moments(problem.points, problem.data, NEIGHBORS[9:], before_late)
-    for values, others in zip(found, expected, strict=True):
-        torch.testing.assert_close(values, others)
-
-
 def posterior(p: Problem) -> InducingPosterior:
     with torch.no_grad():
         return inducing_posterior(vecchia_statistics(p.points, p.data, NEIGHBORS))
@@ -131,39 +122,7 @@ def dense_log_marginal(p: Problem) -> Tensor:
     return normal.log_prob(y.mT).sum() + y.shape[1] * constant
 
 
-@pytest.mark.parametrize("M", [0, 4])
-def test_gradients_are_those_of_differences(M: int) -> None:
-    p = make_problem(M=M)
-    u, rows = posterior(p), torch.tensor([3, 9, 12])
-    parameters = list(p.kernel.parameters())
-    noise = p.noise.clone().requires_grad_()
-    gradients = torch.autograd.grad(value(replace(p, noise=noise), u, rows), [*parameters, noise])
-    step = 1e-6
-    for tensor, gradient in zip([*parameters, noise], gradients, strict=True):
-        for place in range(tensor.numel()):
-            values = []
-            for sign in (1.0, -1.0):
-                with torch.no_grad():
-                    tensor.view(-1)[place] += sign * step
-                    values.append(value(replace(p, noise=noise.detach()), u, rows).item())
-                    tensor.view(-1)[place] -= sign * step
-            slope = (values[0] - values[1]) / (2 * step)
-            np.testing.assert_allclose(gradient.reshape(-1)[place], slope, rtol=1e-6, atol=1e-7)
-
-
 def test_without_points_it_is_the_density_given_the_neighbors() -> None:
     p = make_problem(M=0, outputs=2)
     expected = log_densities(p.data, sequential_moments(p.points, p.data, NEIGHBORS)[0]).sum()
     torch.testing.assert_close(value(p, inducing_prior(p.points, 2), torch.arange(14)), expected)
-
-
-def test_divergence_is_that_of_two_gaussians() -> None:
-    u = posterior(PROBLEMS["all of it"])
-    S = u.root @ u.root.mT
-    prior = torch.distributions.MultivariateNormal(
-        torch.zeros(4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
-    )
-    expected = sum(
-        torch.distributions.kl_divergence(torch.distributions.MultivariateNormal(mean, S), prior) for mean in u.mean.mT
-    )
-    torch.testing.assert_close(inducing_kl(u), expected)

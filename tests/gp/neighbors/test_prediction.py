@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError
 from cvgp.gp import vecchia
 from cvgp.gp.neighbors import RowIndex
 from cvgp.gp.vecchia import NeighborProcess, inducing_posterior, vecchia_statistics
@@ -100,17 +99,3 @@ def test_covariance_does_not_depend_on_the_order_of_the_points() -> None:
     torch.testing.assert_close(process.covariance(x[order]), found[order][:, order])
     assert np.abs(correlation(found.numpy()) - correlation(exact)).max() < 0.05
     assert np.linalg.eigvalsh(found.numpy()).min() > 0.0
-
-
-def test_size_of_parts_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = fitted(PROBLEMS["all of it"], 3)
-    expected = process.moments(X_NEW)
-    monkeypatch.setattr(vecchia, "PART_BYTES", 300)
-    for mine, other in zip(process.moments(X_NEW), expected, strict=True):
-        torch.testing.assert_close(mine, other)
-
-
-@pytest.mark.parametrize("x", [X_NEW[:, :1], X_NEW[0], X_NEW[:0], X_NEW * torch.nan], ids=["D", "ndim", "rows", "NaN"])
-def test_points_that_do_not_fit_are_refused(x: Tensor) -> None:
-    with pytest.raises(InvalidInputError):
-        fitted(PROBLEMS["plain"], 3).moments(x)

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from cvgp.gp import neighbors
@@ -82,13 +80,6 @@ def test_copies_are_neighbors_of_each_other_and_not_of_themselves(D: int) -> Non
     assert bool((others != lines).all() and (earlier < lines).all())
     assert bool((earlier[3:] >= 0).all())
     assert all(len(set(line)) == 3 for line in others.tolist())
-
-
-@given(seed=st.integers(0, 50), k=st.integers(1, 9), groups=st.integers(1, 40))
-def test_smallest_values_are_those_that_sorting_finds(seed: int, k: int, groups: int) -> None:
-    values = torch.randn(3, 16 * groups, generator=torch.Generator().manual_seed(seed))
-    k = min(k, values.shape[1])
-    assert torch.equal(neighbors._smallest(values, k), values.argsort(dim=1)[:, :k])
 
 
 @pytest.mark.parametrize("D", LENGTHSCALES)
