@@ -174,7 +174,7 @@ def collapsed_optimum(
     noise_site: float | None = None,
     sample_weight: Array | None = None,
 ) -> Array:
-    """The y_c that maximises `elbo` at a fixed beta > 0: the zero of its gradient, which is linear in y_c."""
+    """The y_c that maximizes `elbo` at a fixed beta > 0: the zero of its gradient, which is linear in y_c."""
     assert np.all(beta > 0), "a point of zero weight has no best pseudo-output"
     precision = np.ones(len(y)) / noise if sample_weight is None else sample_weight / noise  # [B]
     A = inv(K_cc + np.diag(_scalar_site_noise(noise, noise_site) / beta))

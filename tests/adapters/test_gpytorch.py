@@ -159,20 +159,6 @@ def test_fantasies_keep_precisions_beyond_those_of_gpytorchs_fixed_noise() -> No
     close(copy.deepcopy(after)(X).mean, after(X).mean)
 
 
-def test_fantasies_of_a_deep_kernel_go_through_its_features() -> None:
-    X, y = rows(5, seed=1)
-    model = DeepKernel(X, torch.nn.Linear(2, 3)).double()
-    x_new, y_new = rows(3, seed=2)
-    z = model.layers
-    plain = Model(z(X).detach(), model.covar_module, model.mean_module).double()
-    for each in (model, plain):
-        each.likelihood = GaussianLikelihood().double()
-        each.variational_strategy.set_sites(y, torch.ones(5))
-    x, _ = rows()
-    expected = plain.get_fantasy_model(z(x_new).detach(), y_new)(z(x).detach())
-    close(model.get_fantasy_model(x_new, y_new)(x).mean, expected.mean)
-
-
 # The KL
 
 
@@ -291,17 +277,6 @@ def test_batch_normalization_sees_points_and_rows_in_one_call(diag: bool) -> Non
     plain.variational_strategy.set_sites(torch.arange(5.0), torch.ones(5))
     close(found.mean, plain(z[5:]).mean)
     close(found.variance, plain(z[5:]).variance)
-
-
-def test_a_kernel_of_some_columns_sees_these() -> None:
-    X, y = rows(5, seed=1)
-    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(active_dims=[1]))
-    model = Model(X, kernel).double()
-    model.variational_strategy.set_sites(y, torch.ones(5))
-    plain = Model(X[:, 1:], gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())).double()
-    plain.variational_strategy.set_sites(y, torch.ones(5))
-    x, _ = rows()
-    same_distribution(model.eval()(x), plain.eval()(x[:, 1:]))
 
 
 class SumOfCovariances(Model):

@@ -146,7 +146,7 @@ SINGULAR_SUMS = {
 
 
 @pytest.mark.parametrize("name", SINGULAR_SUMS)
-def test_a_sum_with_singular_terms_is_evaluated_without_a_factorisation(name: str) -> None:
+def test_a_sum_with_singular_terms_is_evaluated_without_a_factorization(name: str) -> None:
     # GPyTorch's own sum warns of jitter here, or fails.
     kernel = SINGULAR_SUMS[name].double()
     X_c = torch.cat([inputs(M=30)[0]] * 2)

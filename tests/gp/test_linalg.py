@@ -35,7 +35,7 @@ def indefinite_by(amount: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_positive_definite_matrix_is_factorised_without_jitter(dtype: torch.dtype) -> None:
+def test_a_positive_definite_matrix_is_factorized_without_jitter(dtype: torch.dtype) -> None:
     A = positive_definite(5, dtype)
     L = safe_cholesky(A)
     torch.testing.assert_close(L @ L.mT, A)

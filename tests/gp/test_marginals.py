@@ -41,7 +41,7 @@ def with_gradients(arguments: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
-def test_values_are_those_of_the_factorised_posterior(batches: tuple[tuple[int, ...], ...]) -> None:
+def test_values_are_those_of_the_factorized_posterior(batches: tuple[tuple[int, ...], ...]) -> None:
     arguments = problem(*batches)
     for found, expected in zip(marginals(*arguments), by_autograd(*arguments), strict=True):
         torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-11)

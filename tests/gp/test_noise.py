@@ -132,7 +132,7 @@ def test_variance_is_that_of_the_features(features: Features) -> None:
     torch.testing.assert_close(noise_of(features).variance(x), (-2.0 + features.at(x) @ gamma).exp())
 
 
-def test_features_are_those_of_a_gaussian_process_at_its_centres(features: Features) -> None:
+def test_features_are_those_of_a_gaussian_process_at_its_centers(features: Features) -> None:
     at = features.at(features.centers)
     r = 3.0**0.5 * 2.0 * (features.centers - features.centers.mT).abs()
     torch.testing.assert_close(at @ at.mT, (1.0 + r) * (-r).exp(), rtol=1e-5, atol=2e-6)

@@ -182,12 +182,11 @@ def test_the_order_of_conditioning_does_not_matter() -> None:
     ("x", "message"),
     [
         (torch.ones(D), r"x must be \[..., B, 2\], as the pseudo-inputs are; got \(2,\)"),
-        (torch.ones(4, 3), r"x must be \[..., B, 2\], as the pseudo-inputs are; got \(4, 3\)"),
         (torch.ones(4, 2, dtype=torch.int64), "floating-point tensor on cpu.*got torch.int64 on cpu"),
         (torch.ones(4, 2, device="meta"), "floating-point tensor on cpu.*got torch.float32 on meta"),
         (torch.tensor([[0.0, math.nan], [0.0, math.inf]]), "x holds 2 NaN or infinite values; drop or impute"),
     ],
-    ids=["vector", "other dimension", "whole numbers", "other device", "not finite"],
+    ids=["vector", "whole numbers", "other device", "not finite"],
 )
 def test_points_that_do_not_fit_are_refused(x: Tensor, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
@@ -199,15 +198,11 @@ def test_points_that_do_not_fit_are_refused(x: Tensor, message: str) -> None:
     [
         (torch.ones(4, 3), torch.ones(4), torch.ones(()), r"x must be \[..., B, 2\]"),
         (torch.ones(4, 2), torch.ones(3), torch.ones(()), r"y \[4\] and noise .* got \(4, 2\), \(3,\) and \(\)"),
-        (torch.ones(4, 2), torch.ones(4, 1), torch.ones(()), r"y \[4\] and noise .* got \(4, 2\), \(4, 1\) and \(\)"),
         (torch.ones(4, 2), torch.ones(4), torch.ones(3), r"noise \[\] or \[n\]; got \(4, 2\), \(4,\) and \(3,\)"),
         (torch.ones(1, 4, 2), torch.ones(1), torch.ones(()), r"x must be \[n, D\].* got \(1, 4, 2\)"),
         (torch.ones(4, 2), torch.full((4,), math.nan), torch.ones(()), "y holds 4 NaN or infinite values"),
-        (torch.full((4, 2), math.inf), torch.ones(4), torch.ones(()), "x holds 8 NaN or infinite values"),
         (torch.ones(4, 2), torch.ones(4), torch.zeros(()), "finite and not negative"),
-        (torch.ones(4, 2), torch.ones(4), -torch.ones(4), "finite and not negative"),
         (torch.ones(4, 2), torch.ones(4, device="meta"), torch.ones(()), "one device; got cpu, meta and cpu"),
-        (torch.ones(4, 2), torch.ones(4), torch.ones((), device="meta"), "one device; got cpu, cpu and meta"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(x: Tensor, y: Tensor, noise: Tensor, message: str) -> None:

@@ -94,7 +94,7 @@ def dense_bound(model: CVGP, case: Case, *, tight: bool = False) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for column in residual.T:
         joint = torch.distributions.MultivariateNormal(torch.zeros(N, dtype=torch.float64), Q + V.diag())
-        # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalisers.
+        # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalizers.
         missing = 0.5 * (2.0 * math.pi * V).log().sum() - 0.5 * (weight * (2.0 * math.pi * noise).log()).sum()
         total = total + joint.log_prob(column) + missing - 0.5 * trace
     return total

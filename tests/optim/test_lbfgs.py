@@ -48,7 +48,7 @@ def fail_on(*calls: int, error: Exception | None = None) -> Callable[[int], floa
 
 FAILURES = {
     "a value that is not finite": None,
-    "a failed factorisation": FactorizationError("not positive definite"),
+    "a failed factorization": FactorizationError("not positive definite"),
 }
 
 

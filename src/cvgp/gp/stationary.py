@@ -142,7 +142,7 @@ class Placed(NamedTuple):
 
 
 def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
-    """Centre and scale the pseudo-inputs (§7.2)."""
+    """Center and scale the pseudo-inputs (§7.2)."""
     X_c = X_c.to(torch.float64)
     center = X_c.mean(0)
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)

@@ -117,14 +117,6 @@ def test_every_kernel_gives_the_exact_gp(kernel: str) -> None:
     np.testing.assert_allclose(log_marginal(p, all_before(14)), expected, rtol=1e-9)
 
 
-def test_no_neighbors_give_fitc() -> None:
-    p = make_problem()
-    Q = p.features() @ p.features().T
-    fitc = Q + np.diag(np.diag(p.covariance() - Q) + 0.3)
-    expected = ref.gaussian_logpdf(p.y.numpy(), np.zeros(14), fitc)
-    np.testing.assert_allclose(log_marginal(p, some_before(14, 0)), expected, rtol=1e-10)
-
-
 def test_no_points_give_the_vecchia_approximation() -> None:
     p, neighbors = make_problem(M=0), some_before(14, 3)
     K, y = p.covariance() + 0.3 * np.eye(14), p.y.numpy()
@@ -135,16 +127,6 @@ def test_no_points_give_the_vecchia_approximation() -> None:
         expected += ref.gaussian_logpdf(y[joint], np.zeros(len(joint)), K[np.ix_(joint, joint)])
         expected -= ref.gaussian_logpdf(y[before], np.zeros(len(before)), K[of_neighbors]) if before else 0.0
     np.testing.assert_allclose(log_marginal(p, neighbors), expected, rtol=1e-10)
-
-
-def test_statistics_lead_to_the_posterior_of_the_dense_model() -> None:
-    p, neighbors = PROBLEMS["all of it"], some_before(14, 3)
-    sums = statistics(p, neighbors)
-    C = np.eye(4) + sums.Phi.numpy()
-    S, Psi = p.model(neighbors), p.features()
-    gain = Psi.T @ np.linalg.inv(S)
-    np.testing.assert_allclose(np.linalg.inv(C), np.eye(4) - gain @ Psi, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(np.linalg.inv(C) @ sums.b.numpy(), gain @ p.y.numpy(), rtol=1e-8, atol=1e-10)
 
 
 def test_a_row_of_some_weight_is_as_many_copies() -> None:
