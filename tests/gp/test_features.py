@@ -64,21 +64,6 @@ def test_the_inner_product_of_features_is_the_kernel(kernel: Kernel) -> None:
     torch.testing.assert_close(features(Sites.X_c) @ features(Sites.x).mT, evaluate(kernel, Sites.X_c, Sites.x))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "names"),
-    [
-        (LinearKernel(), ("age", "dose")),
-        (PolynomialKernel(power=2), ("age^2", "age*dose", "age", "dose^2", "dose", "1")),
-        (LinearKernel(active_dims=[1]), ("dose",)),
-        (LinearKernel() + LinearKernel(active_dims=[0]), ("age", "dose", "age")),
-        (RFFKernel(num_samples=2, num_dims=2), ("cos0", "cos1", "sin0", "sin1")),
-    ],
-    ids=["linear", "quadratic", "one column", "sum", "random features"],
-)
-def test_features_are_named_after_the_inputs(kernel: Kernel, names: tuple[str, ...]) -> None:
-    assert feature_map(kernel, 2, ("age", "dose")).names == names
-
-
 @pytest.mark.parametrize("kernel", [RBFKernel(), ScaleKernel(RBFKernel()), LinearKernel() + RBFKernel()])
 def test_a_kernel_without_finite_features_is_refused(kernel: Kernel) -> None:
     with pytest.raises(InvalidTypeError, match=r"RBFKernel has no finite feature map.*use random_features"):
@@ -97,15 +82,6 @@ def test_the_posterior_is_bayesian_linear_regression(kernel: Kernel, quantity: s
 
 
 # The table.
-
-
-def test_the_table_finds_the_coefficients_of_a_line() -> None:
-    rng = np.random.default_rng(0)
-    X = torch.tensor(rng.normal(size=(200, 3)))
-    y = X @ torch.tensor([2.0, 0.0, -5.0], dtype=torch.float64) + 0.1 * torch.tensor(rng.normal(size=200))
-    features = feature_map(LinearKernel().double(), 3)
-    table = weight_posterior(features(X), torch.full((200,), 100.0), y).to_frame(features)
-    assert table.set_index("feature")["mean"][["x0", "x1", "x2"]].tolist() == pytest.approx([2.0, 0.0, -5.0], abs=0.05)
 
 
 # Random features of stationary kernels.
