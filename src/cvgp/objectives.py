@@ -52,8 +52,6 @@ from cvgp.gp.vecchia import (
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import memory_left, threads_for
 
-__all__ = ["Objective"]
-
 
 class Objective(Protocol):
     """A bound on all data in nats, plus the log density of priors, as a function of some parameters."""

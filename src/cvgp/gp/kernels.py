@@ -1,8 +1,9 @@
-"""The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, and the values of kernels and means.
+"""The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, constraints and priors, and their values.
 
 Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
 ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch. Inputs are checked
-here, before torch would broadcast a mistake into an answer.
+here, before torch would broadcast a mistake into an answer. A fit adds the log density of the priors to its bound
+(§6.3). As in GPyTorch, a prior is on the value of a parameter (a lengthscale, a variance), not on its raw form.
 """
 
 import math
@@ -35,6 +36,8 @@ from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
 from cvgp.gp import stationary
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
+__all__ = ["KERNEL_NAMES", "make_kernel"]
+
 KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
 """Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`; ``+`` and ``*`` join them."""
 
@@ -64,8 +67,6 @@ def name_of_kernel(kernel: Any) -> str:
         return "*".join(f"({name})" if "+" in name else name for name in names)
     return f"matern{2 * kernel.nu:.0f}2" if kind == "Matern" else kind.lower()
 
-
-__all__ = ["KERNEL_NAMES", "make_kernel"]
 
 NOISE_FLOOR = 1e-8
 """Smallest learned noise variance of an output of variance one; GPyTorch's own 1e-4 is above what near-noiseless data
