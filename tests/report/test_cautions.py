@@ -6,7 +6,7 @@ import pytest
 from cvgp import CVGPRegressor, TrainingOptions
 from cvgp.estimators.training_summary import FeatureQuantiles
 from cvgp.gp.kernels import NOISE_FLOOR
-from cvgp.report.cautions import distance
+from cvgp.report.facts import distance
 
 X = np.random.default_rng(0).uniform(-1, 1, (150, 2))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=150)
