@@ -15,23 +15,10 @@ from numpy.typing import NDArray
 
 from cvgp.files import read_state, split_state, state_bytes
 
-__all__ = ["damage", "forge_arrays", "forge_header", "forge_json", "forge_text", "read_parts", "tensor_file"]
-
 ArrayDict = dict[str, NDArray[Any]]
 
 EXTREMES = (0, 1, 0x7F, 0xFF, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
-NAMES = (
-    "os.system",
-    "eval",
-    "builtins.exec",
-    "__reduce__",
-    "../../x",
-    "ScaleKernel",
-    "RFFKernel",
-    "x" * 5000,
-    "\0",
-    "é",
-)
+NAMES = ("os.system", "eval", "__reduce__", "../../x", "ScaleKernel", "RFFKernel", "x" * 5000, "\0", "é")
 DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "U8", "BOOL", "C64", "X", "", "F4")
 
 
@@ -90,10 +77,10 @@ def forge_header(random: Random, content: bytes) -> bytes:
 
 def forge_json(random: Random, value: Any) -> Any:
     """A JSON value with one thing in it replaced; of None, any value."""
-    places = _places(value)
-    if not places:
+    paths = places(value)
+    if not paths:
         return _any_value(random, depth=0)
-    *parents, last = random.choice(places)
+    *parents, last = random.choice(paths)
     at = value
     for key in parents:
         at = at[key]
@@ -169,10 +156,10 @@ def read_parts(path: Path) -> tuple[ArrayDict, Any]:
     return arrays, json.loads(text)
 
 
-def _places(value: Any, *above: Any) -> list[tuple[Any, ...]]:
+def places(value: Any, *above: Any) -> list[tuple[Any, ...]]:
     """The paths to everything in a JSON value; of lists, to the first two items."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-    return [path for key, inner in items for path in [(*above, key), *_places(inner, *above, key)]]
+    return [path for key, inner in items for path in [(*above, key), *places(inner, *above, key)]]
 
 
 def _any_value(random: Random, depth: int) -> Any:

@@ -195,6 +195,7 @@ for path in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_no_bomb_is_read_or_takes_memory(tmp_path: Path) -> None:
     paths = [str(make(tmp_path)) for make in BOMBS]
     command = [sys.executable, "-W", "ignore", "-c", REFUSED, json.dumps(paths)]

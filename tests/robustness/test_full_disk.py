@@ -12,9 +12,7 @@ import pytest
 
 import cvgp
 from cvgp.errors import FileAccessError
-from tests.cli.conftest import Run, make_table
-
-QUICK = ("--n-coreset", 5, "--max-iter", 5, "--quiet")
+from tests.cli.conftest import Run
 
 
 @pytest.fixture
@@ -53,27 +51,6 @@ def test_a_model_that_does_not_fit_leaves_the_old_one(fitted: cvgp.CVGPRegressor
     with pytest.raises(FileAccessError, match="No space left on device"):
         fitted.save(path)
     assert (path.read_bytes(), sorted(p.name for p in small_disk.iterdir())) == (before, ["ballast", "model.cvgp"])
-
-
-def test_predictions_that_do_not_fit_leave_the_old_ones(
-    run: Run, model: Path, tmp_path: Path, small_disk: Path
-) -> None:
-    make_table(2000).to_csv(tmp_path / "large.csv", index=False)
-    (small_disk / "out.csv").write_text("old")
-    result = run("predict", model, tmp_path / "large.csv", "--out", small_disk / "out.csv", "--overwrite")
-    assert (result.exit_code, "No space left on device" in result.stderr) == (1, True)
-    assert {p.name: p.read_text() for p in small_disk.iterdir()} == {"out.csv": "old"}
-
-
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_a_checkpoint_that_does_not_fit_ends_the_fit_with_a_message(
-    run: Run, table: Path, tmp_path: Path, small_disk: Path, solver: str
-) -> None:
-    fill(small_disk, leave=4096)
-    arguments = ("--target", "price", "--out", tmp_path / "m", "--checkpoint-dir", small_disk / "run")
-    result = run("fit", table, *arguments, "--solver", solver, "--n-coreset", 40, "--max-iter", 60, "--quiet")
-    assert (result.exit_code, "No space left on device" in result.stderr) == (1, True)
-    assert not (tmp_path / "m").exists()
 
 
 def test_a_fit_goes_on_when_there_is_space_again(run: Run, table: Path, tmp_path: Path, small_disk: Path) -> None:

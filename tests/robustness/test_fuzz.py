@@ -29,17 +29,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.mark.parametrize("target", ["model file", "checkpoint", "search", "table"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(number=NUMBERS)
 def test_a_spoilt_file_is_read_or_refused(corpus: Corpus, target: str, number: int) -> None:
-    assert attempt(target, corpus, seeded(number)[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["model", "command"])
-@settings(max_examples=100)
-@given(number=NUMBERS)
-def test_a_spoilt_file_can_be_used_or_is_refused(corpus: Corpus, target: str, number: int) -> None:
     assert attempt(target, corpus, seeded(number)[1])
 
 
