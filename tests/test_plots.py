@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cvgp import Coreset, CVGPRegressor, TrainingOptions, plots
-from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.plots.drawing import number, tick_text
+from cvgp.errors import InvalidInputError
 from tests.flat_options import make_regressor
 
 Data = tuple[pd.DataFrame, np.ndarray]
@@ -131,13 +130,6 @@ def test_a_column_that_is_not_there_is_refused(model: CVGPRegressor, ax: Axes, w
         plots.plot_partial_dependence(model, wanted, ax)
 
 
-def test_a_schema_of_other_features_is_refused(table_model: CVGPRegressor, model: CVGPRegressor, ax: Axes) -> None:
-    wrong = CVGPRegressor()
-    wrong.__dict__.update(model.__dict__, schema_=table_model.schema_)
-    with pytest.raises(FileFormatError, match="other features"):
-        plots.plot_partial_dependence(wrong, "size", ax)
-
-
 @pytest.mark.parametrize("rate", [1.0, 20.0], ids=["coreset", "neighbors"])
 def test_the_course_is_that_of_the_solver_that_trained_the_model(rate: float) -> None:
     rng = np.random.default_rng(0)
@@ -148,13 +140,6 @@ def test_the_course_is_that_of_the_solver_that_trained_the_model(rate: float) ->
     line = plots.plot_training(fitted, Figure().add_subplot()).lines[0]
     assert len(line.get_xdata()) > 5
     assert (np.diff(line.get_xdata()) > 0).all()
-
-
-def test_the_validation_error_has_its_own_axis(data: Data) -> None:
-    figure = Figure()
-    fitted = CVGPRegressor(10, random_state=0, training=TrainingOptions(max_iter=60, early_stopping=True)).fit(*data)
-    plots.plot_training(fitted, figure.add_subplot())
-    assert figure.axes[1].get_ylabel() == "validation RMSE (in sd of y)"
 
 
 def test_calibration_shows_the_coverage_of_each_level(model: CVGPRegressor, data: Data, ax: Axes) -> None:
@@ -250,20 +235,3 @@ def test_the_axis_of_a_column_of_dates_shows_dates(ax: Axes, start: str) -> None
     plots.plot_partial_dependence(fitted.fit(frame, "y"), "day", ax)
     ax.figure.canvas.draw()
     assert start[:3] in {label[:3] for label in tick_labels(ax)}
-
-
-@pytest.mark.parametrize(
-    ("value", "text", "tick"),
-    [
-        (0.0, "0", "0"),
-        (0.123456, "0.123", "0.123456"),
-        (-2.5, "-2.5", "-2.5"),
-        (2013.2, "2013", "2013.2"),
-        (12000.0, "12,000", "12,000"),
-        (1e-5, "1e-5", "1e-05"),
-        (1.5e12, "1.5e12", "1.5e12"),
-        (np.nan, "nan", "nan"),
-    ],
-)
-def test_numbers_are_written_as_people_do(value: float, text: str, tick: str) -> None:
-    assert (number(value), tick_text(value)) == (text, tick)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import cvgp
@@ -129,24 +128,6 @@ def test_a_table_that_cannot_be_used_is_a_failure_that_says_why(run: Run, tmp_pa
     frame.to_csv(tmp_path / "bad.csv", index=False)
     result = run("fit", tmp_path / "bad.csv", "--target", "price", "--out", tmp_path / "m", *QUICK)
     assert (result.exit_code, message in flat(result.stderr)) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        make_table(1).drop(columns="colour"),  # a category in every row is refused as the name of the row
-        make_table(40).assign(price=2.5),
-        make_table(40).assign(size=lambda frame: frame["size"] * 1e12, weight=lambda frame: frame["weight"] * 1e-12),
-    ],
-    ids=["one row", "constant target", "extreme units"],
-)
-@pytest.mark.filterwarnings("ignore:Columns with one value", "ignore:y is .* in every row")
-def test_an_unusual_table_can_be_fitted_and_predicted(run: Run, tmp_path: Path, frame: pd.DataFrame) -> None:
-    frame.to_csv(tmp_path / "table.csv", index=False)
-    fit(run, tmp_path / "table.csv", tmp_path / "m")
-    result = run("predict", tmp_path / "m", tmp_path / "table.csv", "--out", tmp_path / "out.csv")
-    assert result.exit_code == 0
-    assert np.isfinite(pd.read_csv(tmp_path / "out.csv")["price_sd"]).all()
 
 
 def test_files_that_are_missing_or_garbage_end_with_a_code(run: Run, model: Path, tmp_path: Path) -> None:

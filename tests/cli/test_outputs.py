@@ -32,34 +32,30 @@ def commands(model: object, table: object, out: object) -> dict[str, list[object
 WRITING = ["predict", "predict to Parquet", "coreset", "plot", "report", "fit", "merge"]
 
 
-def table_in(folder: Path, kind: str) -> tuple[object, Path]:
-    """A table as a command is told it, and a path that stands for one of its files."""
-    table = folder / "data" / "table.csv"
-    table.parent.mkdir()
-    make_table(30).to_csv(table, index=False)
-    if kind == "link":
-        (folder / "link.csv").symlink_to(table)
-        return folder / "link.csv", table
-    if kind == "hard link":
-        os.link(table, folder / "other.csv")
-        return table, folder / "other.csv"
-    if kind == "linked folder":
-        (folder / "linked").symlink_to(table.parent)
-        return table, folder / "linked" / "table.csv"
-    return {"file": table, "folder": table.parent, "glob": f"{table.parent}/*.csv", "dots": table}[kind], {
-        "dots": folder / "data" / ".." / "data" / "table.csv"
-    }.get(kind, table)
+PLACES = {
+    "file": ("data/table.csv", "data/table.csv"),
+    "dots": ("data/table.csv", "data/../data/table.csv"),
+    "link": ("link.csv", "data/table.csv"),
+    "hard link": ("data/table.csv", "other.csv"),
+    "linked folder": ("data/table.csv", "linked/table.csv"),
+    "folder": ("data", "data/table.csv"),
+    "glob": ("data/*.csv", "data/table.csv"),
+}
+"""A table as a command is told it, and a path that stands for one of its files."""
 
 
-KINDS = ["file", "dots", "link", "hard link", "linked folder", "folder", "glob"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("command", ["fit", "predict"])
 def test_a_result_never_replaces_the_table_that_it_is_made_from(
     run: Run, model: Path, tmp_path: Path, command: str, kind: str
 ) -> None:
-    given, out = table_in(tmp_path, kind)
+    table = tmp_path / "data" / "table.csv"
+    table.parent.mkdir()
+    make_table(30).to_csv(table, index=False)
+    (tmp_path / "link.csv").symlink_to(table)
+    (tmp_path / "linked").symlink_to(table.parent)
+    os.link(table, tmp_path / "other.csv")
+    given, out = (tmp_path / place for place in PLACES[kind])
     before = out.read_bytes()
     words = ["fit", given, "--target", "price", *QUICK] if command == "fit" else ["predict", model, given]
     result = run(*words, "--out", out, "--overwrite")

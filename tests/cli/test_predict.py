@@ -121,12 +121,6 @@ def test_a_bad_row_is_named_by_file_and_row_or_stays_empty(run: Run, model: Path
     assert list(missing[missing].index) == [15 + 12]
 
 
-def test_nothing_to_predict_is_a_failure(run: Run, model: Path, tmp_path: Path) -> None:
-    write(tmp_path / "bad.csv", make_table(3).assign(weight=np.inf))
-    result = run("predict", model, tmp_path / "bad.csv", "--out", tmp_path / "out.csv", "--on-bad-rows", "skip")
-    assert (result.exit_code, "not a single row" in result.stderr) == (1, True)
-
-
 def test_a_failure_in_the_middle_keeps_the_old_predictions(run: Run, model: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("old")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -199,20 +197,19 @@ def _predict_on_ray(address: str, workers: int, done: Predictor, data: str, csv:
     connect(address)
     import ray
 
-    temporary = out.absolute().with_name(f".cvgp-{token_hex(8)}.tmp")
-    with ExitStack() as stack:
-        stack.enter_context(access_errors(f"write the folder {out}"))
-        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-        temporary.mkdir()
+    parent = out.absolute().parent
+    with access_errors(f"write the folder {out}"), TemporaryDirectory(prefix=".cvgp-", dir=parent) as temporary:
+        folder = Path(temporary) / "parts"
+        folder.mkdir()
         task, given = ray.remote(_predict_share), ray.put(done)
-        shares = [task.remote(given, absolute(data), csv, temporary, start, workers) for start in range(workers)]
+        shares = [task.remote(given, absolute(data), csv, folder, start, workers) for start in range(workers)]
         for share in ray.get(shares):
             if isinstance(share, CVGPError):
                 raise share
             done.rows, done.empty = done.rows + share.rows, done.empty + share.empty
             done.findings.add(share.findings)
         done.check_some(data)
-        os.replace(temporary, out)
+        os.replace(folder, out)
 
 
 def _predict_share(given: Predictor, data: Any, csv: Any, folder: Path, start: int, step: int) -> Predictor | CVGPError:

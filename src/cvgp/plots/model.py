@@ -53,9 +53,10 @@ def plot_posterior(
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_posterior(model, X, np.sin(X[:, 0])).get_xlabel()
+    >>> plots.plot_posterior(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
     'x0'
     """
     gp = model._gp
@@ -103,9 +104,10 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_partial_dependence(model, "x0").get_xlabel()
+    >>> plots.plot_partial_dependence(model, "x0", ax=Figure().subplots()).get_xlabel()
     'x0'
     """
     ax = drawing.axes_or_current(ax)
@@ -130,9 +132,10 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_noise(model, "x0").get_title()
+    >>> plots.plot_noise(model, "x0", ax=Figure().subplots()).get_title()
     'Noise'
     """
     ax = drawing.axes_or_current(ax)
@@ -159,9 +162,10 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_relevance(model).get_xlabel()
+    >>> plots.plot_relevance(model, ax=Figure().subplots()).get_xlabel()
     'share of the variance'
     """
     ax = drawing.axes_or_current(ax)
@@ -184,9 +188,10 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_training(model).get_xlabel()
+    >>> plots.plot_training(model, ax=Figure().subplots()).get_xlabel()
     'iteration'
     """
     ax = drawing.axes_or_current(ax)
@@ -218,9 +223,10 @@ def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = Non
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(3 * X[:, 1]))
-    >>> plots.plot_coreset(model, ["x0", "x1"]).get_ylabel()
+    >>> plots.plot_coreset(model, ["x0", "x1"], ax=Figure().subplots()).get_ylabel()
     'x1'
     """
     if columns is not None and len(columns) != 2:
@@ -243,17 +249,9 @@ def draw_coreset(
     own = coreset.y.reshape(len(coreset), -1)[order, output or 0]
     at = [drawing.places(coreset.X[order], column) for column in columns]
     is_colored = len(columns) > 1 and (coreset.num_outputs == 1 or output is not None)
-    dots = ax.scatter(
-        at[0],
-        at[1] if len(columns) > 1 else own,
-        s=np.maximum(LARGEST_DOT * coreset.beta[order] / coreset.beta.max(), 4.0),
-        c=own if is_colored else drawing.BLUE,
-        cmap="viridis" if is_colored else None,
-        ec="black",
-        lw=0.4,
-        alpha=0.8,
-        rasterized=True,
-    )
+    areas = np.maximum(LARGEST_DOT * coreset.beta[order] / coreset.beta.max(), 4.0)
+    colors = {"c": own, "cmap": "viridis"} if is_colored else {"color": drawing.BLUE}
+    dots = ax.scatter(at[0], [*at, own][1], areas, ec="black", lw=0.4, alpha=0.8, rasterized=True, **colors)
     drawing.readable_ticks(ax)
     ax.set_ylabel(drawing.as_label(target))
     for axis, column in zip((ax.xaxis, ax.yaxis), columns, strict=False):
@@ -269,9 +267,10 @@ def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_weights(model).get_ylabel()
+    >>> plots.plot_weights(model, ax=Figure().subplots()).get_ylabel()
     'pseudo-points'
     """
     with optional_packages():
@@ -399,16 +398,7 @@ def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
     low, high = ax.get_ylim()
     order = drawing.used_points(coreset.beta)[::-1]  # heavy points are drawn last, on top
     y = coreset.y.reshape(-1)[order]
-    points = ax.scatter(
-        coreset.X[order, feature],
-        y,
-        c=coreset.beta[order],
-        s=min(max(1500 / len(order), 9), 24),
-        cmap="viridis",
-        ec="black",
-        lw=0.4,
-        zorder=3,
-        label="coreset",
-    )
+    x, weight, area = coreset.X[order, feature], coreset.beta[order], min(max(1500 / len(order), 9), 24)
+    points = ax.scatter(x, y, area, weight, cmap="viridis", ec="black", lw=0.4, zorder=3, label="coreset")
     ax.set_ylim(min(low, max(y.min(), least)), max(high, min(y.max(), most)))
     ax.figure.colorbar(points, ax=ax, label="weight")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,9 +35,10 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_calibration(model, X, np.sin(X[:, 0])).get_title()
+    >>> plots.plot_calibration(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_title()
     'Calibration'
     """
     ax = drawing.axes_or_current(ax)
@@ -82,9 +83,10 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
     --------
     >>> import numpy as np
     >>> from cvgp import CVGPRegressor, plots
+    >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_predicted(model, X, np.sin(X[:, 0])).get_xlabel()
+    >>> plots.plot_predicted(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
     'predicted y'
     """
     ax = drawing.axes_or_current(ax)
@@ -99,15 +101,11 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
 def draw_predicted(ax: Axes, mean: Array, observed: Array, is_outside: NDArray[np.bool_], target: str) -> None:
     """Observations against predictions; those outside their 95 % interval are marked."""
     shown = drawing.some_rows(len(mean))
-    for group, color, marker, place in (
-        (~is_outside, drawing.BLUE, "o", "inside"),
-        (is_outside, drawing.ORANGE, "^", "outside"),
-    ):
-        rows = shown[group[shown]]
-        label = f"{place} 95 %: {100 * group.mean():.1f} %"
-        ax.scatter(
-            mean[rows], observed[rows], s=14, color=color, marker=marker, alpha=0.6, lw=0, label=label, rasterized=True
-        )
+    groups = {"inside": (~is_outside, drawing.BLUE, "o"), "outside": (is_outside, drawing.ORANGE, "^")}
+    for place, (group, color, marker) in groups.items():
+        rows, label = shown[group[shown]], f"{place} 95 %: {100 * group.mean():.1f} %"
+        style: dict[str, Any] = {"color": color, "marker": marker, "alpha": 0.6, "lw": 0, "rasterized": True}
+        ax.scatter(mean[rows], observed[rows], 14, label=label, **style)
     ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
     ax.plot(ends, ends, color=drawing.GRAY, lw=1)
     drawing.readable_ticks(ax)
@@ -123,8 +121,9 @@ def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = Non
     Examples
     --------
     >>> from cvgp import plots
+    >>> from matplotlib.figure import Figure
     >>> quality = {"size": [8, 16], "rmse": [0.3, 0.2], "mean_log_likelihood": [-0.5, -0.1]}
-    >>> plots.plot_quality_by_size(quality).get_xlabel()
+    >>> plots.plot_quality_by_size(quality, ax=Figure().subplots()).get_xlabel()
     'pseudo-points'
     """
     missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)
