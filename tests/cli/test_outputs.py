@@ -187,20 +187,3 @@ def test_a_fit_that_a_full_disk_ended_can_be_resumed(run: Run, table: Path, tmp_
     assert (result.exit_code, "free space" in result.stderr) == (1, True)
     assert run(*words).exit_code == 0
     assert len(cvgp.load(tmp_path / "m").coreset_) == 3
-
-
-@pytest.mark.parametrize("kind", ["pipe", "link", "link to nothing"])
-def test_a_checkpoint_that_is_not_a_file_is_refused(run: Run, table: Path, tmp_path: Path, kind: str) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (tmp_path / "precious").write_text("13 bytes long")
-    if kind == "pipe":
-        os.mkfifo(folder / "lbfgs.safetensors")
-    else:
-        (folder / "lbfgs.safetensors").symlink_to(tmp_path / ("precious" if kind == "link" else "nothing"))
-    words = ["fit", table, "--target", "price", "--out", tmp_path / "m.cvgp", *QUICK, "--checkpoint-dir", folder]
-    result = run(*words)
-    assert result.exit_code == 1
-    assert ("a pipe" if kind == "pipe" else "symbolic link") in result.stderr
-    assert (tmp_path / "precious").read_text() == "13 bytes long"
-    assert not (tmp_path / "nothing").exists()

@@ -35,16 +35,9 @@ from cvgp.optim.adam import AdamState
 from cvgp.tables.apply import load_rows
 from cvgp.tables.table import read_table
 from cvgp.tables.write import write_table
+from tests.robustness import mutations
 from tests.robustness.fuzz_fits import odd_fit, run_fit
-from tests.robustness.mutations import (
-    damage,
-    forge_arrays,
-    forge_header,
-    forge_json,
-    forge_text,
-    read_parts,
-    tensor_file,
-)
+from tests.robustness.mutations import damage, read_parts, tensor_file
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".parquet", ".feather")
 IDENTITY = "0123456789abcdef" * 2
@@ -63,7 +56,7 @@ class Corpus:
         self.frame["y"] = np.sin(self.frame["a"]) + 0.1 * rng.normal(size=30)
         self.tables = {ending: self._table(ending) for ending in ENDINGS}
         self.model = self._model()
-        self.state, self.search = self._checkpoint()
+        self.checkpoints = self._checkpoints()
 
     def _table(self, ending: str) -> bytes:
         path = self.folder / f"table{ending}"
@@ -77,11 +70,11 @@ class Corpus:
         model.save(self.folder / "model.cvgp")
         return (self.folder / "model.cvgp").read_bytes()
 
-    def _checkpoint(self) -> tuple[bytes, bytes]:
+    def _checkpoints(self) -> dict[str, bytes]:
         checkpoint = Checkpoint(self.folder, IDENTITY, Run.alone())
         checkpoint.save_adam(_state(), EXTRA, now=True)
         checkpoint.save_lbfgs(START, 4, now=True)
-        return (self.folder / ADAM_FILE).read_bytes(), (self.folder / LBFGS_FILE).read_bytes()
+        return {name: (self.folder / name).read_bytes() for name in (ADAM_FILE, LBFGS_FILE)}
 
 
 def load_model(corpus: Corpus, random: Random) -> cvgp.CVGPRegressor:
@@ -105,21 +98,18 @@ def open_model(corpus: Corpus, random: Random) -> None:
     model.sample_y(x)
 
 
-def open_state(corpus: Corpus, random: Random) -> None:
-    """Go on with a spoilt checkpoint of Adam."""
-    (corpus.folder / LBFGS_FILE).unlink(missing_ok=True)
-    (corpus.folder / ADAM_FILE).write_bytes(_spoilt_tensors(random, corpus.state, corpus.folder))
-    state = _state()
-    if Checkpoint(corpus.folder, IDENTITY, Run.alone()).load_adam(state, EXTRA) is not None:
+def open_checkpoint(corpus: Corpus, random: Random) -> None:
+    """Go on with a spoilt checkpoint of Adam or of L-BFGS."""
+    for name in corpus.checkpoints:
+        (corpus.folder / name).unlink(missing_ok=True)
+    name, content = random.choice(list(corpus.checkpoints.items()))
+    (corpus.folder / name).write_bytes(_spoilt_tensors(random, content, corpus.folder))
+    checkpoint, state = Checkpoint(corpus.folder, IDENTITY, Run.alone()), _state()
+    if name == LBFGS_FILE:
+        checkpoint.load_lbfgs([torch.zeros(SIZE, dtype=torch.float64)])
+    elif checkpoint.load_adam(state, EXTRA) is not None:
         state.gradient.fill_(1.0)
         state.update(0.01)
-
-
-def open_search(corpus: Corpus, random: Random) -> None:
-    """Resume from a spoilt checkpoint of L-BFGS."""
-    (corpus.folder / ADAM_FILE).unlink(missing_ok=True)
-    (corpus.folder / LBFGS_FILE).write_bytes(_spoilt_tensors(random, corpus.search, corpus.folder))
-    Checkpoint(corpus.folder, IDENTITY, Run.alone()).load_lbfgs([torch.zeros(SIZE, dtype=torch.float64)])
 
 
 def open_table(corpus: Corpus, random: Random) -> None:
@@ -174,13 +164,12 @@ def fit_odd_numbers(corpus: Corpus, random: Random) -> None:
 TARGETS: dict[str, Callable[[Corpus, Random], object]] = {
     "model": open_model,
     "model file": load_model,
-    "checkpoint": open_state,
-    "search": open_search,
+    "checkpoint": open_checkpoint,
     "table": open_table,
     "command": run_command,
     "fit": fit_odd_numbers,
 }
-OFTEN = {"model": 2, "model file": 8, "checkpoint": 8, "search": 8, "table": 4, "command": 1, "fit": 4}
+OFTEN = {"model": 2, "model file": 8, "checkpoint": 16, "table": 4, "command": 1, "fit": 4}
 """Quick cases come more often than slow ones."""
 
 
@@ -189,15 +178,15 @@ def _spoilt_tensors(random: Random, content: bytes, folder: Path) -> bytes:
     if kind == 0:
         return damage(random, content)
     if kind == 1:
-        return forge_header(random, content)
+        return mutations.forge_header(random, content)
     (folder / "whole").write_bytes(content)
     arrays, metadata = read_parts(folder / "whole")
     if kind == 2:
-        return tensor_file(arrays, forge_text(random))
+        return tensor_file(arrays, mutations.forge_text(random))
     if kind == 3:
-        return tensor_file(forge_arrays(random, arrays), json.dumps(metadata))
+        return tensor_file(mutations.forge_arrays(random, arrays), json.dumps(metadata))
     for _ in range(random.choice((1, 1, 2, 4))):
-        metadata = forge_json(random, metadata)
+        metadata = mutations.forge_json(random, metadata)
     return tensor_file(arrays, json.dumps(metadata))
 
 
