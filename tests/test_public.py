@@ -75,8 +75,9 @@ def functions() -> dict[str, Any]:
 FUNCTIONS = functions()
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [name for name, own in FUNCTIONS.items() if own.__module__[:10] != "cvgp.plots"])
 def test_a_docstring_says_what_goes_in_and_comes_out(name: str) -> None:
+    """But of plots, which take and return the same: the docstring of their package says it once."""
     function = FUNCTIONS[name]
     signature = inspect.signature(function)
     expected = {"Examples"}

@@ -170,7 +170,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "_gp"):
             return ""
         rows = "".join(
-            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in _facts(self).items()
+            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in model_facts(self).items()
         )
         return f"<table>{rows}</table>"
 
@@ -181,13 +181,16 @@ def _adapter(name: str) -> Any:
         return import_module(f"cvgp.adapters.{name}")
 
 
-def _facts(model: Any) -> dict[str, str]:
+def model_facts(model: Any) -> dict[str, str]:
+    """What was fitted, in a few words each; a notebook and the command line show it."""
     coreset = model.coreset_
     noise = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
     facts = {
         "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})",
         "kernel": model.kernel_name_,
-        "neighbors": f"{model.n_neighbors_} nearest rows per prediction" if model.n_neighbors_ else "none",
+        "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
+        if model.n_neighbors_
+        else "none",
         "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",
