@@ -74,7 +74,7 @@ TERMS = {
     "file format version": "file_format.md",
     "safetensors": "file_format.md",
     "callback": "api/callbacks.md",
-    "reproduce the paper": "howto/reproduce_the_paper.md",
+    "reproduce the paper": "paper.md",
 }
 
 
