@@ -24,7 +24,6 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"scaling.md": "test_docs_scaling.py"}
 """Pages whose code a test of its own runs."""
 SMALLER = {
-    "paper.md": [("steps=2000", "steps=20"), ("SVGP(100,", "SVGP(10,")],
     "tutorials/million_rows.md": [("1_000_000", "400"), ("200", "20")],
 }
 """Numbers that a page has for people and that would take a test too long."""
@@ -62,11 +61,6 @@ def names_of_tables(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def names_of_the_paper(folder: Path) -> dict[str, Any]:
-    X, y = wave(120)
-    return {"x": X, "y": y, "x_new": X[:3]}
-
-
 def names_of_processes(folder: Path) -> dict[str, Any]:
     (folder / "taxi").mkdir()
     X, y = wave(60)
@@ -95,7 +89,6 @@ BEFORE: dict[str, Callable[[Path], dict[str, Any]]] = {
     "regressor.md": names_of_the_regressor,
     "merging.md": names_of_merging,
     "tables.md": names_of_tables,
-    "paper.md": names_of_the_paper,
     "report.md": files_of_commands,
     "api/distributed.md": names_of_processes,
     "explanation/noise.md": files_of_commands,

@@ -66,7 +66,7 @@ def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
 def test_tables_and_figures_come_from_the_shipped_store(name: str, tmp_path: Path) -> None:
     results = Results(Store(RESULTS / "paper" / f"{name}.jsonl"), PRESETS["fair"])
     study = find_study(name)
-    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "experiments" / "reports" / "paper.md").read_text(encoding="utf-8")
     assert study.table(results).strip() in page
     assert study.figures(results)
 
