@@ -38,11 +38,11 @@ def half_noisy(n: int, seed: int = 0) -> tuple[Array, Array]:
 def from_scratch(model: CVGPRegressor, X: Array, y: Array, weight: Array | None = None) -> CVGPRegressor:
     """The model with statistics of all rows, the new ones after those that it consults."""
     gp, found = model._gp, deepcopy(model)
-    assert gp.local is not None
+    assert gp.kept is not None
     new = gp.scaling.tensors(Rows(X, y.reshape(len(X), -1), weight))
     if gp.noise is not None and gp.weighs_rows:
         new = new._replace(noise_variance=gp.noise.beyond_base(new.x))
-    rows = append_rows(gp.local.kept.rows, new)
+    rows = append_rows(gp.kept.rows, new)
     kept, _ = adopt_neighbors(found.model_, rows, model.n_neighbors_)
     found._gp = found._gp.with_model(found.model_, kept)
     return found

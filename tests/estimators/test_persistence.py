@@ -355,8 +355,9 @@ def test_a_cvgp_file_of_another_kind_is_reported(
 
 FORGED: list[tuple[str, Any]] = [
     ("extra", 1),
-    ("attached.schema", [1]),
-    ("attached.more", {}),
+    ("schema", [1]),
+    ("merged", 1),
+    ("baselines.slopes", np.zeros(3)),
     ("parameters.training__callbacks", None),
     ("parameters.kernel", {"class": "eval"}),
     ("fit.feature_names", ["depth"]),

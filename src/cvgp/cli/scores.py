@@ -17,7 +17,6 @@ from cvgp.cli.options import AsJson, ModelFile, Overwrite, check_output, command
 from cvgp.cli.predict import model_schema
 from cvgp.errors import printable
 from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model, scores_of_normal
-from cvgp.estimators.training_summary import Baselines
 from cvgp.files import atomic_write
 from cvgp.tables.apply import load_rows, load_rows_in_time
 
@@ -58,9 +57,8 @@ def evaluate(
         inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
     x, y = inputs.x, targets[:, 0]
     scores = {"cvgp": _scores_of(model, inputs, y)}
-    stored = getattr(model, "_baselines", None)
-    if stored is not None:
-        simple = Baselines.from_json(stored, x.shape[1])
+    simple = getattr(model, "_baselines", None)
+    if simple is not None:
         predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
         scores |= {name: scores_of_normal(y, *pair) for name, pair in predictions.items()}
     periods = {} if times is None else _scores_by_time(model, inputs, y, times)
@@ -73,7 +71,7 @@ def evaluate(
     if periods:
         say(f"by {printable(by_time or '')}:")
         _print_scores(periods)
-    if stored is None:
+    if simple is None:
         say("The file has no linear and constant model to compare with.")
 
 

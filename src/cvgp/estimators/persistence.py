@@ -33,7 +33,7 @@ from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.estimators.training_summary import check_summary
+from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
 from cvgp.files import (
     FLOATS,
     MAX_INTEGER,
@@ -59,13 +59,8 @@ from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
 
 FORMAT, VERSION = "cvgp model", 1
-ATTACHED = {
-    "schema": "schema_",
-    "baselines": "_baselines",
-    "feature_quantiles": "_feature_quantiles",
-    "merged": "merged_",
-}
-"""JSON objects in a file and the attributes that they become, where a model has them."""
+DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What using a damaged part may raise."""
 NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
 """Parameters that have their defaults again after loading."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -75,7 +70,11 @@ PROBES = 4
 """Pseudo-inputs at which a file has the values of kernel and mean, to recognize another one than the stored."""
 
 Given = dict[str, Any]
-"""Kernel and mean as the user's objects; None for those that have a name."""
+"""Kernel and mean, where they are objects of the user's."""
+
+
+class _WrongObjectError(InvalidInputError):
+    """A kernel or mean is missing, not needed, or not built like the stored one."""
 
 
 @clean_torch_state()
@@ -88,7 +87,7 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
     arrays, text = split_state(_state(estimator, given))
     try:
         _restored(join_state(arrays, text), given)
-    except (FileFormatError, InvalidInputError) as error:
+    except DAMAGES as error:
         raise InvalidInputError(f"This estimator could not be loaded again if it were stored: {error}") from error
     write_arrays(path, arrays, text)
 
@@ -150,15 +149,17 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
         )
     try:
         return _restored(state, given)
-    except FileFormatError as error:
-        raise FileFormatError(f"{file} is damaged: {error} Save the model again, or restore a copy.") from error
+    except _WrongObjectError:
+        raise
+    except DAMAGES as error:
+        reason = reprlib.repr(str(error)) if not isinstance(error, CVGPError) else error
+        raise FileFormatError(f"{file} is damaged: {reason} Save the model again, or restore a copy.") from error
 
 
 def _state(estimator: CVGPRegressor, given: Given) -> State:
     gp = estimator._gp
-    kept = None if gp.local is None else gp.local.kept
-    names = getattr(estimator, "feature_names_in_", None)
-    attached = {name: getattr(estimator, attribute, None) for name, attribute in ATTACHED.items()}
+    names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
+    baselines, quantiles = (getattr(estimator, name, None) for name in ("_baselines", "_feature_quantiles"))
     history = estimator.history_.items()
     libraries = {"cvgp": __version__, "torch": str(torch.__version__), "gpytorch": gpytorch.__version__}
     return {
@@ -184,11 +185,14 @@ def _state(estimator: CVGPRegressor, given: Given) -> State:
         "noise": None if gp.noise is None else gp.noise.to_state(),
         "outliers": None if gp.outliers is None else gp.outliers.to_state(),
         "statistics": estimator._statistics._asdict(),
-        "rows": None if kept is None else {"n_neighbors": kept.num_neighbors, **kept.rows._asdict()},
+        "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **gp.kept.rows._asdict()},
         "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
         "history": {name: column if column.dtype.kind in "if" else column.tolist() for name, column in history},
-        "decisions": estimator.decisions_.to_json() if hasattr(estimator, "decisions_") else None,
-        "attached": {name: value for name, value in attached.items() if value is not None},
+        "decisions": None if decisions is None else decisions.to_json(),
+        "schema": getattr(estimator, "schema_", None),
+        "merged": getattr(estimator, "merged_", None),
+        "baselines": None if baselines is None else baselines._asdict(),
+        "feature_quantiles": None if quantiles is None else quantiles._asdict(),
     }
 
 
@@ -207,31 +211,28 @@ def _restored(state: State, given: Given) -> CVGPRegressor:
     noise = fields.optional("noise", fields.part, InputNoise.from_state, D)
     target = fields.part("target", TargetTransform.from_state, Q)
     outliers = fields.optional("outliers", fields.part, Contamination.from_state, Q)
-    estimator._gp = FittedGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
+    estimator._gp = gp = FittedGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("fit.single_output is not true of the model.")
     estimator.n_rows_ = fit.number("n_rows", *SQUARABLE)
-    estimator.elbo_ = fit.number("elbo")
-    estimator.n_iter_ = fit.integer("n_iter")
-    estimator.converged_ = fit.flag("converged")
+    estimator.elbo_, estimator._log_slopes = fit.number("elbo"), fit.number("log_slopes")
+    estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
     estimator.solver_ = fit.text("solver")
-    estimator._log_slopes = fit.number("log_slopes")
     estimator.history_ = fields.part("history", _history_from_state)
-    decisions = fields.take("decisions")
-    if decisions is not None:
-        estimator.decisions_ = Decisions.from_json(decisions)
-    for name, value in Fields(fields.take("attached"), "attached").values.items():
-        if name not in ATTACHED or not isinstance(value, dict):
-            raise FileFormatError(f"attached.{name[:50]} must be a known JSON object; got {reprlib.repr(value)}.")
-        setattr(estimator, ATTACHED[name], value)
-    check_summary(estimator)
+    found = {
+        "decisions_": fields.optional("decisions", lambda name: Decisions.from_json(fields.take(name))),
+        "schema_": fields.optional("schema", lambda name: Fields(fields.take(name), name).values),
+        "merged_": fields.optional("merged", lambda name: Fields(fields.take(name), name).values),
+        "_baselines": fields.optional("baselines", fields.part, Baselines.from_state, D),
+        "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
+    }
+    vars(estimator).update({name: value for name, value in found.items() if value is not None})
     _set_columns(estimator, fit.integer("n_features", 1), fit.take("feature_names"))
-    columns = estimator.n_features_in_
-    estimator._gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, columns)
+    gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
     fit.close()
     fields.close()
-    _check_usable(estimator._gp)
+    _check_usable(gp)
     return estimator
 
 
@@ -310,12 +311,9 @@ def _history_from_state(fields: Fields) -> Any:
 
 def _check_usable(gp: FittedGP) -> None:
     """Raise unless the model predicts at one of its pseudo-inputs, with everything in the range of floats."""
-    try:
-        with np.errstate(all="ignore"):
-            coreset, spread = gp.coreset, gp.y_spread
-            moments = Predictive.at(gp, coreset.X[:1]).moments
-    except (CVGPError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise FileFormatError(f"The parts of the model do not fit each other ({error}).") from error
+    with np.errstate(all="ignore"):
+        coreset, spread = gp.coreset, gp.y_spread
+        moments = Predictive.at(gp, coreset.X[:1]).moments
     positive = (coreset.beta.sum(), gp.noise_variance, moments.variance, gp.model.site_noise.item())
     in_range = [np.isfinite(values).all() and (np.asarray(values) >= TINY).all() for values in positive]
     if not (all(in_range) and ((spread >= SQUARABLE[0]) & (spread <= SQUARABLE[1])).all()):
@@ -384,27 +382,23 @@ def _module_from_state(fields: Fields, make: Any, given: nn.Module | None, x: Te
     stored = {path: torch.tensor(array) for path, array in flat_arrays(fields.take("tensors")).items()}
     values = fields.array("values", dtypes=FLOATS)
     if name is None and given is None:
-        raise InvalidInputError(
+        raise _WrongObjectError(
             f"The model was fitted with a {part} that is an object of the class {kind}, which a file cannot hold. Give "
             f"one that is built in the same way: cvgp.load(path, {part}={kind}(...))."
         )
     if name is not None and given is not None:
-        raise InvalidInputError(f"The {part} of the model is {name!r}, which is in the file; load it without {part}=.")
+        raise _WrongObjectError(f"The {part} of the model is {name!r}, which is in the file; load it without {part}=.")
     try:
-        module: nn.Module = deepcopy(given).double().cpu() if given is not None else make(name)
+        module: nn.Module = make(name) if given is None else deepcopy(given).double().cpu()
         _set_tensors(module, stored)
         now = _values(module, x)
-    except (CVGPError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise _mismatch(part, kind, given, str(error)) from error
-    if now.shape != values.shape or not np.allclose(now, values, rtol=1e-6, atol=1e-8 * float(np.abs(values).max())):
-        raise _mismatch(part, kind, given, "it has other values at the pseudo-inputs.")
+        if now.shape != values.shape or not np.allclose(now, values, rtol=1e-6, atol=1e-8 * np.abs(values).max()):
+            raise FileFormatError(f"The {part} has other values at the pseudo-inputs.")
+    except DAMAGES as error:
+        if given is None:
+            raise
+        raise _WrongObjectError(f"The {part} is not built like the {kind} of the model: {error}") from error
     return module
-
-
-def _mismatch(part: str, kind: str, given: nn.Module | None, reason: str) -> CVGPError:
-    if given is None:
-        return FileFormatError(f"The {part} does not fit its tensors: {reason}")
-    return InvalidInputError(f"The {part} is not built like the {kind} of the model: {reason}")
 
 
 def _set_tensors(module: nn.Module, stored: dict[str, Tensor]) -> None:

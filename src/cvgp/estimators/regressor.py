@@ -19,9 +19,9 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, hold_out, known_device
-from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.tables import as_table, refuse_transform, table_data
-from cvgp.estimators.training_summary import summarize_rows
+from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.decide import Request
@@ -277,8 +277,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     _gp: FittedGP
     _statistics: Statistics
-    _baselines: dict[str, Any]
-    _feature_quantiles: dict[str, Any]
+    _baselines: Baselines
+    _feature_quantiles: FeatureQuantiles
     n_rows_: float
     elbo_: float
     _log_slopes: float
@@ -460,7 +460,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     @property
     def n_neighbors_(self) -> int:
         """How many nearest training rows a prediction uses."""
-        return 0 if self._gp.local is None else self._gp.local.kept.num_neighbors
+        return 0 if self._gp.kept is None else self._gp.kept.num_neighbors
 
     @property
     def noise_variance_(self) -> float | Array:

@@ -46,8 +46,7 @@ def fitted_gp(model: CVGPRegressor) -> FittedGP:
 
 def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
     """The distribution of features in the training rows, if the model has kept it."""
-    stored, scaling = getattr(model, "_feature_quantiles", None), fitted_gp(model).scaling
-    return None if stored is None else FeatureQuantiles.from_json(stored, len(scaling.x_mean), len(scaling.y_mean))
+    return getattr(model, "_feature_quantiles", None)
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:

@@ -71,10 +71,8 @@ class Facts:
         if self.train is not None and self.is_train_given and len(self.train[0]) >= FEWEST_TO_BOOST:
             trees = boosted(self.train[0], self.train[1][:, self.output], self.x)
             found["boosting"] = scores_of_normal(self.observed, *trees)
-        stored, simple = getattr(self.model, "_baselines", None), None
-        if stored is not None:
-            simple = Baselines.from_json(stored, self.x.shape[1])
-        elif self.train is not None:
+        simple = getattr(self.model, "_baselines", None)
+        if simple is None and self.train is not None:
             simple = Baselines.learn(self.train[0], self.train[1][:, self.output])
         if simple is not None:
             found["linear"] = scores_of_normal(self.observed, *simple.linear(self.x))
@@ -120,9 +118,9 @@ def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
     """The training rows that a model with neighbors holds."""
-    if gp.local is None:
+    if gp.kept is None:
         return None
-    rows = gp.local.kept.rows
+    rows = gp.kept.rows
     y = rows.y.cpu().numpy().reshape(len(rows.x), -1)
     return gp.scaling.unscale_x(rows.x.cpu().numpy()), gp.target.invert(gp.scaling.unscale_y(y))
 
