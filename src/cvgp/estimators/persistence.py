@@ -45,7 +45,7 @@ from cvgp.files import (
     join_state,
     read_state,
     split_state,
-    write_arrays,
+    write_state,
 )
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
@@ -84,12 +84,12 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
         raise InvalidTypeError(f"A file can hold a CVGPRegressor; got a {type(estimator).__name__}.")
     check_is_fitted(estimator)
     given = {name: value for name, kind in PARTS.items() if isinstance(value := getattr(estimator, name), kind)}
-    arrays, text = split_state(_state(estimator, given))
+    state = _state(estimator, given)
     try:
-        _restored(join_state(arrays, text), given)
+        _restored(join_state(*split_state(state)), given)
     except DAMAGES as error:
         raise InvalidInputError(f"This estimator could not be loaded again if it were stored: {error}") from error
-    write_arrays(path, arrays, text)
+    write_state(path, state)
 
 
 @clean_torch_state()
@@ -227,7 +227,7 @@ def _restored(state: State, given: Given) -> CVGPRegressor:
         "_baselines": fields.optional("baselines", fields.part, Baselines.from_state, D),
         "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
     }
-    vars(estimator).update({name: value for name, value in found.items() if value is not None})
+    estimator.__dict__.update({name: value for name, value in found.items() if value is not None})
     _set_columns(estimator, fit.integer("n_features", 1), fit.take("feature_names"))
     gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
     fit.close()

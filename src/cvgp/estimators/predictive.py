@@ -153,24 +153,28 @@ def moments_of_y(
     """
     if target.name == "identity":
         return Moments(mean, f_var, noise)
-    if tails is not None:
-        normal, total = moments_of_y(target, mean, f_var, noise), f_var + noise
+    if len(mean) > PART_ROWS:
         rows = [slice(i, i + PART_ROWS) for i in range(0, len(mean), PART_ROWS)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            by_part = [_with_tails(target, mean[part], total[part], tails) for part in rows]
-            y_mean, variance = (np.concatenate(column) for column in zip(*by_part, strict=True))
+        parts = [moments_of_y(target, mean[part], f_var[part], noise[part], tails) for part in rows]
+        return Moments(*map(np.concatenate, zip(*parts, strict=True)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if tails is not None:
+            normal = moments_of_y(target, mean, f_var, noise)
+            y_mean, variance = _with_tails(target, mean, f_var + noise, tails)
             f_variance = variance * normal.f_variance / normal.variance
-        return _checked(Moments(y_mean, f_variance, variance - f_variance))
-    if target.name == "log":
-        with np.errstate(over="ignore", invalid="ignore"):
+            found = Moments(y_mean, f_variance, variance - f_variance)
+        elif target.name == "log":
             y_mean = np.exp(mean + 0.5 * (f_var + noise))
             square = y_mean**2
             found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
-        return _checked(found)
-    parts = range(0, len(mean), PART_ROWS)
-    with np.errstate(over="ignore", invalid="ignore"):
-        pieces = [_by_expansion(target, *(a[i : i + PART_ROWS] for a in (mean, f_var, noise))) for i in parts]
-    return _checked(Moments(*(np.concatenate(column) for column in zip(*pieces, strict=True))))
+        else:
+            found = _by_expansion(target, mean, f_var, noise)
+    if not all(np.isfinite(values).all() for values in found):
+        raise InvalidInputError(
+            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
+            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
+        )
+    return found
 
 
 def covariance_of_y(
@@ -237,15 +241,6 @@ def _quadrature() -> tuple[Array, Array, Array]:
     for k in range(1, TERMS):  # H_{k+1} = x H_k - k H_{k-1}, divided by the roots of factorials
         rows.append((nodes * rows[k] - np.sqrt(k) * rows[k - 1]) / np.sqrt(k + 1))
     return nodes, weights / weights.sum(), np.array(rows[1:])
-
-
-def _checked(moments: Moments) -> Moments:
-    if not all(np.isfinite(values).all() for values in moments):
-        raise InvalidInputError(
-            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
-            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
-        )
-    return moments
 
 
 LEVELS = (50, 90, 95)
