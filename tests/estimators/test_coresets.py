@@ -160,13 +160,3 @@ def test_pruning_drops_duplicates_and_never_the_last_point() -> None:
     pruned = prune_model(model, gathered(model), tolerance=0.5)[0].X_c.detach().numpy()
     assert len(np.unique(pruned.round(9))) == len(pruned) <= len(GRID)
     assert len(prune_model(model, gathered(model), tolerance=math.inf)[0].X_c) == 1
-
-
-def test_a_shrunk_model_has_the_size_asked_for_and_the_loss_it_reports() -> None:
-    model = make_model(CROWDED, solved=True)
-    shrunk = {size: prune_model(model, gathered(model), size=size) for size in (40, 12, 5, 1)}
-    for size, (found, _, loss) in shrunk.items():
-        assert len(found.X_c) == size
-        assert loss == pytest.approx(bound_of(model) - bound_of(found), abs=1e-2)
-    losses = [loss for _, _, loss in shrunk.values()]
-    assert losses == sorted(losses)

@@ -47,12 +47,6 @@ def test_predictions_do_not_depend_on_the_chunks(rows: int, monkeypatch: pytest.
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_predictions_are_float64_whatever_the_precision_inside() -> None:
-    found = make_gp(dtype=torch.float32).mean(X)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, make_gp().mean(X), rtol=1e-3, atol=1e-3)
-
-
 def test_coreset_and_lengthscales_are_in_the_users_units() -> None:
     gp = make_gp()
     own, users = gp.model.coreset, gp.coreset

@@ -65,11 +65,6 @@ def test_several_outputs_have_no_line_but_their_columns_are_known() -> None:
     assert model._feature_quantiles.y.shape == (17, 2)
 
 
-def test_a_fit_to_other_rows_forgets_what_was_known() -> None:
-    model = quick().fit(X, Y).fit(X, np.column_stack([Y, Y]))
-    assert not hasattr(model, "_baselines")
-
-
 def test_numbers_whose_squares_overflow_leave_nothing_behind(tmp_path: Path) -> None:
     model = quick().fit(1e200 * X, 1e140 * Y)
     assert not hasattr(model, "_baselines")
