@@ -116,7 +116,7 @@ REQUESTS: list[tuple[Callable[[CVGPRegressor], object], type, str]] = [
         (lambda m, q=q: m.predict_quantiles(X, q), InvalidInputError, "between 0 and 1")
         for q in (0.0, [0.5, 2.0], math.nan)
     ),
-    (lambda m: m.predict_quantiles(X, "median"), InvalidTypeError, "numbers between 0 and 1"),
+    (lambda m: m.predict_quantiles(X, "median"), InvalidTypeError, "between 0 and 1"),
     *(
         (lambda m, p=p: m.predict_interval(X, p), InvalidInputError, r"such as 0\.9 for 90 %")
         for p in (0.0, 95, math.nan)

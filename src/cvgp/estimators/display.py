@@ -5,7 +5,7 @@ Report and adapters import estimators, so they are imported here by name, when t
 
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpytorch.models import ApproximateGP
@@ -14,9 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.errors import optional_packages, printable
 from cvgp.estimators.fitted import FittedGP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class DisplayMixin(BaseEstimator):  # type: ignore[misc]
@@ -107,11 +104,6 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return _adapter("botorch").from_regressor(self)
-
-    @property
-    def _repr_html_(self) -> "Callable[[], str]":
-        diagram = super()._repr_html_  # none, where scikit-learn is set to show text
-        return lambda: diagram() + self._facts_as_html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)

@@ -437,12 +437,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> bool(low < median < high)
         True
         """
-        try:
-            levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"q must be one or more numbers between 0 and 1; got {q!r}.") from error
-        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-            raise InvalidInputError(f"q must be one or more numbers between 0 and 1; got {q!r}.")
+        levels = _probabilities("q", q)
         check_is_fitted(self)
         return self._shape(Predictive.at(self._gp, check_prediction(self, X)).quantiles(levels))
 
@@ -472,12 +467,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> bool((low < high).all())
         True
         """
-        try:
-            probability = float(level)
-        except (TypeError, ValueError) as error:
-            raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.") from error
-        if not 0.0 < probability < 1.0:
-            raise InvalidInputError(f"level must be between 0 and 1, such as 0.9 for 90 %; got {level!r}.")
+        if np.ndim(level):
+            raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.")
+        (probability,) = _probabilities("level", level)
         return self.predict_quantiles(X, ends_of_interval(probability))
 
     @clean_torch_state()
@@ -570,3 +562,15 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     def _shape(self, values: Array) -> Array:
         return values[:, 0] if self._single_output else values
+
+
+def _probabilities(name: str, values: ArrayLike) -> Array:
+    """Numbers between 0 and 1, both excluded, as an array [L]."""
+    expected = f"{name} must be between 0 and 1, such as 0.9 for 90 %; got {values!r}."
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(expected) from error
+    if found.ndim != 1 or not ((found > 0) & (found < 1)).all():
+        raise InvalidInputError(expected)
+    return found
