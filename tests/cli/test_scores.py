@@ -44,7 +44,7 @@ def test_the_scores_are_those_of_the_predictions_and_of_simple_models(
 def test_damaged_simple_models_are_refused(run: Run, model: Path, unseen: Path, tmp_path: Path) -> None:
     for damage in ({"slopes": [1.0]}, {"mean_sd": 0.0}, {"more": 1}, {"mean": "text"}):
         (tmp_path / "damaged.cvgp").write_bytes(model.read_bytes())
-        forge(tmp_path / "damaged.cvgp", "attached.baselines", lambda stored, damage=damage: stored | damage)
+        forge(tmp_path / "damaged.cvgp", "baselines", lambda stored, damage=damage: stored | damage)
         result = run("evaluate", tmp_path / "damaged.cvgp", unseen)
         assert (result.exit_code, "aseline" in result.stderr) == (1, True)
 

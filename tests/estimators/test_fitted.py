@@ -67,5 +67,4 @@ def test_a_notebook_shows_the_facts_of_a_fit_beside_the_diagram_of_scikit_learn(
     assert "sk-" in shown
     assert "8 points for 40 rows" in shown
     with sklearn.config_context(display="text"):
-        assert not hasattr(model, "_repr_html_")
         assert list(model._repr_mimebundle_()) == ["text/plain"]
