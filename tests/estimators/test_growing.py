@@ -78,15 +78,6 @@ def test_bound_of_the_fit_does_not_fall(options: dict[str, Any]) -> None:
     assert bounds[-1] > bounds[0] + 10.0
 
 
-def test_known_noise_counts(model: CVGPRegressor) -> None:
-    known = np.where(np.arange(N) < 60, 1e4, 0.0)  # half of the rows say nothing
-    other = deepcopy(model)
-    model.grow(30, X, Y, noise_variance=known)
-    other.grow(30, X, Y)
-    sds = [m.predict(X[:60], return_std=True, include_noise=False)[1].mean() for m in (model, other)]
-    assert sds[0] > sds[1]
-
-
 @pytest.mark.parametrize("in_memory", [True, False], ids=["loaded", "read in parts"])
 def test_table_in_files_grows_as_its_rows_do(in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y})

@@ -71,13 +71,6 @@ def test_merging_in_two_steps_is_merging_at_once(same: list[CVGPRegressor]) -> N
     np.testing.assert_allclose(stepwise.elbo_, at_once.elbo_, atol=1e-4)
 
 
-def test_one_model_alone_is_left_as_it_is(same: list[CVGPRegressor]) -> None:
-    merged = cvgp.merge(same[:1])
-    np.testing.assert_allclose(merged.predict(AT), same[0].predict(AT), atol=1e-9)
-    np.testing.assert_allclose(std(merged, True), std(same[0], True), rtol=1e-6)
-    np.testing.assert_allclose(merged.elbo_, same[0].elbo_, atol=1e-4)
-
-
 def test_the_prior_counts_once(same: list[CVGPRegressor]) -> None:
     far = np.full((1, 2), 1e3)
     _, sd = cvgp.merge(same).predict(far, return_std=True, include_noise=False)
@@ -86,12 +79,6 @@ def test_the_prior_counts_once(same: list[CVGPRegressor]) -> None:
 
 def test_a_new_fit_forgets_that_a_model_was_merged(same: list[CVGPRegressor]) -> None:
     assert not hasattr(cvgp.merge(same).fit(X, Y), "merged_")
-
-
-def test_a_shared_prior_is_reported(same: list[CVGPRegressor]) -> None:
-    merged = cvgp.merge(same)
-    assert (merged.merged_["prior"], merged.merged_["points"]) == ("shared", [15, 15, 15])
-    assert merged.merged_["rows"] == [80.0, 80.0, 80.0]
 
 
 def test_what_a_smaller_coreset_loses_of_the_bound_is_its_divergence_from_the_union(same: list[CVGPRegressor]) -> None:

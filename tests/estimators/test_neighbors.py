@@ -72,18 +72,6 @@ def test_known_noise_counts_in_the_rows_that_are_consulted() -> None:
     np.testing.assert_allclose(model.predict(X_new), expected[:, 0], atol=1e-7)
 
 
-def test_a_prediction_does_not_depend_on_other_rows() -> None:
-    X, y = smooth(400, dims=7)
-    model = make_regressor(20, n_neighbors=10, **FIXED).fit(X, y)
-    X_new, _ = smooth(150, seed=1, dims=7)
-    mean, sd = model.predict(X_new, return_std=True)
-    alone = [model.predict(X_new[i : i + 1], return_std=True) for i in range(0, 150, 30)]
-    np.testing.assert_allclose(mean[::30], [m[0] for m, _ in alone], rtol=1e-9)
-    np.testing.assert_allclose(sd[::30], [s[0] for _, s in alone], rtol=1e-9)
-    _, cov = model.predict(X_new, return_cov=True)
-    np.testing.assert_allclose(np.sqrt(cov.diagonal()), sd, rtol=1e-9)
-
-
 def test_every_kind_of_prediction_consults_the_neighbours() -> None:
     X, y = smooth(300)
     alone = make_regressor(5, **FIXED).fit(X, y)

@@ -94,14 +94,6 @@ def test_every_option_learns_the_function(options: dict[str, Any], least: float)
     assert regressor(**options).fit(X, Y).score(NEW, NEW_Y) > least
 
 
-def test_a_periodic_kernel_goes_on_beyond_the_data() -> None:
-    x = np.linspace(0.0, 15.0, 150)[:, None]
-    y = np.sin(2.0 * np.pi * x[:, 0] / 3.0)
-    noise = 0.05 * np.random.default_rng(0).normal(size=100)
-    model = regressor(kernel="periodic", max_iter=30).fit(x[:100], y[:100] + noise)
-    assert model.score(x[100:], y[100:]) > 0.9
-
-
 def test_intervals_of_data_from_a_gaussian_process_cover_what_they_say() -> None:
     rng = np.random.default_rng(3)
     x = rng.uniform(-2.0, 2.0, size=(600, 2))

@@ -62,17 +62,6 @@ def test_draws_have_the_mean_and_covariance_that_are_predicted(name: str, reques
     np.testing.assert_allclose(model.predict(X_NEW[:3], return_std=True)[1] ** 2, np.diagonal(cov), rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["log", "power"])
-def test_the_variance_of_an_observation_is_that_of_the_function_and_of_the_noise(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    model: CVGPRegressor = request.getfixturevalue(name)
-    mean, sd, noise = model.predict(X_NEW, return_std=True, return_noise=True)
-    same, f_sd = model.predict(X_NEW, return_std=True, include_noise=False)
-    np.testing.assert_array_equal(mean, same)
-    np.testing.assert_allclose(sd**2, f_sd**2 + noise**2, rtol=1e-10)
-
-
 def test_intervals_of_a_skewed_y_hold_their_share(power: CVGPRegressor) -> None:
     x = np.random.default_rng(1).uniform(-2.0, 2.0, size=(4000, 2))
     noise = 0.4 * np.random.default_rng(2).normal(size=4000)
@@ -93,14 +82,6 @@ def test_growing_gives_the_bound_of_y(log: CVGPRegressor, by_hand: CVGPRegressor
     grown, other = cvgp.load(tmp_path / "log.cvgp"), cvgp.load(tmp_path / "hand.cvgp")
     assert grown.grow(25, X, PRICE) == other.grow(25, X, T)
     assert grown.elbo_ == pytest.approx(other.elbo_ - T.sum(), rel=1e-8)
-
-
-def test_weights_are_repeats() -> None:
-    weight = np.random.default_rng(3).integers(1, 4, size=len(X))
-    weighted = regressor(target_transform="yeo-johnson").fit(X, PRICE, sample_weight=weight)
-    repeated = regressor(target_transform="yeo-johnson").fit(np.repeat(X, weight, axis=0), np.repeat(PRICE, weight))
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-8)
-    np.testing.assert_allclose(weighted.predict(X_NEW), repeated.predict(X_NEW), rtol=1e-8)
 
 
 def test_several_outputs_are_transformed_each_in_its_own_way() -> None:

@@ -91,13 +91,6 @@ def test_models_with_different_warps_are_merged_into_one_that_is_as_good() -> No
     assert density(merged) > max(density(plain), min(map(density, shards)) - 0.05)
 
 
-def test_a_warped_model_and_one_that_is_not_are_merged() -> None:
-    shards = [regressor(input_warp=name).fit(X[i::2], Y[i::2]) for i, name in enumerate(("mixed", "identity"))]
-    merged = cvgp.merge(shards)
-    assert merged.input_warp_ == "mixed"
-    assert density(merged) > density(shards[1])
-
-
 def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
@@ -105,16 +98,6 @@ def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch
     assert model.input_warp_ == "mixed"
     predicted = model.predict(pd.DataFrame(X_NEW, columns=["a", "b"]))
     assert np.abs(predicted - Y_NEW).mean() < 0.3
-
-
-def test_constant_columns_are_left_alone() -> None:
-    x = np.column_stack([X, np.full(len(X), 3.0)])
-    with pytest.warns(cvgp.errors.CVGPWarning, match="one value in all rows"):
-        model = regressor(input_warp="rank").fit(x, Y)
-    assert model._gp.scaling.warp.warped.tolist() == [True, True, False]
-    assert model.lengthscales_ is not None
-    assert np.isinf(model.lengthscales_[2])
-    assert np.isfinite(model.predict(x)).all()
 
 
 def test_without_standardising_there_is_no_warp() -> None:
