@@ -1,4 +1,4 @@
-"""The public interface: every name exists, has a page under docs/api, and says what it takes, returns and raises."""
+"""The public interface: every name exists, has a page under docs/api, and says what it takes and returns."""
 
 import inspect
 import re

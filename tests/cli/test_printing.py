@@ -34,7 +34,7 @@ def hostile_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model of the other tests, under other names."""
     metadata = read_state(model)
-    schema = metadata["attached"]["schema"]
+    schema = metadata["schema"]
     for column in schema["columns"]:
         column["name"] = NAMES[column["name"]]
         column["categories"] = sorted(VALUES[value] for value in column["categories"])

@@ -22,7 +22,7 @@ from cvgp.errors import printable
 from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
-from cvgp.report.facts import scores_of_baselines, stored_baselines
+from cvgp.report.facts import scores_of_baselines
 from cvgp.report.page import MODEL_NAMES
 from cvgp.tables.apply import load_rows, load_rows_in_time
 from cvgp.tables.encode import Inputs
@@ -53,7 +53,7 @@ def evaluate(
     schema, csv = model_schema(model, model_file), csv_options(text)
     inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
     y = targets[:, 0]
-    simple = stored_baselines(model)
+    simple = getattr(model, "_baselines", None)
     scores = {"cvgp": _scores_of(model, inputs, y), **scores_of_baselines(simple, inputs.x, y)}
     periods = {} if by_time is None else _scores_by_time(model, inputs, y, times)
     if as_json:

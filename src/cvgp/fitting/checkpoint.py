@@ -28,7 +28,6 @@ from cvgp.files import (
     checked_path,
     is_own_file,
     make_folder,
-    open_own_file,
     read_state,
     write_state,
 )
@@ -244,8 +243,4 @@ def mirrored(folder: str | os.PathLike[str], group: Group) -> Iterator[str | os.
 
 def _content(path: Path) -> bytes:
     """The bytes of one of the folder's files; none if it is not there."""
-    if not is_own_file(path):
-        return b""
-    with open_own_file(path, "rb") as file:
-        content: bytes = file.read()
-    return content
+    return path.read_bytes() if is_own_file(path) else b""

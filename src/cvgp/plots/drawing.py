@@ -40,8 +40,7 @@ UNUSED = 1e-4
 
 def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
     """The distribution of features in the training rows, if the model has kept it."""
-    stored, scaling = getattr(model, "_feature_quantiles", None), model._gp.scaling
-    return None if stored is None else FeatureQuantiles.from_json(stored, len(scaling.x_mean), len(scaling.y_mean))
+    return getattr(model, "_feature_quantiles", None)
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:

@@ -83,16 +83,10 @@ class Facts:
         if self.train is not None and self.is_train_given and len(self.train[0]) >= FEWEST_TO_BOOST:
             trees = boosted(self.train[0], self.train[1][:, self.output], self.x)
             found["boosting"] = scores_of_normal(self.observed, *trees)
-        simple = stored_baselines(self.model)
+        simple = getattr(self.model, "_baselines", None)
         if simple is None and self.train is not None:
             simple = Baselines.learn(self.train[0], self.train[1][:, self.output])
         return found | scores_of_baselines(simple, self.x, self.observed)
-
-
-def stored_baselines(model: CVGPRegressor) -> Baselines | None:
-    """The simple models that a fitted one keeps to be compared with."""
-    stored = getattr(model, "_baselines", None)
-    return None if stored is None else Baselines.from_json(stored, len(model._gp.scaling.x_mean))
 
 
 def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
@@ -143,9 +137,9 @@ def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
     """The training rows that a model with neighbors holds."""
-    if gp.local is None:
+    if gp.kept is None:
         return None
-    rows = gp.local.kept.rows
+    rows = gp.kept.rows
     y = rows.y.cpu().numpy().reshape(len(rows.x), -1)
     return gp.scaling.unscale_x(rows.x.cpu().numpy()), gp.target.invert(gp.scaling.unscale_y(y))
 
