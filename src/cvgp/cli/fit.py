@@ -58,7 +58,7 @@ def fit(
     Text columns become indicators, or effects of their levels where these are many. What is not given is chosen from
     the data.
     """
-    from cvgp.tables.select import names_in
+    from cvgp.tables.table import names_in
 
     reading = {name: given for name, given in {**columns, **csv_options(text)}.items() if given is not None}
     for name, given in reading.items():
@@ -163,7 +163,7 @@ def _how_to_continue(model: CVGPRegressor) -> str:
 def _check_target(target: str, columns: list[str], data: str) -> None:
     if target in columns:
         return
-    from cvgp.tables.select import near_names
+    from cvgp.tables.apply import near_names
 
     meant = near_names(target, columns)
     hint = f"did you mean {' or '.join(repr(name) for name in meant)}? It has" if meant else "it has"

@@ -17,7 +17,7 @@ import io
 import reprlib  # what comes from a file may be too long for repr
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypedDict, cast
 
@@ -28,6 +28,8 @@ THOUSANDS = ("", ",", ".", " ", "'", "_")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 NEARLY_ALL = 0.98
 """The share of a column's cells that must be numbers, for the others to be mistakes."""
+ENOUGH_CELLS = 1000
+"""After this many cells it is clear that a column of text holds no numbers."""
 _SNIFFED_ROWS = 200
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # the first of these begins a mark above
@@ -107,7 +109,7 @@ class Reading:
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON types."""
-        numbers = {name: [how.decimal, how.thousands, how.percent] for name, how in self.numbers.items()}
+        numbers = {name: list(astuple(how)) for name, how in self.numbers.items()}
         return {"sep": self.sep, "encoding": self.encoding, "numbers": numbers}
 
     @classmethod
@@ -116,10 +118,9 @@ class Reading:
         if not isinstance(data, dict) or set(data) != {"sep", "encoding", "numbers"}:
             raise FileFormatError("How a table was read must have exactly a sep, an encoding and numbers.")
         texts, numbers = (data["sep"], data["encoding"]), data["numbers"]
-        if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(numbers, dict):
+        is_lists = isinstance(numbers, dict) and all(isinstance(how, list) for how in numbers.values())
+        if not is_lists or not all(text is None or isinstance(text, str) for text in texts):
             raise FileFormatError("How a table was read holds a value of the wrong kind.")
-        if not all(isinstance(how, list) and len(how) == 3 for how in numbers.values()):
-            raise FileFormatError("How numbers are written must be a list of three values for each column.")
         try:
             return cls(*texts, {str(name): NumberFormat(*how) for name, how in numbers.items()})
         except (InvalidInputError, TypeError) as error:
@@ -171,8 +172,6 @@ class Sniffed(NamedTuple):
 
     encoding: str
     sep: str
-    is_ascii: bool
-    """Whether the first bytes would be the same text in almost any encoding."""
     names: list[str]
 
 
@@ -191,7 +190,7 @@ def sniff(file: str, content: bytes, is_all: bool, options: CsvOptions, default_
     sep = options.get("sep") or find_separator(text, default_sep)
     names = next(iter(_rows(text, sep)), [])
     check_names(file, names)
-    return Sniffed(encoding, sep, content.isascii() and b"\0" not in content, names)
+    return Sniffed(encoding, sep, names)
 
 
 def check_names(file: str, names: Sequence[str]) -> None:
@@ -262,27 +261,27 @@ def _misfit(content: bytes, is_all: bool, encoding: str) -> int | None:
     return None
 
 
-@dataclass
-class Evidence:
-    """What the cells of a column were found to be."""
+class Evidence(NamedTuple):
+    """How many cells of a column are numbers in each form."""
 
-    cells: int = 0
-    percent: int = 0
-    matches: dict[Form, int] = field(default_factory=dict)
-    """How many cells are numbers in each form."""
-    example: str = ""
+    cells: int
+    matches: dict[Form, int]
+    has_percent: bool
+    example: str
 
-    def add(self, column: Any, forms: Iterable[Form]) -> None:
-        """Look at some more cells, an Arrow array of text; missing ones do not count."""
+    @classmethod
+    def of(cls, column: Any, forms: Iterable[Form]) -> Evidence:
+        """Look at an Arrow column of text without its missing cells; at its beginning alone if no number is there."""
         import pyarrow.compute as pc
 
         present = column.drop_null()
-        for form in forms:
-            found = pc.match_substring_regex(present, pattern(NumberFormat(*form, True)))
-            self.matches[form] = self.matches.get(form, 0) + (pc.sum(found).as_py() or 0)
-        self.cells += len(present)
-        self.percent += pc.sum(pc.match_substring(present, "%")).as_py() or 0
-        self.example = self.example or (present[0].as_py() if len(present) else "")
+        for part in (present.slice(0, ENOUGH_CELLS), present):
+            found = {form: pc.match_substring_regex(part, pattern(NumberFormat(*form, True))) for form in forms}
+            matches = {form: pc.sum(own).as_py() or 0 for form, own in found.items()}
+            if not any(matches.values()):
+                break
+        has_percent = bool(pc.any(pc.match_substring(present, "%")).as_py())
+        return cls(len(present), matches, has_percent, present[0].as_py() if len(present) else "")
 
     def best(self, decimal: str) -> Form | None:
         """The form with this decimal sign that most cells have, if nearly all have it; the plainer of equals."""
@@ -300,14 +299,8 @@ class Evidence:
     @property
     def is_ambiguous(self) -> bool:
         """Whether the two readings of the cells are different numbers, as of `1,234`."""
-        point, comma = self.best("."), self.best(",")
-        return (
-            not self.decimal() and point is not None and comma is not None and (point, comma) != ((".", ""), (",", ""))
-        )
-
-    def fits(self, form: Form) -> bool:
-        """Whether every cell is a number of this form."""
-        return self.matches.get(form) == self.cells
+        forms = self.best("."), self.best(",")
+        return not self.decimal() and None not in forms and forms != ((".", ""), (",", ""))
 
 
 def allowed_forms(options: CsvOptions) -> list[Form]:
@@ -339,7 +332,7 @@ def choose_formats(
             continue
         form = evidence.best(own or decimal) or evidence.best("." if decimal == "," else ",")
         before = None if known is None or not is_as_known or own else known.get(name, PLAIN)
-        if before is not None and evidence.fits((before.decimal, before.thousands)):
+        if before is not None and evidence.matches.get((before.decimal, before.thousands)) == evidence.cells:
             form = before.decimal, before.thousands
         elif evidence.is_ambiguous and default is None and not told:
             raise InvalidInputError(
@@ -348,7 +341,7 @@ def choose_formats(
                 "read_table(..., decimal=',') or decimal='.' (--decimal)."
             )
         assert form is not None
-        chosen[name] = NumberFormat(*form, evidence.percent > 0)
+        chosen[name] = NumberFormat(*form, evidence.has_percent)
     return chosen
 
 
