@@ -85,14 +85,6 @@ def test_chunks_hold_every_row_once_in_order(size: int) -> None:
     assert {len(chunk.x) for chunk in chunks[:-1]} == {size}
 
 
-def test_chunks_are_scaled() -> None:
-    scaling = Scaling(np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([3.0]), np.array([5.0]))
-    chunk = next(source(scaling=scaling).chunks(10))
-    row = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(chunk.x, torch.stack([(row - 1.0) / 2.0, (-2.0 * row - 2.0) / 4.0], 1))
-    torch.testing.assert_close(chunk.y, (row / 2.0 - 3.0) / 5.0)
-
-
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_epoch_covers_every_row_once(epoch: int) -> None:
     assert sorted(epoch_rows(source(), epoch, size=1000)) == list(range(NUM_ROWS))
@@ -141,15 +133,6 @@ def test_precision_is_that_asked_for_of_the_same_rows() -> None:
     assert batch.x.double().equal(data.minibatch(7, BATCH, 0).x)
 
 
-def test_sample_holds_different_rows_in_order_and_all_without_a_draw() -> None:
-    rng = np.random.default_rng(0)
-    assert len(source().sample(NUM_ROWS, rng).x) == NUM_ROWS
-    assert rng.integers(2**31) == np.random.default_rng(0).integers(2**31)
-    rows = source().sample(500, rng).x[:, 0].tolist()
-    assert rows == sorted(set(rows))
-    assert len(rows) == 500
-
-
 def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
     table, data = weighted(), source(weighted(), sample_weight="w")
     assert data.total_weight == pytest.approx(table["w"].sum())
@@ -184,7 +167,3 @@ def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> Non
 
 def test_identity_is_that_of_the_content() -> None:
     assert source().identity() == source().identity() != source(frame().assign(b=lambda t: t["b"] + 1.0)).identity()
-
-
-def test_the_largest_value_is_no_smaller_than_any() -> None:
-    assert 2.0 * (NUM_ROWS - 1) <= source().largest_value < 4.0 * NUM_ROWS

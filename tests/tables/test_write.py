@@ -33,12 +33,6 @@ def store(table: pd.DataFrame, path: Path) -> None:
     write_table(pa.Table.from_pandas(table, preserve_index=False), path)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_table_is_read_as_it_was_written(tmp_path: Path, ending: str) -> None:
-    store(FRAME, tmp_path / f"a{ending}")
-    pd.testing.assert_frame_equal(read_frame(tmp_path / f"a{ending}"), FRAME)
-
-
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(allow_nan=False), min_size=1))
 def test_numbers_survive_text_with_all_digits(tmp_path: Path, values: list[float]) -> None:
@@ -100,21 +94,10 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path: Path, st
     assert read_frame(tmp_path / "a.csv")["a"].tolist() == [f"'{start}1+1", "safe"]
 
 
-def test_name_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path: Path) -> None:
-    store(pd.DataFrame({"=1+1": [1]}), tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text() == "'=1+1\n1\n"
-
-
 @pytest.mark.parametrize("dtype", ["float64", "Float64", "double[pyarrow]", object])
 def test_negative_number_gets_no_apostrophe(tmp_path: Path, dtype: object) -> None:
     store(pd.DataFrame({"a": pd.Series([-1.5], dtype=dtype)}), tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "a\n-1.5\n"
-
-
-@pytest.mark.parametrize("ending", BINARY_ENDINGS)
-def test_binary_table_keeps_its_text_as_it_is(tmp_path: Path, ending: str) -> None:
-    store(pd.DataFrame({"a": ["=1+1"]}), tmp_path / f"a{ending}")
-    assert read_frame(tmp_path / f"a{ending}")["a"].tolist() == ["=1+1"]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".feather"])

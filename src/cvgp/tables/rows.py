@@ -117,7 +117,7 @@ def load_sheet(filesystem: pafs.FileSystem, file: str, sheet: str | None) -> pd.
                 if not known or (sheet is not None and sheet not in known):
                     listed = ", ".join(map(printable, known)) or "none"
                     raise InvalidInputError(f"{file} has no sheet {sheet!r}; it has {listed}.")
-                cells = book.parse(sheet or known[0], header=None, dtype=object)
+                cells = pd.read_excel(book, sheet_name=sheet or known[0], header=None, dtype=object)
     except (CVGPError, MemoryError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # a damaged sheet can fail anywhere in the parsers of XML and of the cells

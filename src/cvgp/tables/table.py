@@ -708,7 +708,8 @@ class _Learner:
         moments = _merged(moments, self.group)
         missing, *summed = (part.numpy() for part in self.group.sum([torch.from_numpy(p) for p in (gaps, *counts)]))
         ends = np.max([part.numpy() for part in self.group.gather(torch.from_numpy(ends)[None])], axis=(0, 1))
-        facts = zip(missing, moments.means, moments.scales, summed, ends.tolist(), strict=False)
+        with np.errstate(invalid="ignore"):  # a column without any value is refused later
+            facts = zip(missing, moments.means, moments.scales, summed, ends.tolist(), strict=False)
         return moments, [_Facts(int(gap), mean, sd, count, (-low, high)) for gap, mean, sd, count, (low, high) in facts]
 
     def _telling(self, rows: NumberedRows, total: int, facts: Sequence[_Facts]) -> NDArray[np.bool_]:
