@@ -113,6 +113,16 @@ def test_a_comma_that_can_be_both_is_asked_for_where_nothing_tells(tmp_path: Pat
     assert columns_of(path, {"decimal": "."})["a"] == [1234, 5678]
 
 
+@pytest.mark.parametrize(("other", "expected"), [("0,5", [1.234, 5.678]), ("12,345,678", [1234, 5678])])
+def test_a_comma_that_can_be_both_in_a_file_with_tabs_follows_cells_that_tell(
+    tmp_path: Path, other: str, expected: list[float]
+) -> None:
+    table = {"a": ["1,234", "5,678"], "b": [other, "1,5" if other == "0,5" else "1,500"]}
+    assert columns_of(put(tmp_path, written(table, "\t"), "a.tsv"))["a"] == expected
+    whole = {"a": ["1,234", other], "b": ["1", "2"]}
+    assert columns_of(put(tmp_path, written(whole, "\t"), "a.tsv"))["a"][0] == expected[0]
+
+
 def test_points_between_thousands_follow_a_decimal_comma_elsewhere(tmp_path: Path) -> None:
     assert columns_of(put(tmp_path, "a;b\n1.234;0,5\n5.678;1\n")) == {"a": [1234.0, 5678.0], "b": [0.5, 1.0]}
 
@@ -228,6 +238,25 @@ def test_a_cell_is_a_number_or_infinite(cell: str, how: NumberFormat, expected: 
     assert parse_numbers(pa.array([cell]), how).to_pylist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1,234", "0.5"], NumberFormat(".", ",")),
+        (["1.234,5", "7"], NumberFormat(",", ".")),
+        (["0,5", "7"], NumberFormat(",", "")),
+        (["1 234,5", "7"], NumberFormat(",", " ")),
+        (["1'234.5", "7"], NumberFormat(".", "'")),
+        (["12 %", None], NumberFormat(".", "", True)),
+        (["1,234.5"] * 98 + ["?"] * 2, NumberFormat(".", ",")),
+        (["1,234.5"] * 97 + ["?"] * 3, None),
+        (["red", "1,234"], None),
+        (["01.02.2020"], None),
+    ],
+)
+def test_the_form_of_numbers_is_recognized(cells: list[str | None], expected: NumberFormat | None) -> None:
+    assert open_table(pd.DataFrame({"a": cells})).reading.numbers.get("a") == expected
+
+
 # Encodings and separators.
 
 
@@ -294,7 +323,6 @@ def test_a_reading_survives_json_and_says_what_was_found() -> None:
         None,
         {"sep": 1, "encoding": None, "numbers": {}},
         {"sep": ",", "encoding": None, "numbers": []},
-        {"sep": ",", "encoding": None, "numbers": {"a": [".", ","]}},
         {"sep": ",", "encoding": None, "numbers": {"a": [".", ".", False]}},
         {"sep": ",", "encoding": None, "numbers": {"a": [[], {}, 3]}},
     ],

@@ -44,7 +44,7 @@ def weighted() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["file", "memory"])
-def test_a_store_holds_what_was_appended_and_keeps_what_is_asked(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_a_store_holds_what_was_appended(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", limit)
     values = np.random.default_rng(0).normal(size=(10_000, 3))
     store = Store(3)
@@ -52,8 +52,6 @@ def test_a_store_holds_what_was_appended_and_keeps_what_is_asked(monkeypatch: py
         store.append(values[start : start + 777])
     np.testing.assert_array_equal(np.concatenate(list(store.blocks())), values)
     np.testing.assert_array_equal(store.read(9_990, 20_000), values[9_990:])
-    kept = store.keep(lambda block: block[:, 0] > 0)
-    np.testing.assert_array_equal(kept.read(0, 10_000), values[values[:, 0] > 0])
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import reprlib  # a cell may be very long
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ def near_names(name: str, names: Sequence[str]) -> list[str]:
 
 
 class BadRows:
-    """Finds bad rows; with `drops`, rows without a target are dropped and not bad, and `gaps` may be missing."""
+    """Finds bad rows; `gaps` may be missing. With `drops`, rows that lack any value are dropped, and are not bad."""
 
     def __init__(
         self,
@@ -74,7 +75,6 @@ class BadRows:
         kept = np.ones(len(rows.x), dtype=np.bool_)
         if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
             wrong, missing = np.isinf(values), np.isnan(values)
-            no_target = np.logical_or.reduce(missing[:, D : D + Q], axis=1)
             wrong[:, :D] |= missing[:, :D] & ~self._gaps
             wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops)
             wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
@@ -82,8 +82,9 @@ class BadRows:
             if bad.any() and not self.first:
                 self._note_first(values, wrong, part, start)
             self.skipped += int(bad.sum())
-            self.dropped += int((no_target & ~bad).sum())
-            kept = ~(bad | no_target)
+            incomplete = ~bad & np.logical_or.reduce(missing[:, : D + Q], axis=1) & self.drops
+            self.dropped += int(incomplete.sum())
+            kept = ~(bad | incomplete)
         # A row of weight zero is not bad; it does not count.
         return kept if rows.sample_weight is None else kept & (rows.sample_weight > 0.0)
 
@@ -132,8 +133,55 @@ class Piece(NamedTuple):
     numbers: NDArray[np.int64]
     """The numbers of these in their file."""
 
+    def stored(self) -> Array:
+        """The rows that count as a matrix: cells, targets, weight, noise, and the numbers of the rows."""
+        kept = self.rows.take(self.kept)
+        extra = [values[:, None] for values in kept[2:] if values is not None]
+        return np.hstack([kept.x, kept.y, *extra, self.numbers[:, None].astype(np.float64)])
 
-class SchemaReader:
+
+class RowReader:
+    """Reads the rows of a table in numbers; `cells` says by column how."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        cells: Mapping[str, Callable[[pa.Array], Array]],
+        kinds: Mapping[str, str],
+        targets: Sequence[str],
+        extra: tuple[str | None, str | None],
+        bad: BadRows,
+    ) -> None:
+        self.opened, self.cells, self.kinds, self.targets, self.extra, self.bad = (
+            opened,
+            cells,
+            kinds,
+            targets,
+            extra,
+            bad,
+        )
+
+    def pieces(self, parts: list[Part], names: list[str] | None = None) -> Iterator[Piece]:
+        """The rows of some parts, with more columns of the batches if they are named."""
+        special = [*self.targets, *(name for name in self.extra if name is not None)]
+        wanted = list(dict.fromkeys([*self.cells, *special, *(names or ())]))
+        for part in parts:
+            before = 0
+            for batch in self.opened.batches(part, wanted, self.kinds):
+                try:
+                    x = [read(batch.column(name)) for name, read in self.cells.items()]
+                    y = [numbers(name, batch.column(name)) for name in self.targets]
+                    weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in self.extra)
+                except InvalidTypeError as error:
+                    raise InvalidTypeError(f"{part.file}: {error}") from error
+                x_cells, y_cells = (np.array(columns).reshape(len(columns), len(batch)).T for columns in (x, y))
+                rows = Rows(x_cells, y_cells, weight, noise)
+                kept = self.bad.find(rows, part, before)
+                yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
+                before += len(batch)
+
+
+class SchemaReader(RowReader):
     """Reads a table whose columns a model knows; columns that it does not know are ignored."""
 
     def __init__(
@@ -147,47 +195,22 @@ class SchemaReader:
         on_bad_rows: OnBadRows = "error",
         advice: str = ADVICE,
     ) -> None:
-        self.opened, self.schema = opened, schema
-        self.targets = tuple(targets)
-        self.weight, self.noise = sample_weight, noise_variance
         used = [column.name for column in schema.columns]
-        self.special = [*self.targets, *(name for name in (sample_weight, noise_variance) if name is not None)]
-        absent = [name for name in (*used, *self.special) if name not in opened.names]
+        special = [*targets, *(name for name in (sample_weight, noise_variance) if name is not None)]
+        absent = [name for name in (*used, *special) if name not in opened.names]
         if absent:
             raise _absent(opened, absent, "which the model was fitted with")
         for part in opened.parts:
             for name in used:
                 opened.type_of(part, name)  # every part has them
-        self.kinds: dict[str, str] = {c.name: "categorical" if c.is_text else c.kind for c in schema.columns}
-        found = opened.kinds(self.special)
-        self.kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in self.special}
+        kinds: dict[str, str] = {c.name: "categorical" if c.is_text else c.kind for c in schema.columns}
+        found = opened.kinds(special)
+        kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in special}
         drops = schema.impute == "drop"
         gaps = [c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in schema.columns]
-        self.bad = BadRows(opened, used, self.special, on_bad_rows, advice, None if drops else gaps, drops=drops)
-
-    def pieces(self, parts: list[Part], names: list[str] | None = None) -> Iterator[Piece]:
-        """The rows of some parts, with some columns of the batches (those of the schema by default)."""
-        wanted = list(dict.fromkeys([*(c.name for c in self.schema.columns), *self.special, *(names or ())]))
-        for part in parts:
-            before = 0
-            for batch in self.opened.batches(part, wanted, self.kinds):
-                try:
-                    rows = self._in_numbers(batch)
-                except InvalidTypeError as error:
-                    raise InvalidTypeError(f"{part.file}: {error}") from error
-                kept = self.bad.find(rows, part, before)
-                if self.schema.impute == "drop":
-                    is_whole = ~np.isnan(rows.x).any(axis=1)
-                    self.bad.dropped += int((kept & ~is_whole).sum())
-                    kept &= is_whole
-                yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
-                before += len(batch)
-
-    def _in_numbers(self, batch: pa.RecordBatch) -> Rows[Array]:
-        x = [cell_numbers(column, batch.column(column.name)) for column in self.schema.columns]
-        y = [numbers(name, batch.column(name)) for name in self.targets]
-        weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in (self.weight, self.noise))
-        return Rows(np.stack(x, axis=1), np.array(y).reshape(len(y), len(batch)).T, weight, noise)
+        bad = BadRows(opened, used, special, on_bad_rows, advice, None if drops else gaps, drops=drops)
+        cells = {column.name: partial(cell_numbers, column) for column in schema.columns}
+        super().__init__(opened, cells, kinds, targets, (sample_weight, noise_variance), bad)
 
 
 def load_rows(

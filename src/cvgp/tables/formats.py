@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, printable
 
@@ -43,13 +43,8 @@ _FORMS: tuple[Form, ...] = tuple(
 """The forms that are looked for, the plain ones first."""
 
 
-class CsvOptions(TypedDict, total=False):
-    """What is known of a text table, under the names of `pandas.read_csv`; the rest is inferred."""
-
-    sep: str
-    decimal: str
-    thousands: str
-    encoding: str
+CsvOptions: TypeAlias = dict[str, str]
+"""What is known of a text table: sep, decimal, thousands and encoding, as `pandas.read_csv` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +130,11 @@ def named(names: list[str], most: int = 6) -> str:
 
 def check_csv(given: Mapping[str, object]) -> CsvOptions:
     """The options of a text table without those that are None; the word `tab` means a tab."""
-    options = {name: value for name, value in given.items() if value is not None}
-    for name, value in options.items():
-        if not isinstance(value, str):
+    texts: CsvOptions = {}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
             raise InvalidTypeError(f"{name} is text; got {reprlib.repr(value)}.")
-    texts = {name: str(value) for name, value in options.items()}
+        texts |= {} if value is None else {name: value}
     sep, decimal, thousands = (texts.get(name) for name in ("sep", "decimal", "thousands"))
     if sep in ("\\t", "tab"):
         texts["sep"] = sep = "\t"
@@ -151,20 +146,16 @@ def check_csv(given: Mapping[str, object]) -> CsvOptions:
         allowed = ", ".join(repr(sign) for sign in THOUSANDS if sign != decimal)
         raise InvalidInputError(f"thousands is one of {allowed} beside decimal={decimal!r}; got {thousands!r}.")
     if "encoding" in texts:
-        texts["encoding"] = _known_encoding(texts["encoding"])
-    return cast(CsvOptions, texts)
-
-
-def _known_encoding(name: str) -> str:
-    try:
-        found = codecs.lookup(name)
-        codecs.getincrementaldecoder(name)
-        "".encode(name)  # raises for codecs that are not of text
-    except (LookupError, ValueError) as error:
-        raise InvalidInputError(
-            f"encoding must name an encoding of text, such as utf-8, utf-16, cp1252 or latin-1; got {name!r}."
-        ) from error
-    return found.name
+        try:
+            "".encode(texts["encoding"])  # raises for codecs that are not of text
+            codecs.getincrementaldecoder(texts["encoding"])
+            texts["encoding"] = codecs.lookup(texts["encoding"]).name
+        except (LookupError, ValueError) as error:
+            raise InvalidInputError(
+                "encoding must name an encoding of text, such as utf-8, utf-16, cp1252 or latin-1; got "
+                f"{texts['encoding']!r}."
+            ) from error
+    return texts
 
 
 class Sniffed(NamedTuple):

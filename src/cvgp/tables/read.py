@@ -12,7 +12,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
+from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -49,15 +50,7 @@ from cvgp.tables.formats import (
     sniff,
 )
 from cvgp.tables.locate import ARROW_FORMATS, JSON_ENDINGS, SEPARATORS, find_files
-from cvgp.tables.rows import (
-    DATABASES,
-    arrow_of_cells,
-    duckdb_reader,
-    load_json,
-    load_sheet,
-    load_sqlite,
-    split_sheet,
-)
+from cvgp.tables.rows import DATABASES, arrow_of_cells, load_database, load_json, load_sheet, split_sheet
 
 Location: TypeAlias = Any
 """A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
@@ -259,10 +252,7 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
             raise _options_error(options, "a database")
         if len(paths) > 1:
             raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        if paths[0].lower().startswith("sqlite"):
-            return _open_cells({paths[0]: load_sqlite(paths[0])}, known)
-        types, num_bytes, read = duckdb_reader(paths[0], BATCH_ROWS)
-        return _inferred(Opened(list(types), [Part(paths[0], types, read, num_bytes)]), known)
+        return _open_cells({paths[0]: load_database(paths[0])}, known)
     sheet = None
     if len(paths) == 1:
         paths[0], sheet = split_sheet(paths[0])
@@ -288,7 +278,7 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
         return _open_dataset(_without_index(dataset), known)
 
 
-def _open_cells(frames: Mapping[str, pd.DataFrame], known: Reading | None) -> Opened:
+def _open_cells(frames: Mapping[str, Any], known: Reading | None) -> Opened:
     """Tables of Python values, by their files."""
     parts, mixed = [], set[str]()
     for file, frame in frames.items():
@@ -488,40 +478,28 @@ def _row_groups(
     """The parts of a Parquet file, if its size and that of the table which its footer claims agree."""
     metadata, size = fragment.metadata, _size(fragment)
     check_unpacked(file, size, CELL_BYTES * metadata.num_rows * metadata.num_columns)
-    parts, first = [], 0
-    for index in range(metadata.num_row_groups):
-        count = metadata.row_group(index).num_rows
-        read = _row_group_reader(fragment, index, types, constants)
-        parts.append(Part(file, types, read, size, first, count))
-        first += count
-    return parts
 
-
-def _row_group_reader(
-    fragment: ds.ParquetFileFragment, index: int, types: Mapping[str, pa.DataType], constants: Mapping[str, Any]
-) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
-    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         stored = [name for name in names if name not in constants]
-        with fragment.filesystem.open_input_file(fragment.path) as stream:
-            file = pq.ParquetFile(
+        with fragment.open() as stream:
+            opened = pq.ParquetFile(
                 stream,
-                metadata=fragment.metadata,
+                metadata=metadata,
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,  # if the writer stored checksums
                 # One long text that all rows have would otherwise be repeated in memory.
                 read_dictionary=[name for name in stored if is_text_type(types[name])],
             )
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[index], columns=stored, use_threads=False):
-                columns = [
-                    pa.repeat(pa.scalar(constants[name], types[name]), len(batch))
-                    if name in constants
-                    else batch.column(name)
-                    for name in names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, list(names))
+            for batch in opened.iter_batches(BATCH_ROWS, row_groups=[index], columns=stored, use_threads=False):
+                added = {name: pa.repeat(pa.scalar(own, types[name]), len(batch)) for name, own in constants.items()}
+                yield pa.RecordBatch.from_arrays(
+                    [added[name] if name in added else batch[name] for name in names], list(names)
+                )
 
-    return read
+    counts = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    firsts = [0, *accumulate(counts)]
+    return [Part(file, types, partial(read, i), size, firsts[i], count) for i, count in enumerate(counts)]
 
 
 def _check_footer(filesystem: pafs.FileSystem, file: str) -> None:

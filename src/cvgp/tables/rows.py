@@ -1,6 +1,6 @@
-"""Tables whose cells are Python values: JSON lines, Excel sheets and SQLite; and tables of DuckDB.
+"""Formats that are loaded whole: JSON lines, Excel sheets, and tables of SQLite and DuckDB.
 
-All but the last are loaded. All cells of a column decide its type; a column that mixes types is text.
+All cells of a column decide its type; a column that mixes types is text. Write larger tables as Parquet.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import os
 import sqlite3
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
@@ -32,8 +32,10 @@ _PIECE_ROWS = 1 << 13
 _CELL_BYTES = 8
 
 
-def arrow_of_cells(file: str, cells: pd.DataFrame) -> tuple[pa.Table, list[str]]:
+def arrow_of_cells(file: str, cells: pd.DataFrame | pa.Table) -> tuple[pa.Table, list[str]]:
     """Columns of Python values as a table, and the names of columns that mix text with other values."""
+    if isinstance(cells, pa.Table):
+        return cells, []
     names, columns, mixed = [str(name) for name in cells.columns], [], []
     check_columns(file, len(names))
     check_names(file, names)
@@ -139,21 +141,25 @@ def load_sheet(filesystem: pafs.FileSystem, file: str, sheet: str | None) -> pd.
     return cells.loc[:, used].set_axis(names, axis=1)
 
 
-def load_sqlite(location: str) -> pd.DataFrame:
-    """A table or view of a SQLite file."""
-    file, table = _split_database(location)
+def load_database(location: str) -> pd.DataFrame | pa.Table:
+    """A table or view of a SQLite or DuckDB file."""
+    path, _, table = location[len(DATABASES[0]) :].partition("::")
+    check_readable(file := checked_path(path))
+    info = os.stat(file)
+    check_stored(file, info.st_size, getattr(info, "st_blocks", None))
+    if location.lower().startswith(DATABASES[1]):
+        return _load_duckdb(location, path, table)
     try:
         # Nothing is written, and what a damaged or hostile file defines calls no function.
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
-            most = database.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(CELL.value, most))
-            tables = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
-            query = _query(location, table, [name for (name,) in tables if not str(name).startswith("sqlite_")])
-            found, rows = database.execute(query), list[Any]()
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, CELL.value)
+            known = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+            found = database.execute(_query(location, table, [name for (name,) in known if name[:7] != "sqlite_"]))
+            rows: list[Any] = []
             while piece := found.fetchmany(_PIECE_ROWS):
                 rows += piece
-                check_unpacked(location, os.path.getsize(file), _CELL_BYTES * len(rows) * len(piece[0]))
+                check_unpacked(location, info.st_size, _CELL_BYTES * len(rows) * len(piece[0]))
             return pd.DataFrame(rows, columns=[column[0] for column in found.description], dtype=object)
     except sqlite3.DataError as error:
         raise InvalidInputError(
@@ -162,51 +168,24 @@ def load_sqlite(location: str) -> pd.DataFrame:
         ) from error
     except (sqlite3.Error, UnicodeError) as error:
         raise FileFormatError(
-            f"{location} could not be read ({error}); it is damaged, locked or not a SQLite file: check it with "
-            "sqlite3."
+            f"{location} could not be read ({error}); it is damaged, locked or not a SQLite file."
         ) from error
 
 
-def duckdb_reader(
-    location: str, batch_rows: int
-) -> tuple[dict[str, pa.DataType], int, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
-    """The types of the columns of a table or view of a DuckDB file, its size, and what reads the rows."""
-    file, table = _split_database(location)
-    with _duckdb(location, file) as database:
-        tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
-        query = _query(location, table, [name for (name,) in database.execute(tables).fetchall()])
-        schema = database.sql(f"{query} LIMIT 0").to_arrow_table().schema
-
-    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        columns = ", ".join(map(_quoted, names)) or "1"
-        with _duckdb(location, file) as database:
-            yield from database.sql(query.replace("*", columns, 1)).to_arrow_reader(batch_rows)
-
-    return {column.name: column.type for column in schema}, os.path.getsize(file), read
-
-
-@contextmanager
-def _duckdb(location: str, file: str) -> Iterator[Any]:
+def _load_duckdb(location: str, file: str, table: str) -> pa.Table:
     with optional_packages():
         import duckdb
     # A view in the file may name other files and addresses; it gets none of them.
     settings: Any = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
     try:
         with duckdb.connect(file, read_only=True, config=settings) as database:
-            yield database
+            known = [name for (name,) in database.execute(tables).fetchall()]
+            return database.sql(_query(location, table, known)).to_arrow_table()
     except duckdb.Error as error:
         raise FileFormatError(
             f"{location} could not be read ({str(error).strip()}); it is damaged, in use or not a DuckDB file."
         ) from error
-
-
-def _split_database(location: str) -> tuple[str, str]:
-    """The file and the table."""
-    file, _, table = location[len(DATABASES[0]) :].partition("::")
-    check_readable(checked_path(file))
-    info = os.stat(file)
-    check_stored(file, info.st_size, getattr(info, "st_blocks", None))
-    return file, table
 
 
 def _query(location: str, table: str, known: Sequence[str]) -> str:
@@ -218,8 +197,5 @@ def _query(location: str, table: str, known: Sequence[str]) -> str:
             f"{location} {said}; the tables of that file are {tables}. Write {location.partition('::')[0]}::"
             f"{known[0] if known else 'table'}."
         )
-    return f"SELECT * FROM {_quoted(table)}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    quoted = table.replace('"', '""')
+    return f'SELECT * FROM "{quoted}"'

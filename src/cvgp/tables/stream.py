@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -89,13 +89,6 @@ class Store:
         """All rows, in blocks."""
         for start in range(0, self.num_rows, BLOCK_ROWS):
             yield self.read(start, start + BLOCK_ROWS)
-
-    def keep(self, is_kept: Callable[[Array], NDArray[np.bool_]]) -> Store:
-        """A store of some of the rows."""
-        other = Store(self.width)
-        for block in self.blocks():
-            other.append(block[is_kept(block)])
-        return other
 
 
 @dataclass(frozen=True)

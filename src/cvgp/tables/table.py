@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -29,8 +29,8 @@ from cvgp.data.transforms import InputWarp
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 from cvgp.tables import stream
-from cvgp.tables.apply import BadRows, OnBadRows, SchemaReader, near_names
-from cvgp.tables.cells import READERS, check_categories, days, labels, look_like_dates, numbers, spells_number
+from cvgp.tables.apply import BadRows, OnBadRows, RowReader, SchemaReader, near_names
+from cvgp.tables.cells import READERS, check_categories, days, labels, look_like_dates, spells_number
 from cvgp.tables.columns import (
     MAX_CATEGORIES,
     MAX_INDICATORS,
@@ -457,18 +457,13 @@ def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
         noise_variance=table.noise_variance,
         on_bad_rows=table.on_bad_rows,
     )
-    store = Store(len(schema.columns) + len(reader.special) + 1)
+    store = Store(len(schema.columns) + len(table.special) + 1)
     for piece in reader.pieces(table.opened.parts[group.rank :: group.world]):
-        store.append(_stored(piece.rows.take(piece.kept), piece.numbers))
+        store.append(piece.stored())
     has = (table.sample_weight is not None, table.noise_variance is not None)
     rows = NumberedRows(store, schema.columns, range(len(schema.columns)), table.targets, *has)
     total = reader.bad.count_all(group, store.num_rows)
     return TrainingTable(table, rows, _feature_moments(rows, group), total, reader.bad, group)
-
-
-def _stored(rows: Rows[Array], row_numbers: Any) -> Array:
-    extra = [values[:, None] for values in (rows.sample_weight, rows.noise_variance) if values is not None]
-    return np.hstack([rows.x, rows.y, *extra, row_numbers[:, None].astype(np.float64)])
 
 
 def _own_sample(rows: NumberedRows, total_rows: int) -> tuple[Rows[Array], Any]:
@@ -504,8 +499,10 @@ class _Texts:
 
     def __init__(self, name: str, is_ordered: bool, is_asked_for: bool) -> None:
         self.name, self.is_ordered, self.is_asked_for = name, is_ordered, is_asked_for
-        self.counts: Counter[str] = Counter()
         self.numbers: dict[str, int] = {}
+        self.totals = np.zeros(0, dtype=np.int64)
+        self.counts: Counter[str] = Counter()
+        """Of the rows that count, in all processes; ordered texts are there even if no row has them."""
         self.names_rows = False
 
     def add(self, column: pa.Array) -> Array:
@@ -519,11 +516,6 @@ class _Texts:
                 f"{list(self.numbers)} and {texts}; give all parts the same ones, or put the positions in their place."
             )
         own = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
-        for text, count in zip(texts, np.bincount(codes[codes >= 0], minlength=len(texts)).tolist(), strict=True):
-            if count or self.is_ordered:
-                self.counts[text] += count
-        if len(self.numbers) > MAX_CATEGORIES and self.counts.total() >= ENOUGH_CELLS:
-            self.settle()
         if len(self.numbers) > MOST_TEXTS:
             raise InvalidInputError(
                 f"Column {self.name!r} holds more than {MOST_TEXTS} different texts, such as {texts[0]!r}, but text is "
@@ -531,22 +523,36 @@ class _Texts:
             )
         return np.array([*own, np.nan], dtype=np.float64)[codes]
 
-    def settle(self) -> None:
-        """Stop counting if the texts only name the rows."""
-        num_texts, num_cells = len(self.counts), self.counts.total()
-        is_free = not (self.is_ordered or self.is_asked_for)
-        if is_free and num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells:
-            is_numeric = 2 * sum(map(spells_number, self.counts)) > num_texts
-            self.names_rows = not is_numeric and not look_like_dates(self.counts)
+    def count(self, cells: Array) -> None:
+        """Count the numbers [n] of cells in rows that count."""
+        if not self.names_rows:
+            found = np.bincount(cells[~np.isnan(cells)].astype(np.int64), minlength=len(self.numbers))
+            found[: len(self.totals)] += self.totals
+            self.totals = found
+            if len(self.numbers) > MAX_CATEGORIES and found.sum() >= ENOUGH_CELLS:
+                self._settle()
 
     def share(self, group: Group) -> None:
         """Put together the counts of the processes of a group."""
-        found = [json.loads(text) for text in gather_text(group, json.dumps([self.counts, self.names_rows]))]
-        self.names_rows = any(own for _, own in found)
-        self.counts = reduce(lambda total, own: total + Counter(own[0]), found, Counter())
-        if self.is_ordered:
-            self.counts = Counter({text: self.counts[text] for own, _ in found for text in own})
-        self.settle()
+        own = [self._counts(), self.names_rows]
+        found = [json.loads(text) for text in gather_text(group, json.dumps(own))]
+        self.names_rows = any(names_rows for _, names_rows in found)
+        for counts, _ in found:
+            self.counts.update(counts)
+        self._settle()
+
+    def _counts(self) -> dict[str, int]:
+        totals = zip(self.numbers, self.totals.tolist(), strict=False)
+        return {text: count for text, count in totals if count or self.is_ordered}
+
+    def _settle(self) -> None:
+        """Stop counting if the texts only name the rows."""
+        counts = self.counts or Counter(self._counts())
+        num_texts, num_cells = len(counts), counts.total()
+        is_free = not (self.is_ordered or self.is_asked_for)
+        if is_free and num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells:
+            is_numeric = 2 * sum(map(spells_number, counts)) > num_texts
+            self.names_rows = not is_numeric and not look_like_dates(counts)
 
 
 class _Facts(NamedTuple):
@@ -591,17 +597,16 @@ class _Learner:
     def learn(self) -> TrainingTable:
         """Read the rows, and learn what each column becomes."""
         rows = self._numbered(self._read())
-        if self.table.impute == "drop":
-            places = list(rows.places)
-            kept = rows.store.keep(lambda block: ~np.logical_or.reduce(np.isnan(block[:, places]), axis=1))
-            self.bad.dropped += rows.store.num_rows - kept.num_rows
-            rows = replace(rows, store=kept)
         total = self.bad.count_all(self.group, rows.store.num_rows)
         moments, facts = self._facts(rows)
         used = self._telling(rows, total, facts)
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
         facts = [own for own, use in zip(facts, used, strict=True) if use]
-        rows = _with_used(rows, used, facts)
+        rows = replace(
+            rows,
+            columns=tuple(column for column, use in zip(rows.columns, used, strict=True) if use),
+            places=[place for place, use in zip(rows.places, used, strict=True) if use],
+        )
         sample = _shared(_own_sample(rows, total)[0], self.group)
         is_small = self.group.world == 1 and 8 * total * rows.store.width <= stream.IN_MEMORY_BYTES
         has_gaps = any(own.missing for own in facts)
@@ -623,21 +628,18 @@ class _Learner:
     def _read(self) -> Store:
         """The rows that count, in numbers; texts as the numbers in which they come."""
         table = self.table
+        cells = {
+            name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
+            for name in self.usable
+        }
+        extra = (table.sample_weight, table.noise_variance)
+        reader = RowReader(self.opened, cells, self.kinds, table.targets, extra, self.bad)
         store = Store(len(self.usable) + len(table.special) + 1)
-        for part in self.opened.parts[self.group.rank :: self.group.world]:
-            before = 0
-            for batch in self.opened.batches(part, [*self.usable, *table.special], self.kinds):
-                x = [
-                    self.texts[name].add(cells) if name in self.texts else READERS[self.kinds[name]](name, cells)
-                    for name, cells in zip(self.usable, batch.columns, strict=False)
-                ]
-                extra = {name: numbers(name, batch.column(name)) for name in table.special}
-                y = [extra[name] for name in table.targets]
-                weight, noise = extra.get(table.sample_weight or ""), extra.get(table.noise_variance or "")
-                rows = Rows(np.array(x).reshape(len(x), len(batch)).T, np.stack(y, axis=1), weight, noise)
-                kept = self.bad.find(rows, part, before)
-                store.append(_stored(rows.take(kept), part.first_row + before + np.flatnonzero(kept)))
-                before += len(batch)
+        for piece in reader.pieces(self.opened.parts[self.group.rank :: self.group.world]):
+            store.append(piece.stored())
+            for position, name in enumerate(self.usable):
+                if name in self.texts:
+                    self.texts[name].count(piece.rows.x[piece.kept, position])
         return store
 
     def _numbered(self, store: Store) -> NumberedRows:
@@ -749,23 +751,6 @@ def _numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
     is_whole = bool(np.isfinite(values).all()) and bool((values == np.round(values)).all())
     return _is_id_name(name) and len(values) >= LEAST_ROWS and is_whole and len(np.unique(values)) == len(values)
-
-
-def _with_used(rows: NumberedRows, used: NDArray[np.bool_], facts: list[_Facts]) -> NumberedRows:
-    """The rows with the columns that are used, without categories that occur only in rows that do not count."""
-    columns = [column for column, use in zip(rows.columns, used, strict=True) if use]
-    places = [place for place, use in zip(rows.places, used, strict=True) if use]
-    codes = dict(rows.codes)
-    for position, (place, column) in enumerate(zip(places, columns, strict=True)):
-        counts = facts[position].counts
-        if column.kind in ("categorical", "levels") and not counts.all():
-            is_used = counts > 0.0
-            kept = tuple(category for category, use in zip(column.categories, is_used, strict=True) if use)
-            columns[position] = replace(column, categories=kept)
-            facts[position] = facts[position]._replace(counts=counts[is_used])
-            renumbered = np.append(np.where(is_used, np.cumsum(is_used) - 1.0, UNKNOWN), UNKNOWN)
-            codes[place] = renumbered[codes[place].astype(np.int64)]
-    return replace(rows, columns=tuple(columns), places=places, codes=codes)
 
 
 def _learned(column: Column, impute: Impute | None, facts: _Facts, median: float, cells: Array) -> Column:
