@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from cvgp.data.transforms import KNOTS, Path, mixed_path, normal_scores, warp_of
+from cvgp.data.transforms import KNOTS, Path, mixed_path, normal_scores
 
 RNG = np.random.default_rng(0)
 SKEWED = np.exp(RNG.normal(size=2000))
@@ -99,11 +99,3 @@ def test_beyond_the_outer_knots_a_warp_is_a_line_no_steeper_than_its_mean() -> N
     mean = (path.values[-1] - path.values[0]) / (path.knots[-1] - path.knots[0])
     np.testing.assert_allclose(slopes, slopes[0], rtol=1e-6)
     assert 0.0 < slopes[0] <= mean * (1.0 + 1e-9)
-
-
-def test_columns_without_knots_stay_as_they_are() -> None:
-    warp = warp_of("mixed", np.array([0.0, 0.5]), {1: path_of(SKEWED, 0.5)})
-    x = np.column_stack([SKEWED, SKEWED])
-    np.testing.assert_array_equal(warp.apply(x)[:, 0], SKEWED)
-    assert not np.allclose(warp.apply(x)[:, 1], SKEWED)
-    assert warp.warped.tolist() == [False, True]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cvgp.data import scaling
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling, pool_scalings
+from cvgp.data.scaling import learn_scaling, pool_scalings
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(30, 3)) * [1.0, 20.0, 0.03] + [0.0, -50.0, 4.0]
@@ -18,12 +18,6 @@ VALUES = hnp.arrays(np.float64, (8, 2), elements=st.floats(-1e6, 1e6))
 def test_inputs_come_back(x: np.ndarray) -> None:
     scaling = learn_scaling(x, x)
     np.testing.assert_allclose(scaling.unscale_x(scaling.scale_x(x)), x, rtol=1e-9, atol=1e-9 * np.abs(x).max())
-
-
-@given(y=VALUES)
-def test_outputs_come_back(y: np.ndarray) -> None:
-    scaling = learn_scaling(y, y)
-    np.testing.assert_allclose(scaling.unscale_y(scaling.scale_y(y)), y, rtol=1e-9, atol=1e-9 * np.abs(y).max())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -52,12 +46,6 @@ def test_a_column_that_is_constant_in_parts_varies_in_the_whole() -> None:
     parts = [learn_scaling(np.full((3, 1), value), np.zeros((3, 1))) for value in (3.0, 5.0)]
     assert pool_scalings(parts, np.array([3.0, 3.0])).x_scale == pytest.approx(1.0)
     assert pool_scalings(parts[:1] * 2, np.array([3.0, 3.0])).x_scale == 0.0
-
-
-def test_no_scaling_changes_nothing() -> None:
-    scaling: Scaling = no_scaling(3, 2)
-    np.testing.assert_array_equal(scaling.scale_x(X), X)
-    np.testing.assert_array_equal(scaling.unscale_y(Y), Y)
 
 
 @pytest.mark.parametrize("size", SIZES)

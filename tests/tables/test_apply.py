@@ -49,13 +49,6 @@ def test_extra_columns_are_ignored_whatever_they_hold() -> None:
     np.testing.assert_array_equal(encode(extra), MATRIX)
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv.gz", "parquet", "feather"])
-def test_encoding_does_not_depend_on_the_kind_of_file(tmp_path: Path, ending: str) -> None:
-    schema = learn(HOLES, "price", "mean")
-    path = write(tmp_path / f"a.{ending}", HOLES)
-    np.testing.assert_array_equal(load_rows(path, schema)[0].x, encode(HOLES, schema))
-
-
 @pytest.mark.parametrize("cells", ["1\n2\n", "1.0\n2\n", '"1"\n"2"\n', "1\n2\n\n"], ids=repr)
 def test_the_cells_of_a_text_file_are_read_as_the_schema_says(tmp_path: Path, cells: str) -> None:
     """A column of text may hold numbers only in another file."""
@@ -69,13 +62,6 @@ def test_a_category_is_known_whatever_type_the_file_gives_it(cells: pd.Series) -
     schema = Schema("y", (Column("a", "categorical", ("1", "2")),))
     inputs, _ = load_rows(pd.DataFrame({"a": cells, "y": 1.0}), schema)
     np.testing.assert_array_equal(inputs.x, [[1, 0], [0, 1]])
-
-
-@pytest.mark.parametrize("word", ["True", "true", "1"])
-def test_truths_of_a_text_file_may_be_spelled_in_several_ways(tmp_path: Path, word: str) -> None:
-    (tmp_path / "a.csv").write_text(f"sold,y\n{word},1\n0,2\n")
-    inputs, _ = load_rows(tmp_path / "a.csv", Schema("y", (Column("sold", "boolean"),)))
-    assert inputs.x.tolist() == [[1.0], [0.0]]
 
 
 # Unknown categories.

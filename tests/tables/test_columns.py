@@ -33,12 +33,6 @@ ORDERED = Column("rank", "ordered", ("low", "high"))
 SHARES = dataclasses.replace(COLOR, typical=(1.0, 3.0, 1.0), marks_missing=True)
 
 
-def test_a_marked_gap_and_parts_of_dates_have_names() -> None:
-    columns = (MARKED, DATE, LEVELS)
-    expected = ("size", "size is missing", "when trend", "when hour sin", "when hour cos", "city", "city x size")
-    assert Schema("price", columns).feature_names == expected
-
-
 # Storing a column.
 
 
@@ -177,13 +171,6 @@ def days(*times: str) -> np.ndarray:
 def test_a_part_is_the_same_a_turn_later(part: str, first: str, second: str) -> None:
     one, other = date_features(days(first, second), (part,))
     np.testing.assert_allclose(one, other, atol=0.02)  # leap years move a season by less than a day
-
-
-def test_weekdays_are_seven_places_on_a_circle_that_begins_with_monday() -> None:
-    week = date_features(days(*(f"2024-05-{day:02}" for day in range(6, 13))), ("weekday",))
-    np.testing.assert_allclose(np.hypot(*week.T), np.ones(7))
-    np.testing.assert_allclose(week[0], [0.0, 1.0], atol=1e-12)
-    assert len(np.unique(week.round(6), axis=0)) == 7
 
 
 @pytest.mark.parametrize(

@@ -48,19 +48,8 @@ def test_a_cell_has_the_features_of_its_column(column: Column, cell: float, expe
 # What is not known.
 
 
-def test_a_known_row_has_no_draws() -> None:
-    inputs, found = new_inputs((NUMBER, COLOR, LEVELS), np.array([[1.0, 0.0, 0.0]]))
-    assert not inputs.unknown
-    assert found == Findings()
-    np.testing.assert_array_equal(inputs.x, [[1.0, 1.0, 0.0, 1.0]])
-
-
 def test_a_missing_number_has_the_quantiles_of_its_column() -> None:
     assert sorted(drawn(NUMBER, np.nan)[:, 0]) == list(QUANTILES)
-
-
-def test_an_unknown_category_has_the_shares_of_the_known_ones() -> None:
-    np.testing.assert_array_equal(drawn(COLOR, UNKNOWN).sum(axis=0), [12.0, 4.0])
 
 
 def test_an_unknown_level_has_the_prior() -> None:

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.tables import read
 from cvgp.tables.apply import load_rows
 from cvgp.tables.formats import (
     CsvOptions,
@@ -158,17 +157,6 @@ def test_what_is_said_of_text_is_refused_for_other_formats(tmp_path: Path) -> No
         open_table(tmp_path / "a.parquet", {"sep": ";"})
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(10, "int64"), (600_000, "float64")], ids=["seen whole", "in part"])
-@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_whole_numbers_stay_whole_where_all_of_the_file_was_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, expected: str, ending: str
-) -> None:
-    monkeypatch.setattr(read, "TYPED_BYTES", read.BLOCK_BYTES)
-    content = b"a\n" + b"1\n" * rows
-    path = put(tmp_path, gzip.compress(content) if ending.endswith("gz") else content, f"a.{ending}")
-    assert str(read_frame(path)["a"].dtype) == expected
-
-
 # Numbers in frames and other formats with types.
 
 SALES = pd.DataFrame(
@@ -261,21 +249,6 @@ def test_the_form_of_numbers_is_recognized(cells: list[str | None], expected: Nu
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("café".encode(), "utf-8"),
-        ("café".encode("utf-16"), "utf-16"),
-        ("café".encode("utf-32"), "utf-32"),
-        ("café".encode("latin-1"), "cp1252"),
-        (b"caf\xe9 \x81", "latin-1"),
-        (b"", "utf-8"),
-    ],
-)
-def test_an_encoding_is_recognized(content: bytes, expected: str) -> None:
-    assert find_encoding("a.csv", content, True) == expected
-
-
-@pytest.mark.parametrize(
     ("content", "given", "words"),
     [
         (b"name\ncaf\xe9\n", "ascii", r"a\.csv is not text in .*line 2 .*0xe9.*--encoding cp1252"),
@@ -330,10 +303,6 @@ def test_a_reading_survives_json_and_says_what_was_found() -> None:
 def test_what_is_not_a_reading_is_refused(data: Any) -> None:
     with pytest.raises(FileFormatError):
         Reading.from_json(data)
-
-
-def test_options_that_are_none_are_left_out_and_a_tab_may_be_spelled() -> None:
-    assert check_csv({"sep": "tab", "decimal": None}) == {"sep": "\t"}
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,6 @@ def sums_of(num_levels: int, num_rows: int, **options: float) -> np.ndarray:
     return level_sums(codes, folds, r, z, None, num_levels)
 
 
-def test_sums_add_up_over_parts_of_the_rows() -> None:
-    codes, folds, r, z, *_ = drawn(7, 100)
-    halves = [level_sums(codes[part], folds[part], r[part], z[part], None, 7) for part in (slice(30), slice(30, None))]
-    np.testing.assert_allclose(sum(halves), level_sums(codes, folds, r, z, None, 7))
-
-
 def test_a_weight_of_two_counts_as_two_rows() -> None:
     codes, folds, r, z, *_ = drawn(5, 40)
     twice = level_sums(*(np.concatenate([part, part]) for part in (codes, folds, r, z)), None, 5)
@@ -68,15 +62,6 @@ def test_effects_are_posterior_means_of_a_random_effect() -> None:
     share = n / (n + prior.noise / prior.variance[0])
     np.testing.assert_allclose(found.effects[:, 0], share * (mean - prior.mean[0]))
     np.testing.assert_allclose(found.variance[:, 0], 1.0 / (1.0 / prior.variance[0] + n / prior.noise))
-
-
-def test_a_level_without_rows_has_the_prior() -> None:
-    total = sums_of(50, 400).sum(axis=0)
-    total[7] = 0.0
-    prior = learn_prior(total)
-    found = embed_levels(total, prior)
-    assert found.effects[7].tolist() == [0.0]
-    assert found.variance[7] == pytest.approx(prior.variance)
 
 
 def test_the_y_of_a_row_is_in_no_effect_of_its_own_fold_where_its_level_is_rare() -> None:

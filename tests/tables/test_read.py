@@ -1,6 +1,5 @@
 """Tables in files of every format, in databases and in memory; and files that are not tables."""
 
-import datetime
 import gzip
 import os
 import sqlite3
@@ -112,12 +111,6 @@ def test_a_late_cell_that_is_not_a_number_is_a_bad_row(
     assert learned(path, on_bad_rows="skip").num_rows == 299_999
 
 
-@pytest.mark.parametrize("name", [None, "id"])
-def test_row_labels_of_pandas_are_left_out(tmp_path: Path, name: str | None) -> None:
-    FRAME.set_axis([7, 8, 9]).rename_axis(name).to_parquet(tmp_path / "a.parquet")
-    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.parquet"), FRAME)
-
-
 # Many files.
 
 
@@ -162,12 +155,6 @@ def test_a_dataset_is_read_by_its_schema_and_file_system(tmp_path: Path) -> None
         open_table(dataset.filter(ds.field("a") > 1))
     with pytest.raises(InvalidInputError, match="no rows"):
         open_table(ds.dataset([], schema=pa.schema([("a", pa.float64())])))
-
-
-def test_row_groups_are_parts_that_know_where_they_begin(tmp_path: Path) -> None:
-    write_parts(tmp_path, frame(25), cuts=(20,), group=8)
-    found = [(Path(p.file).name, p.first_row, p.num_rows) for p in open_table(tmp_path).parts]
-    assert found == [(f"part-{i}.parquet", first, n) for i, first, n in ((0, 0, 8), (0, 8, 8), (0, 16, 4), (1, 0, 5))]
 
 
 def test_types_of_a_column_may_differ_in_width_but_not_in_kind(tmp_path: Path) -> None:
@@ -353,12 +340,6 @@ def test_empty_rows_and_columns_around_the_table_do_not_count(tmp_path: Path) ->
     assert read_frame(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
 
 
-def test_dates_of_a_sheet_stay_dates(tmp_path: Path) -> None:
-    day = datetime.datetime(2024, 1, 2)
-    path = book(tmp_path / "a.xlsx", one=[["day", "y"], [day, 1], [day, 2]])
-    assert read_frame(path)["day"].tolist() == [day, day]
-
-
 def test_a_damaged_sheet_or_one_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,11 +445,6 @@ def test_frames_of_all_libraries_hold_the_same_cells(given: object) -> None:
     (batch,) = opened.batches(opened.parts[0], ["a", "color", "when", "y"])
     assert batch.drop_columns("y").to_pydict() == TABLE.to_pydict()
     assert batch.column("y").to_pylist() == [1.0, 2.0, 3.0]
-
-
-def test_columns_beside_a_frame_have_its_length() -> None:
-    with pytest.raises(InvalidInputError, match=r"inconsistent numbers of samples.* 3 rows, and 'y' has 2"):
-        open_frame(CELLS, {"y": [1.0, 2.0]})
 
 
 def test_a_column_that_mixes_types_is_refused_by_its_first_odd_rows() -> None:

@@ -88,14 +88,6 @@ def test_epoch_covers_every_row_once(epoch: int) -> None:
     assert sorted(epoch_rows(source(), epoch, size=1000)) == list(range(NUM_ROWS))
 
 
-def test_remainder_that_fills_no_batch_sits_the_epoch_out() -> None:
-    data = source()
-    rows = epoch_rows(data, 0, size=9000)
-    assert len(set(rows)) == len(rows) == 36_000
-    assert sorted(epoch_rows(data, 1, size=1000)) == list(range(NUM_ROWS))
-    assert len(data.minibatch(0, 10**6, 0).x) == NUM_ROWS
-
-
 def test_batch_depends_only_on_seed_and_step() -> None:
     data, fresh = source(), source()
     for step in (0, 1, 200, 33, 34, 77, 78, 3):
@@ -142,14 +134,6 @@ def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
     assert data.minibatch(0, BATCH, 0).sample_weight is None
     chunk = next(data.chunks(100))
     assert chunk.sample_weight.tolist() == table["w"][chunk.x[:, 0].long().tolist()].tolist()
-
-
-def test_harmonic_noise_counts_the_rows_own_noise() -> None:
-    table = frame().assign(v=np.random.default_rng(0).uniform(0.1, 2.0, NUM_ROWS))
-    data = source(table, no_scaling(2, 1)._replace(y_scale=np.array([2.0])), noise_variance="v")
-    assert data.has_known_noise
-    assert data.harmonic_noise(0.3) == pytest.approx(1.0 / (1.0 / (0.3 + table["v"] / 4.0)).mean())
-    assert source().harmonic_noise(0.3) == 0.3
 
 
 def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> None:

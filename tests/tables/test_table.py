@@ -347,14 +347,6 @@ def test_effects_of_levels_are_near_the_truth(table: TrainingTable) -> None:
     assert np.polyfit(found, effect, 1)[0] == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize("as_text", [False, True])
-def test_dates_have_the_parts_that_vary_also_as_text(table: TrainingTable, as_text: bool) -> None:
-    rows = mixed().assign(when=lambda t: t["when"].dt.strftime("%Y-%m-%dT%H:%M:%S")) if as_text else mixed()
-    found = learned(rows)
-    assert found.schema.columns[3].parts == ("trend", "season", "weekday", "hour")
-    np.testing.assert_allclose(found.load().x, table.load().x)
-
-
 def test_a_table_in_parts_has_the_features_and_moments_of_one_in_memory(
     table: TrainingTable, tmp_path: Path, in_parts: None
 ) -> None:

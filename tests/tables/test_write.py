@@ -1,6 +1,3 @@
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,29 +95,3 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path: Path, st
 def test_negative_number_gets_no_apostrophe(tmp_path: Path, dtype: object) -> None:
     store(pd.DataFrame({"a": pd.Series([-1.5], dtype=dtype)}), tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "a\n-1.5\n"
-
-
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".feather"])
-def test_full_disk_keeps_the_old_table_and_says_so(tmp_path: Path, ending: str) -> None:
-    # A limit on the size of files makes the system refuse the write half-way, as a full disk does.
-    code = (
-        "import sys\n"
-        "import numpy as np, pyarrow as pa\n"
-        "from cvgp.tables.write import write_table\n"
-        "from cvgp.errors import FileAccessError\n"
-        "try:\n"
-        "    write_table(pa.table({'a': np.random.default_rng(0).normal(size=20_000)}), sys.argv[1])\n"
-        "except FileAccessError as error:\n"
-        "    sys.exit(3 if 'check the free space' in str(error) else 4)\n"
-    )
-    path = tmp_path / f"a{ending}"
-    path.write_text("old")
-    finished = subprocess.run(
-        [sys.executable, "-c", code, path],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
-        check=False,
-    )
-    assert (finished.returncode, {file.name: file.read_text() for file in tmp_path.iterdir()}) == (
-        3,
-        {path.name: "old"},
-    )

@@ -198,22 +198,18 @@ def check_names(file: str, names: Sequence[str]) -> None:
 def find_encoding(file: str, content: bytes, is_all: bool, given: str | None = None) -> str:
     """The encoding of a text that begins with these bytes; a given one is tried."""
     told = given or next((encoding for mark, encoding in _MARKS.items() if content.startswith(mark)), None)
-    likely = next((name for name in ("utf-8", "cp1252") if _misfit(content, is_all, name) is None), "latin-1")
-    if told is None:
-        if b"\0" in content:
-            raise FileFormatError(
-                f"{file} holds zero bytes, as text does not, unless it is utf-16-le or utf-16-be without a mark; say "
-                "which encoding it has, or save it as text."
-            )
-        return likely
-    misfit = _misfit(content, is_all, told)
-    if misfit is not None:
-        line = content[:misfit].count(b"\n") + 1
+    likely = next(name for name in ("utf-8", "cp1252", "latin-1") if not _misfit(content, is_all, name))
+    if told is None and b"\0" in content:
         raise FileFormatError(
-            f"{file} is not text in the encoding {told}: line {line} holds the byte 0x{content[misfit]:02x}, which "
-            f"does not fit. It may be {likely}: read_table(..., encoding='{likely}'), --encoding {likely}."
+            f"{file} holds zero bytes, as text does not, unless it is utf-16-le or utf-16-be without a mark; say "
+            "which encoding it has, or save it as text."
         )
-    return told
+    if told is not None and (misfit := _misfit(content, is_all, told)):
+        raise FileFormatError(
+            f"{file} is not text in the encoding {told} ({misfit}). It may be {likely}: "
+            f"read_table(..., encoding='{likely}'), --encoding {likely}."
+        )
+    return told or likely
 
 
 def find_separator(text: str, default: str) -> str:
@@ -241,15 +237,13 @@ def _rows(text: str, sep: str) -> list[list[str]]:
     return rows
 
 
-def _misfit(content: bytes, is_all: bool, encoding: str) -> int | None:
-    """Where the first byte is that does not fit."""
+def _misfit(content: bytes, is_all: bool, encoding: str) -> str:
+    """Why bytes are not text in an encoding; empty if they are."""
     try:
         codecs.getincrementaldecoder(encoding)().decode(content, is_all)
-    except UnicodeDecodeError as error:
-        return min(error.start, len(content) - 1)
-    except UnicodeError:  # a missing mark
-        return 0
-    return None
+    except UnicodeError as error:
+        return str(error)
+    return ""
 
 
 class Evidence(NamedTuple):
