@@ -52,6 +52,15 @@ def test_chunks_of_all_processes_are_all_rows_once(spread: Spread, world: int) -
     assert torch.equal(torch.cat([x for part in parts for x in part]), whole.data.x)
 
 
+@both
+def test_more_noise_is_that_of_all_rows(spread: Spread) -> None:
+    whole = make_source(noisy=True)
+    noisy = run_in_threads(
+        3, lambda group: spread(group, whole).with_noise(lambda x: 1.0 + x[:, 0]).harmonic_noise(0.5)
+    )
+    assert noisy == pytest.approx([whole.with_noise(lambda x: 1.0 + x[:, 0]).harmonic_noise(0.5)] * 3)
+
+
 def test_split_minibatches_are_those_of_one_process() -> None:
     parts = run_in_threads(3, lambda group: parted(group, make_source(20)).minibatch(5, 8, seed=3))
     expected = make_source(20).minibatch(5, 8, seed=3)

@@ -139,6 +139,12 @@ def test_one_wrong_cell_does_not_make_text_of_numbers(tmp_path: Path) -> None:
         learned(put(tmp_path, f"month,y\n{rows}x,1\n"))
 
 
+def test_each_file_has_its_own_separator_and_encoding(tmp_path: Path) -> None:
+    for number, content in enumerate(["a,b\nx,1\n", "a;b\né;2\n".encode("cp1252"), "a\tb\ny\t3\n".encode("utf-16")]):
+        put(tmp_path, content, f"{number}.csv")
+    assert columns_of(tmp_path) == {"a": ["x", "é", "y"], "b": [1, 2, 3]}
+
+
 def test_a_text_that_stops_to_fit_is_named_with_the_remedy(tmp_path: Path) -> None:
     path = put(tmp_path, b"a,y\n" + b"x,1\n" * 600_000 + "é,2\n".encode("cp1252"))
     with pytest.raises(FileFormatError, match=r"a\.csv holds text that does not fit .*--encoding cp1252"):
@@ -172,6 +178,11 @@ def test_thousands_and_percent_in_a_frame_are_numbers(frame: object) -> None:
     expected = [[1234.0, 0.0, 12.0], [950.0, 0.0, 7.0], [12000.0, 0.0, 3.5], [1234.0, 1.0, 0.0]]
     assert table.load().x.tolist() == expected
     assert table.reading.numbers == {"amount": NumberFormat(".", ","), "share": NumberFormat(".", "", True)}
+
+
+def test_thousands_and_percent_in_a_file_with_types_are_those_of_the_frame(tmp_path: Path) -> None:
+    SALES.to_parquet(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(learned(tmp_path / "a.parquet").load().x, learned(SALES).load().x)
 
 
 def test_digits_alone_stay_text_since_they_may_be_codes() -> None:
@@ -251,7 +262,7 @@ def test_the_form_of_numbers_is_recognized(cells: list[str | None], expected: Nu
 @pytest.mark.parametrize(
     ("content", "given", "words"),
     [
-        (b"name\ncaf\xe9\n", "ascii", r"a\.csv is not text in .*line 2 .*0xe9.*--encoding cp1252"),
+        (b"name\ncaf\xe9\n", "ascii", r"a\.csv is not text in .*0xe9.*--encoding cp1252"),
         (b"\xff\xfea\0b", None, "not text in the encoding utf-16"),
         (b"a\0b", None, "zero bytes"),
     ],

@@ -310,6 +310,14 @@ def test_cells_of_json_may_be_nested_mixed_or_huge(tmp_path: Path) -> None:
     assert read_frame(put(tmp_path, odd, "a.jsonl")).to_dict("list") == {"a": [1e20, 1.0], "b": ["?", ""]}
 
 
+def test_a_file_that_would_have_to_be_loaded_and_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cvgp.tables.rows.memory_left", lambda: 10)
+    with pytest.raises(InvalidInputError, match="write it as Parquet"):
+        open_table(put(tmp_path, '{"a": 1}\n', "a.jsonl"))
+
+
 # Excel.
 
 ROWS = [["size", "city", "sold"], [1, "Wien", True], [2.5, "Köln", False], [None, "#N/A", None]]

@@ -147,5 +147,16 @@ def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> Non
     assert rest.total_weight + held.total_weight == pytest.approx(weighted()["w"].sum())
 
 
+def test_more_noise_is_in_every_batch_and_in_the_harmonic_mean() -> None:
+    plain = source()
+    noisy = plain.with_noise(lambda x: 1.0 + x[:, 0]).with_noise(lambda x: x[:, 0])
+    for rows in (next(noisy.chunks(10)), noisy.minibatch(3, BATCH, 0), noisy.sample(5, np.random.default_rng(0))):
+        assert rows.noise_variance.equal(1.0 + 2.0 * rows.x[:, 0])
+    expected = NUM_ROWS / np.sum(1.0 / (1.5 + 2.0 * np.arange(NUM_ROWS)))
+    assert noisy.harmonic_noise(0.5) == pytest.approx(expected)
+    assert not plain.has_known_noise
+    assert plain.identity() != noisy.identity()
+
+
 def test_identity_is_that_of_the_content() -> None:
     assert source().identity() == source().identity() != source(frame().assign(b=lambda t: t["b"] + 1.0)).identity()

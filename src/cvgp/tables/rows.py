@@ -23,6 +23,7 @@ import pyarrow.fs as pafs
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, optional_packages, printable
 from cvgp.files import check_readable, checked_path
 from cvgp.files.limits import CELL, check_columns, check_stored, check_unpacked
+from cvgp.runtime import memory_left
 from cvgp.tables.cells import label
 from cvgp.tables.formats import check_names
 
@@ -30,6 +31,16 @@ DATABASES = ("sqlite:///", "duckdb:///")
 """After these comes a path as it is, so that `////` begins an absolute one, and then `::table`."""
 _PIECE_ROWS = 1 << 13
 _CELL_BYTES = 8
+_LOADED = 5
+"""Bytes of memory per byte of a file whose cells are Python values: about."""
+
+
+def _check_loadable(file: object, size: int) -> None:
+    if _LOADED * size > memory_left():
+        raise InvalidInputError(
+            f"{file} has {size / 1e9:.1f} GB, and a table of this kind is loaded: write it as Parquet, which is read in "
+            "parts."
+        )
 
 
 def arrow_of_cells(file: str, cells: pd.DataFrame | pa.Table) -> tuple[pa.Table, list[str]]:
@@ -69,6 +80,7 @@ def _text(cell: Any) -> str:
 def load_json(filesystem: pafs.FileSystem, file: str) -> pd.DataFrame:
     """A file with one JSON object in each line; a key that an object lacks is a missing value."""
     size, total, rows = filesystem.get_file_info(file).size or 0, 0, []
+    _check_loadable(file, size)
     names: dict[str, None] = {}
     packing = "gzip" if file.lower().endswith(".gz") else None
     with filesystem.open_input_stream(file, compression=packing) as stream:
@@ -147,6 +159,7 @@ def load_database(location: str) -> pd.DataFrame | pa.Table:
     check_readable(file := checked_path(path))
     info = os.stat(file)
     check_stored(file, info.st_size, getattr(info, "st_blocks", None))
+    _check_loadable(file, info.st_size)
     if location.lower().startswith(DATABASES[1]):
         return _load_duckdb(location, path, table)
     try:
