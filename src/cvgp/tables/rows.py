@@ -38,8 +38,7 @@ _LOADED = 5
 def _check_loadable(file: object, size: int) -> None:
     if _LOADED * size > memory_left():
         raise InvalidInputError(
-            f"{file} has {size / 1e9:.1f} GB, and a table of this kind is loaded: write it as Parquet, which is read in "
-            "parts."
+            f"{file} has {size / 1e9:.1f} GB, and its format is loaded whole: write it as Parquet, which is not."
         )
 
 

@@ -596,8 +596,9 @@ class _Learner:
 
     def learn(self) -> TrainingTable:
         """Read the rows, and learn what each column becomes."""
-        rows = self._numbered(self._read())
-        total = self.bad.count_all(self.group, rows.store.num_rows)
+        store = self._read()
+        total = self.bad.count_all(self.group, store.num_rows)
+        rows = self._numbered(store)
         moments, facts = self._facts(rows)
         used = self._telling(rows, total, facts)
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
