@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 import cvgp
-from cvgp.data.source import DataSource, SharedSource, SplitSource
+from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import FitLog, Run
@@ -45,7 +45,7 @@ def spread(group: Group, how: str) -> DataSource:
     if group.world == 1:
         return whole
     if how == "split":
-        return SplitSource(whole, group)
+        return MemorySource(*whole.data, group=group)
     start, stop = PARTS[how][group.rank : group.rank + 2]
     return SharedSource(whole.part(start, stop), group)
 

@@ -21,8 +21,8 @@ from cvgp.fitting.options import TrainingOptions
 from cvgp.gp.kernels import parse_kernel_name
 from cvgp.parallel import launched
 from cvgp.parallel.group import current_group, process_group
-from cvgp.tables.select import names_in, near_names
-from cvgp.tables.table import read_table
+from cvgp.tables.apply import near_names
+from cvgp.tables.table import names_in, read_table
 
 
 def fit(

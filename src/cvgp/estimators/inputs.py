@@ -23,8 +23,6 @@ from cvgp.tables.encode import Inputs
 
 MOST_SHOWN = 3
 """Rows that an error names."""
-MERGE_ROWS = 100_000
-"""Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
 
 
 def check_training(
