@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from cvgp.data.source import MemorySource
+from cvgp.fitting.compare import Residuals
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import adopt_neighbors
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe, fit_noise
-from cvgp.fitting.noise_map import Recipe, fit_noise_map
-from cvgp.fitting.residuals import Residuals
+from cvgp.fitting.noise import NoiseFit, NoiseRecipe, Recipe, fit_noise, fit_noise_map
 from cvgp.fitting.solve import Solution
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP

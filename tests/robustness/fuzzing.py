@@ -32,6 +32,7 @@ from cvgp.cli.info import as_text, summarize
 from cvgp.errors import CVGPError
 from cvgp.estimators.frames import schema_of
 from cvgp.fitting.checkpoint import ADAM_FILE, LBFGS_FILE, Checkpoint
+from cvgp.fitting.minibatches import adam_fields, restore_adam
 from cvgp.fitting.monitor import Run
 from cvgp.optim.adam import AdamState
 from cvgp.tables.apply import load_rows
@@ -51,8 +52,8 @@ from tests.robustness.mutations import (
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".parquet", ".feather")
 IDENTITY = "0123456789abcdef" * 2
 SIZE = 6
-START = np.zeros(SIZE)
-EXTRA = ({"0": torch.zeros(2, 3, dtype=torch.float64)}, {"best": float("inf"), "may_grow": 1.0})
+SEARCH = {"point": np.zeros(SIZE), "evaluations": 4, "ended": False}
+EXTRA = {"best": torch.zeros(SIZE, dtype=torch.float64), "best_rmse": float("inf"), "may_grow": True}
 
 
 class Corpus:
@@ -81,8 +82,8 @@ class Corpus:
 
     def _checkpoint(self) -> tuple[bytes, bytes]:
         checkpoint = Checkpoint(self.folder, IDENTITY, Run.alone())
-        checkpoint.save_adam(_state(), EXTRA, now=True)
-        checkpoint.save_lbfgs(START, 4, now=True)
+        checkpoint.save(ADAM_FILE, adam_fields(_state()) | EXTRA, now=True)
+        checkpoint.save(LBFGS_FILE, SEARCH, now=True)
         return (self.folder / ADAM_FILE).read_bytes(), (self.folder / LBFGS_FILE).read_bytes()
 
 
@@ -107,7 +108,9 @@ def open_state(corpus: Corpus, random: Random) -> None:
     (corpus.folder / LBFGS_FILE).unlink(missing_ok=True)
     (corpus.folder / ADAM_FILE).write_bytes(_spoilt_tensors(random, corpus.state, corpus.folder))
     state = _state()
-    if Checkpoint(corpus.folder, IDENTITY, Run.alone()).load_adam(state, EXTRA) is not None:
+    stored = Checkpoint(corpus.folder, IDENTITY, Run.alone()).load(ADAM_FILE, adam_fields(state) | EXTRA)
+    if stored is not None:
+        restore_adam(state, stored)
         state.gradient.fill_(1.0)
         state.update(0.01)
 
@@ -116,7 +119,7 @@ def open_search(corpus: Corpus, random: Random) -> None:
     """Resume from a spoilt checkpoint of L-BFGS."""
     (corpus.folder / ADAM_FILE).unlink(missing_ok=True)
     (corpus.folder / LBFGS_FILE).write_bytes(_spoilt_tensors(random, corpus.search, corpus.folder))
-    Checkpoint(corpus.folder, IDENTITY, Run.alone()).load_lbfgs([torch.zeros(SIZE, dtype=torch.float64)])
+    Checkpoint(corpus.folder, IDENTITY, Run.alone()).load(LBFGS_FILE, SEARCH)
 
 
 def open_table(corpus: Corpus, random: Random) -> None:

@@ -15,12 +15,8 @@ from cvgp.parallel.group import ALONE, Group
 class Clock:
     """Seconds since a fit began, and how fast this machine is compared with the cost model.
 
-    Parameters
-    ----------
-    read
-        Seconds since some time in the past; `time.process_time` limits the time on the processor.
-    group
-        The processes that work on the fit. All go by the clock of the first, read when they last met.
+    `read` gives seconds since some time in the past. All processes of a group go by the clock of the first, read when
+    they last met.
     """
 
     def __init__(self, read: Callable[[], float] = time.perf_counter, group: Group = ALONE) -> None:
@@ -56,16 +52,9 @@ class Clock:
 
 
 class Budget:
-    """A time limit, or none.
+    """A time limit in seconds for a whole fit, or none; a part of a fit has to end before `end`.
 
-    Parameters
-    ----------
-    max_time
-        Seconds for the whole fit, or None.
-    clock
-        Shared by the budgets of all parts of a fit.
-    end
-        When this part has to end, in seconds since the fit began; the end of the fit by default.
+    The budgets of all parts of a fit share one clock.
     """
 
     def __init__(self, max_time: float | None = None, clock: Clock | None = None, end: float | None = None) -> None:
@@ -139,3 +128,9 @@ def neighbor_seconds(num_rows: int, size: int, h: Heuristics) -> float:
     """Searching the neighbors of all rows and adding up their statistics."""
     per_row, per_point, per_pair = h.neighbor_cost
     return num_rows * (per_row + per_point * size + per_pair * num_rows)
+
+
+def placing_seconds(size: int, num_dims: int, h: Heuristics) -> float:
+    """K-means, for each row that it sees."""
+    by_column, other_columns = h.placing_cost
+    return by_column * size * (num_dims + other_columns)

@@ -174,6 +174,8 @@ class Heuristics:
     """An evaluation of the bound on all rows with its gradient: per N M, N M^2 and N M D."""
     exact_cost: tuple[float, float, float] = (2e-3, 4e-11, 5e-11)
     """An evaluation of the exact marginal likelihood with its gradient: fixed, per N^3 and per N^2 D."""
+    placing_cost: tuple[float, float] = (2.5e-9, 20.0)
+    """K-means: per row, center and column, and how many columns the rest of a distance is worth."""
     neighbor_cost: tuple[float, float, float] = (2e-5, 3e-7, 2e-9)
     """Neighbors: per row (fixed, and per pseudo-point) and per pair of rows in the search."""
     noise_cost: float = 1.2e-9

@@ -21,15 +21,13 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare
+from cvgp.fitting.compare import compare, variance_of_y
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
-from cvgp.fitting.residuals import variance_of_y, weighted_mean
 from cvgp.fitting.sample import Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.hyperparameters import add_log_normal_prior, add_lower_prior, multiply_inside, registered_priors
 from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean, stationary_form
+from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 
@@ -40,6 +38,13 @@ AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+li
 ROUGH_KERNELS = ("matern32+matern12",)
 """Tried beside the default if every row may be a point: a few points could not carry the rough part."""
 PHASE = "choose kernel"
+TREND_DEGREE = 3
+FEWEST_CYCLES = 2.0
+"""Within the span of the inputs: one cycle alone cannot be told from a trend."""
+STEPS_PER_CYCLE = 4
+"""Frequencies that are tried for each further cycle within the span."""
+MOST_CYCLES_PER_ROW = 5.0
+"""Of irregular inputs; two of them may happen to be as close as one likes."""
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
@@ -55,7 +60,7 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = torch.full_like(part.lengthscale, typical_lengthscale(varying))
+            part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
         elif isinstance(part, AdditiveKernel):
             _share_variance(part, varying)
     if spread is not None:
@@ -75,11 +80,6 @@ def alternative_kernels(
     is_open = kernel is None or (isinstance(kernel, str) and kernel == AUTO)
     names = (AUTO_KERNELS if isinstance(kernel, str) else ()) + (ROUGH_KERNELS if may_be_rough else ())
     return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in names] if is_open else []
-
-
-def typical_lengthscale(num_dims: int) -> float:
-    """The root mean square distance of two standardized inputs in one dimension, grown with the dimension."""
-    return math.sqrt(num_dims)
 
 
 def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
@@ -144,29 +144,14 @@ def choose_kernel(
 ) -> KernelChoice:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
-    Parameters
-    ----------
-    kernel, mean
-        The prior. It is tried from several lengthscales, unless its own are frozen.
-    source
-        Where rows are sampled from, to learn from and to judge by.
-    run
-        Records the searches.
-    alternatives
-        Kernels that may replace the first, which is then ``s k(x, x')`` with a stationary k. They are such kernels
-        too, or sums that begin with one.
-    noise_floor
-        Smallest noise variance, in the units of the source.
-    known_noise
-        The noise variance, if it is not to be learned.
+    The kernel is tried from several lengthscales, unless its own are frozen. If there are alternatives, it is
+    ``s k(x, x')`` with a stationary k, and they are such kernels too, or sums that begin with one.
     """
     h, rng = run.heuristics, run.rng("kernel")
     learning, judging = _rows_to_choose_by(source, run, rng)
     y_sd = math.sqrt(variance_of_y(learning)) or 1.0  # constant outputs say nothing about f
     kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
     noise = max(h.start_noise * variance_of_y(learning), h.least_start_noise * noise_floor)
-    if any(p.requires_grad for p in mean.parameters()):
-        mean = sensible_mean(mean, learning)
     first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
@@ -242,7 +227,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
         assert best.scores is not None, "it was judged"
-        is_sum = isinstance(other.kernel, AdditiveKernel) and not _has_line(other.kernel)
+        is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
             and other.evidence - best.evidence > _num_parameters(other.kernel) - _num_parameters(best.kernel)
@@ -283,19 +268,9 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
     noise falls to its floor, and intervals are far too narrow. Held-out rows cannot decide this: after the few steps of
     a search, the trouble does not show yet.
 
-    Parameters
-    ----------
-    kernel
-        It gets priors if it has a lengthscale per column to learn, and none of its own.
-    num_rows
-        How many rows the fit has.
-    x
-        Some of their inputs `[n, D]`, whose spread says which lengthscale is typical.
-    y_sd
-        The standard deviation of their outputs, the typical size of f.
-    few, very_few
-        With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few
-        nats of all rows together. With at most `very_few`, lengthscales are held together from both sides.
+    With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few nats
+    of all rows together. With at most `very_few`, lengthscales are held together from both sides. What is typical
+    follows from some inputs x `[n, D]` and the standard deviation of y.
     """
     num_dims = x.shape[1]
     if not _may_have_priors(kernel, num_dims) or num_rows > few * num_dims:
@@ -342,39 +317,6 @@ def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
                 multiply_inside(part, "lengthscale", factor)
 
 
-@torch.enable_grad()
-def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
-    """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is.
-
-    GPyTorch draws the weights of a ``LinearMean`` from a normal distribution. On inputs of 1e4 such a mean is far from
-    y. The step is exact for means that are linear in their parameters; one that does not lead nearer is not taken.
-    """
-    error, stepped = _squared_error(mean, rows), deepcopy(mean).to(rows.x.device)
-    learned = [p for p in stepped.parameters() if p.requires_grad]
-    too_few = len(rows.x) < 2 * sum(p.numel() for p in learned)
-    if not learned or too_few or error <= variance_of_y(rows):
-        return mean
-    values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
-    slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
-    residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
-    root = torch.ones_like(residual) if rows.sample_weight is None else rows.sample_weight.sqrt()
-    step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
-    with torch.no_grad():
-        for parameter, change in zip(learned, step.split([p.numel() for p in learned]), strict=True):
-            parameter += change.view_as(parameter).to(parameter)
-    return stepped if _squared_error(stepped, rows) < error else mean
-
-
-@torch.no_grad()
-def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
-    return weighted_mean((rows.y - prior_mean(mean, rows.x, rows.y)).square(), rows)
-
-
-def _slopes(value: Tensor, parameters: list[torch.nn.Parameter]) -> Tensor:
-    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
-    return torch.cat([slope.reshape(-1) for slope in found])
-
-
 @torch.no_grad()
 def _from_default(default: Start, kernel: Kernel) -> Start:
     """A copy of a kernel with the lengthscales and the outputscale that the default has learned."""
@@ -397,10 +339,6 @@ def _lengthscales(kernel: Kernel) -> list[Kernel]:
     """The kernels whose lengthscale is to be learned; a frozen one is not tried at other values."""
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     return [part for part in parts if part.raw_lengthscale.requires_grad]
-
-
-def _has_line(kernel: Kernel) -> bool:
-    return any(isinstance(part, LinearKernel) for part in kernel.modules())
 
 
 def _num_parameters(kernel: Kernel) -> int:
@@ -430,3 +368,80 @@ def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
         return rows
     factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
     return rows._replace(sample_weight=rows.sample_weight * max(factor, 1.0))
+
+
+def periodic_parts(kernel: Kernel) -> list[PeriodicKernel]:
+    """The periodic kernels whose period is to be learned."""
+    parts = [part for part in kernel.modules() if isinstance(part, PeriodicKernel)]
+    return [part for part in parts if part.raw_period_length.requires_grad and part.active_dims is None]
+
+
+def shortest_periods(x: Tensor) -> Tensor:
+    """The shortest period that rows `[n, D]` can tell from a longer one, along each column `[D]`.
+
+    On a grid this is twice its step: the waves of all shorter periods take the same values there as longer ones do.
+    """
+    return torch.stack([_shortest_period(column) for column in x.to(torch.float64).mT])
+
+
+def _shortest_period(x: Tensor) -> Tensor:
+    span = x.max() - x.min()
+    gaps = x.sort().values.diff()
+    gaps = gaps[gaps > 1e-9 * span]
+    if len(gaps) == 0:
+        return torch.zeros_like(span)
+    return torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+
+
+@torch.no_grad()
+def is_alias(kernel: Kernel, shortest: Tensor) -> bool:
+    """Whether a period that was learned is shorter than the rows can tell."""
+    return any(bool((part.period_length.to(shortest) < 0.99 * shortest).any()) for part in periodic_parts(kernel))
+
+
+@torch.no_grad()
+def candidate_periods(x: Tensor, y: Tensor, shortest: Tensor, count: int) -> list[Tensor]:
+    """Up to `count` likely periods `[D]` of y `[n]` or `[n, Q]` along the columns of x `[n, D]`, likeliest first."""
+    columns, outputs = x.to(torch.float64).mT, y.reshape(len(y), -1)
+    by_column = [_peaks(column, outputs, least.item(), count) for column, least in zip(columns, shortest, strict=True)]
+    longest = max(len(peaks) for peaks in by_column)
+    if min(len(peaks) for peaks in by_column) == 0:
+        return []
+    return [torch.stack([peaks[min(i, len(peaks) - 1)] for peaks in by_column]) for i in range(longest)]
+
+
+def set_periods(kernel: Kernel, periods: Tensor) -> None:
+    """Give the periodic parts these periods `[D]`; their geometric mean, where one period is for all columns."""
+    for part in periodic_parts(kernel):
+        now = part.period_length.detach()
+        wanted = periods if now.shape[-1] == len(periods) else periods.log().mean().exp()
+        multiply_inside(part, "period_length", wanted.to(now) / now)
+
+
+def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
+    """The periods with the highest peaks of the periodogram; none where there are too few distinct inputs."""
+    span, distinct = (x.max() - x.min()).item(), len(x.unique())
+    if distinct <= TREND_DEGREE + FEWEST_CYCLES or span < FEWEST_CYCLES * shortest:
+        return x.new_zeros(0)
+    cycles = torch.arange(FEWEST_CYCLES, span / shortest, 1.0 / STEPS_PER_CYCLE, dtype=x.dtype, device=x.device)
+    power = _power((x - x.min()) / span, y.to(torch.float64), cycles)
+    inner = power[1:-1]
+    is_peak = (inner >= power[:-2]) & (inner >= power[2:])
+    peaks = is_peak.nonzero()[:, 0] + 1
+    best = peaks[power[peaks].argsort(descending=True)[:count]]
+    return span / cycles[best]
+
+
+def _power(x: Tensor, y: Tensor, cycles: Tensor) -> Tensor:
+    """The share of y beyond its trend that one wave of each frequency explains."""
+    trend = torch.stack([(2.0 * x - 1.0) ** degree for degree in range(TREND_DEGREE + 1)], 1)  # [n, 4]
+    basis = torch.linalg.qr(trend)[0]
+    rest = y - basis @ (basis.mT @ y)  # [n, Q]
+    phase = 2.0 * math.pi * cycles[:, None] * x  # [F, n]
+    c, s = phase.cos(), phase.sin()
+    cc, ss, cs = c.square().sum(1), s.square().sum(1), (c * s).sum(1)  # [F]
+    cy, sy = c @ rest, s @ rest  # [F, Q]
+    determinant = (cc * ss - cs.square()).clamp_min(1e-9 * len(x) ** 2)
+    explained = ss[:, None] * cy.square() + cc[:, None] * sy.square() - 2.0 * cs[:, None] * cy * sy
+    power: Tensor = explained.sum(1) / determinant / rest.square().sum().clamp_min(torch.finfo(x.dtype).tiny)
+    return power

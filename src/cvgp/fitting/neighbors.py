@@ -23,19 +23,11 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
 from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
 from cvgp.fitting.budget import neighbor_seconds
-from cvgp.fitting.compare import Comparison, Scores, compare
+from cvgp.fitting.compare import Residuals, variance_of_y
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Phase, Run
-from cvgp.fitting.noise_map import constant_noise_scores
-from cvgp.fitting.residuals import (
-    Residuals,
-    constant_density,
-    coreset_residuals,
-    linear_density,
-    variance_of_y,
-)
 from cvgp.fitting.sample import distinct_rows
-from cvgp.fitting.start import adopt_first
+from cvgp.fitting.size import adopt_first
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import prior_mean, stationary_form
@@ -60,6 +52,8 @@ from cvgp.runtime import threads_for
 Neighbors = int | Literal["auto"]
 
 PHASE = "neighbors"
+UNCHANGED = "unchanged"
+"""The start of a kernel that is not fitted to neighbors."""
 TIES = 0.01
 """Two rows that share y to the last bit are copies, unless that happens by chance to this share of all pairs."""
 
@@ -128,19 +122,7 @@ def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
 def gather_rows(
     points: WhitenedPoints, data: OrderedRows, near: Tensor, group: Group, start: int = 0, stop: int | None = None
 ) -> Statistics:
-    """Statistics of the rows from `start` to `stop`, each given its neighbors.
-
-    Parameters
-    ----------
-    points, data
-        The kernel, and all rows, which every process of the group holds.
-    near
-        The neighbors of the part of this process `[n, k]`.
-    group
-        The statistics are summed over it.
-    start, stop
-        Which rows; all by default.
-    """
+    """Statistics of the rows from `start` to `stop`, summed over the group; `near` [n, k] is of the process's part."""
     stop = len(data.x) if stop is None else stop
     first, last = (start + place for place in cut(stop - start, group))
     nothing = Statistics.zeros(points.size, data.y.shape[1], data.x.device)
@@ -254,18 +236,7 @@ def adopt_neighbors(
 ) -> tuple[NeighborRows, float]:
     """Solve for the coreset that goes with neighbors, in place; the bound on the density of the rows is returned too.
 
-    Parameters
-    ----------
-    model
-        Kernel, noise and pseudo-inputs, which stay as they are.
-    rows
-        In the order in which each is conditioned on those before it.
-    count
-        How many neighbors.
-    statistics
-        Of these rows given their neighbors, if they are known.
-    group
-        Processes that all hold the rows, and share the work.
+    Each row is conditioned on those before it. Their statistics are computed unless they are known.
     """
     if statistics is None:
         near = RowIndex(model.kernel, rows.x).earlier(count, *cut(len(rows.x), group))
@@ -289,20 +260,12 @@ class NeighborFit(NamedTuple):
     predictions: SequentialPredictions
     num_neighbors: int
 
-    def scores(self, h: Heuristics) -> Scores:
-        """Scores of the judged rows, each given all rows before it."""
-        residuals = late_residuals(self.model, self.rows, self.predictions, _num_judged(len(self.rows.x), h))
-        return constant_noise_scores(self.model, residuals, h.noise_strengths[0])
-
-
-class NeighborChoice(NamedTuple):
-    """Whether neighbors help."""
-
-    with_neighbors: Scores
-    coreset_alone: Scores
-    comparison: Comparison
-    is_good: bool
-    """Whether neither a constant nor a line is better than neighbors."""
+    def judged(self, h: Heuristics) -> tuple[Rows[Tensor], Residuals]:
+        """The rows that neighbors are judged by, and their residuals given all rows before each."""
+        total = len(self.rows.x)
+        count = min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * total))
+        residuals = late_residuals(self.model, self.rows, self.predictions, count)
+        return self.rows.take(slice(total - count, None)), residuals
 
 
 def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
@@ -331,23 +294,20 @@ def fit_neighbors(
     if fitted is None:
         return None
     adopt_first(source, fitted.model)
-    near = find_near(fitted.model, rows, count, h, source.group)
-    predictions = predict_sequentially(fitted.model, rows, near, source.group)
-    return NeighborFit(fitted.model, fitted.start, fitted.result, rows, predictions, count)
+    return _with_predictions(*fitted, rows, count, source, h)
 
 
-def choose_neighbors(fit: NeighborFit, alone: CVGP, statistics: Statistics, run: Run) -> NeighborChoice:
-    """Compare neighbors with a coreset alone, whose statistics are those of all rows."""
-    h = run.heuristics
-    judged = fit.rows.take(slice(len(fit.rows.x) - _num_judged(len(fit.rows.x), h), None))
-    by_coreset = constant_noise_scores(alone, coreset_residuals(alone, statistics, judged), h.noise_strengths[0])
-    by_neighbors = fit.scores(h)
-    simple = max(constant_density(judged), linear_density(judged))
-    return NeighborChoice(by_neighbors, by_coreset, compare(by_neighbors, by_coreset), by_neighbors.density >= simple)
+def keep_kernel(model: CVGP, source: MemorySource, count: int, run: Run) -> NeighborFit:
+    """Neighbors with the kernel and noise of a model."""
+    rows, result = in_random_order(source.data, run.seed), Result(Status.CONVERGED, math.nan, 0)
+    return _with_predictions(deepcopy(model), UNCHANGED, result, rows, count, source, run.heuristics)
 
 
-def _num_judged(num_rows: int, h: Heuristics) -> int:
-    return min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * num_rows))
+def _with_predictions(
+    model: CVGP, start: str, result: Result, rows: Rows[Tensor], count: int, source: MemorySource, h: Heuristics
+) -> NeighborFit:
+    near = find_near(model, rows, count, h, source.group)
+    return NeighborFit(model, start, result, rows, predict_sequentially(model, rows, near, source.group), count)
 
 
 class VecchiaFit(NamedTuple):
@@ -364,22 +324,9 @@ def vecchia_fit(
 ) -> VecchiaFit | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
 
-    None where there is nothing to learn, or where no step could be made.
-
-    Parameters
-    ----------
-    model
-        Where to begin.
-    rows
-        All rows. Copies of a row count once: taken for separate measurements they would prove a noise of zero.
-    count
-        How many neighbors a prediction will have.
-    run
-        Records each step, and has the time for all of them.
-    tol
-        The search has converged if its last fifth gained less than this many nats per row and ten steps.
-    start
-        The name of the start to take; by default the one that a few steps make best.
+    None where there is nothing to learn, or where no step could be made. The search has converged if its last fifth
+    gained less than `tol` nats per row and ten steps. It takes the start of a name, by default the one that a few steps
+    make best.
     """
     h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
     count = min(count, h.vecchia_neighbors, N - 1)

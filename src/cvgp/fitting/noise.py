@@ -1,8 +1,10 @@
 """The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
 
-Noise maps are learned from residuals that a row did not help to make. The strength of their prior is chosen by the
-density of rows that had no part in them. So is whether the noise depends on x at all, whether residuals have heavier
-tails than the normal distribution, and whether the variance of f is discounted.
+Noise maps are learned from residuals that a row did not help to make: the noise, as a function of features of x, under
+which these are most likely, with a normal prior on the weights of the features. The mean of f stays as it is, so this
+takes a second where a fit takes ten. The strength of the prior is chosen by the density of rows that had no part in the
+map. So is whether the noise depends on x at all, whether residuals have heavier tails than the normal distribution, and
+whether the variance of f is discounted.
 
 A row where there is little noise says more about f than one where there is much. Once the noise is known, the coreset
 (with neighbors, what the nearest rows say too) is solved for with the noise of each row, and the noise is learned
@@ -20,7 +22,14 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, add_noise, with_extra_noise
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.compare import (
+    Residuals,
+    Scores,
+    compare,
+    coreset_residuals,
+    exact_residuals,
+    exact_residuals_of_new,
+)
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
@@ -33,22 +42,26 @@ from cvgp.fitting.neighbors import (
     predict_sequentially,
     whitened,
 )
-from cvgp.fitting.noise_map import FOLDS, Recipe, fit_noise_map, held_out_scores
-from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.residuals import Residuals, coreset_residuals, exact_residuals, exact_residuals_of_new
 from cvgp.fitting.sample import take_observations
+from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
 from cvgp.gp.hyperparameters import multiply_inside
 from cvgp.gp.kernels import NOISE_FLOOR, diagonal
 from cvgp.gp.model import CVGP
-from cvgp.gp.noise import Features, InputNoise
+from cvgp.gp.noise import Features, InputNoise, Tails, believed_share, heavy, learn_tails, log_density, normal
 from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain
+from cvgp.optim.lbfgs import minimize_lbfgs
 from cvgp.runtime import threads_for
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
-PHASE = "noise"
+EVALUATIONS, TOL = 40, 1e-4
+TOL_TO_COMPARE = 1e-3
+"""Nats per row for noise maps that are only compared: differences that count are ten times as large."""
+FOLDS = 2
+WIDEST = 12.0
+"""How far the logarithm of the noise may go from its level in a search."""
 SEEN_SHARE = 0.8
 """The share of a sample that a coreset is solved with to judge it by the other rows."""
 SMALLEST_NOISE = 0.1
@@ -59,6 +72,101 @@ def check_noise_name(name: object) -> None:
     """Raise if `noise` is not a known kind."""
     if name not in get_args(NoiseName):
         raise InvalidInputError(f"noise must be one of {', '.join(get_args(NoiseName))}; got {name!r}.")
+
+
+class Recipe(NamedTuple):
+    """What a noise map is to be."""
+
+    strength: float
+    """Precision of the prior on the weights of the features."""
+    tails: Literal["normal", "heavy", "learned"] = "normal"
+    """The shape of the residuals: given, or to be learned."""
+    largest_discount: float = 0.0
+    """The largest variance of f of which half may be discounted; 0 takes all variances as they are."""
+
+
+class NoiseMap(NamedTuple):
+    """What was learned: an observation has the variance of the tails times that of the noise and f, discounted."""
+
+    level: Tensor  # []
+    gamma: Tensor  # [G]
+    variance_discount: Tensor  # []
+    tails: Tails
+
+    def learned_tails(self, at: Tensor, rows: Residuals) -> Tails:
+        """The tails that suit rows with features `at` [n, G] best."""
+        s = (self.level + at @ self.gamma).exp() + self._f_var(rows) + rows.known
+        return learn_tails(rows.square / s[:, None], rows.weight)
+
+    def densities(self, at: Tensor, rows: Residuals) -> Tensor:
+        """Log densities of rows with these features `[n]`."""
+        return log_density(self.level + at @ self.gamma, rows.square, self._f_var(rows), rows.known, self.tails).value
+
+    def _f_var(self, rows: Residuals) -> Tensor:
+        return rows.f_var * believed_share(rows.f_var, self.variance_discount)
+
+
+def fit_noise_map(at: Tensor, rows: Residuals, recipe: Recipe, tol: float = TOL) -> NoiseMap:
+    """Maximize the density of rows with features `at` [n, G] times that of the prior; tails in turn with the rest.
+
+    A search ends once ten iterations gain less than `tol` nats per row.
+    """
+    theta = _start(at, rows, recipe)
+    found = _maximize(theta, at, rows, recipe, (normal if recipe.tails == "normal" else heavy)(at), tol)
+    if recipe.tails != "learned":
+        return found
+    found = _maximize(theta, at, rows, recipe, found.learned_tails(at, rows), tol)
+    return found._replace(tails=found.learned_tails(at, rows))
+
+
+def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: Recipe) -> Scores:
+    """Scores of each row with features `at` [n, G] under the noise map that the rows of the other folds imply."""
+    found = torch.empty_like(rows.f_var)
+    for fold in range(FOLDS):
+        inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
+        noise = fit_noise_map(at[outside], rows.take(outside), recipe, TOL_TO_COMPARE)
+        found[inside] = noise.densities(at[inside], rows.take(inside))
+    return Scores(found, rows.square.mean(1), rows.weight)
+
+
+def constant_noise_scores(model: CVGP, rows: Residuals, strength: float) -> Scores:
+    """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
+    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    with torch.no_grad():
+        prior = diagonal(model.kernel, rows.x).mean().item()
+    return held_out_scores(rows.x[:, :0], rows, folds, Recipe(strength, "learned", prior))
+
+
+def _start(at: Tensor, rows: Residuals, recipe: Recipe) -> Tensor:
+    """Parameters [2 + G]: the level, the logit of the discount's share of the largest, and weights of the features."""
+    square = rows.square.mean(1)
+    excess = (square - rows.f_var - rows.known).clamp_min(0.1 * square)
+    mean = (excess * rows.weight).sum() / rows.weight.sum()
+    level = mean.clamp_min(torch.finfo(torch.float64).tiny).log()
+    share = (rows.f_var.median() / max(recipe.largest_discount, torch.finfo(torch.float64).tiny)).clamp(1e-9, 0.5)
+    return torch.cat([level[None], share.logit()[None], at.new_zeros(at.shape[1])]).requires_grad_()
+
+
+def _maximize(theta: Tensor, at: Tensor, rows: Residuals, recipe: Recipe, tails: Tails, tol: float) -> NoiseMap:
+    total, begin = rows.weight.sum(), theta[0].detach().clone()
+
+    @torch.no_grad()
+    def negative_density() -> float:
+        level, gamma = theta[0], theta[2:]
+        discount = recipe.largest_discount * theta[1].sigmoid()
+        share = believed_share(rows.f_var, discount)
+        log_noise = (level + at @ gamma).clamp(begin - WIDEST, begin + WIDEST)
+        value, in_noise, in_f_var = log_density(log_noise, rows.square, rows.f_var * share, rows.known, tails)
+        slope = rows.weight * in_noise
+        # The discounted variance v^2 / (v + discount) has the derivative -share^2 in the discount.
+        in_discount = -(rows.weight * in_f_var * share.square()).sum() * discount * theta[1].neg().sigmoid()
+        gradient = [slope.sum()[None], in_discount[None], at.mT @ slope - recipe.strength * gamma]
+        theta.grad = -torch.cat(gradient) / total
+        return -(((rows.weight * value).sum() - 0.5 * recipe.strength * gamma.square().sum()) / total).item()
+
+    minimize_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=tol)
+    found = theta.detach().clone()
+    return NoiseMap(found[0], found[2:], recipe.largest_discount * found[1].sigmoid(), tails)
 
 
 class NoiseRecipe(NamedTuple):
@@ -100,20 +208,9 @@ def fit_noise(
 ) -> NoiseFit:
     """Learn how the noise depends on x, and re-weight the rows by their noise if that helps.
 
-    Parameters
-    ----------
-    fit
-        The fit, and the rows that its predictions use.
-    source
-        Its rows.
-    run
-        With next to no time left, the noise stays constant. Nothing is solved again once the time is up.
-    always
-        Whether to learn it even if a constant is as good.
-    normal_tails
-        Whether residuals are normal, as they are taken for if outliers have a distribution of their own.
-    recipe
-        The choice, if it is known.
+    With `always` it is learned even if a constant is as good. Tails are normal if outliers have a distribution of their
+    own. A recipe is a choice that is known. With next to no time left the noise stays constant, and nothing is solved
+    again once the time is up.
     """
     h, model = run.heuristics, fit.solution.model
     if not always and recipe is None and not run.budget.affords(h.noise_cost * len(model.X_c) ** 3):
@@ -223,7 +320,7 @@ class _NoiseMaker:
         chosen = NoiseRecipe(strength, shape[0], shape[1])  # type: ignore[arg-type]
         gain = compare(found[shape], candidates["constant"])
         # A noise map that is likely better is taken: one that is not needed costs little.
-        return chosen, candidates, gain.gain > max(gain.gain_error, h.noise_choice_margin)
+        return chosen, candidates, gain.is_likelier(margin=h.noise_choice_margin)
 
     def learn(self, rows: Residuals, choice: NoiseRecipe) -> InputNoise:
         """The noise that all rows imply; the variance of the tails is a part of it."""

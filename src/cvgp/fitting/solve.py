@@ -14,16 +14,15 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning
 from cvgp.fitting.budget import evaluation_seconds, exact_seconds
-from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
+from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
+from cvgp.fitting.compare import model_scores, simple_densities
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.minibatches import fit_adam
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import Settings
-from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.residuals import constant_density, linear_density, model_scores
 from cvgp.fitting.sample import distinct_rows, take_observations
-from cvgp.fitting.size import default_batch, points_to_keep
+from cvgp.fitting.size import default_batch, initial_coreset, points_to_keep
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.hyperparameters import release
@@ -58,16 +57,7 @@ class Plan:
 def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False) -> Plan:
     """Decide how to train a coreset.
 
-    Parameters
-    ----------
-    settings
-        What the user has decided.
-    num_rows, size, num_dims
-        Rows, points and columns.
-    run
-        Its time limit counts.
-    brief
-        Whether little is to be gained by long training: neighbors were no better than the coreset at its start.
+    Little is to be gained by long training (`brief`) if neighbors were no better than the coreset at its start.
     """
     h, limit, paper = run.heuristics, run.budget.max_time, settings.solver == "paper"
     solver = chosen_solver(settings, num_rows, run, brief=brief)
@@ -91,7 +81,7 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: 
         tight=settings.bound == "tight" or (polish > 0 and settings.bound == "auto"),
         max_iter=steps,
         batch_size=batch,
-        learning_rate=settings.learning_rate or (h.paper_learning_rate if paper else h.learning_rate),
+        learning_rate=float(settings.learning_rate or (h.paper_learning_rate if paper else h.learning_rate)),
         schedule_is_constant=paper,
         dtype="float32" if paper and settings.dtype == "auto" else settings.dtype,
         solve_at_end=not (paper or settings.early_stopping),
@@ -162,7 +152,7 @@ def solve(
     settings: Settings,
     run: Run,
     *,
-    checkpoint_dir: str | None = None,
+    checkpoint: Checkpoint | None = None,
     validation: DataSource | None = None,
     may_shrink: bool = False,
 ) -> Solution:
@@ -172,17 +162,16 @@ def solve(
     """
     h = run.heuristics
     closing = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
-    with open_checkpoint(checkpoint_dir, model, source, settings, run) as checkpoint:
-        reserved = min(run.budget.clock.pace * closing, h.largest_closing_share * run.budget.left)
-        training = run if run.budget.max_time is None else run._replace(budget=run.budget.reserving(reserved))
-        if plan.solver == "closed form":
-            result = Result(Status.CONVERGED, math.nan, 0)
-        elif plan.solver == "exact":
-            result = _maximize_exact(model, source, plan, settings, training, checkpoint)
-        elif plan.solver == "lbfgs":
-            result = _maximize_bound(model, source, plan, settings, training, checkpoint, plan.max_iter)
-        else:
-            result = _adam(model, source, plan, settings, training, checkpoint, validation)
+    reserved = min(run.budget.clock.pace * closing, h.largest_closing_share * run.budget.left)
+    training = run if run.budget.max_time is None else run._replace(budget=run.budget.reserving(reserved))
+    if plan.solver == "closed form":
+        result = Result(Status.CONVERGED, math.nan, 0)
+    elif plan.solver == "exact":
+        result = _maximize_exact(model, source, plan, settings, training, checkpoint)
+    elif plan.solver == "lbfgs":
+        result = _maximize_bound(model, source, plan, settings, training, checkpoint, plan.max_iter)
+    else:
+        result = _adam(model, source, plan, settings, training, checkpoint, validation)
     release(model.kernel, model.likelihood)
     is_exact = plan.solver == "exact"
     smaller = _smaller(model, source, run) if is_exact and may_shrink else None
@@ -271,7 +260,7 @@ def _adam(
     """Adam on minibatches, then L-BFGS on all rows where that is worth its time."""
     h = run.heuristics
     result = fit_adam(model, source, plan, settings, run, checkpoint, validation)
-    is_stored = checkpoint is not None and checkpoint.has_lbfgs
+    is_stored = checkpoint is not None and checkpoint.has(LBFGS_FILE)
     has_time = run.has_time and _affords_evaluation(model, source, run)
     if not plan.polish or result.status is Status.INTERRUPTED or not (has_time or is_stored):
         return result
@@ -347,7 +336,7 @@ def warn_if_simpler_is_better(model: CVGP, source: DataSource, run: Run) -> None
     if not model.likelihood.raw_noise.requires_grad:
         return  # the noise was given, so there is nothing to compare with
     rows = source.sample(run.rows(run.heuristics.compared_rows), run.rng("compare"))
-    fit, constant, line = model_scores(model, rows).density, constant_density(rows), linear_density(rows)
+    fit, (constant, line) = model_scores(model, rows).density, simple_densities(rows)
     if fit >= max(constant, line) - run.heuristics.margin:
         return
     warnings.warn(
