@@ -17,14 +17,14 @@ class Screen(io.StringIO):
         return True
 
 
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+def make_screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     found = Screen()
     monkeypatch.setattr(sys, "stderr", found)
     return found
 
 
-def test_a_bar_is_redrawn_from_time_to_time_and_at_the_end(screen: Screen) -> None:
+def test_a_bar_is_redrawn_from_time_to_time_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = make_screen(monkeypatch)
     show = ProgressDisplay(None)
     for iteration in range(1, 8):
         show(event(iteration, 0.01 * iteration))
@@ -34,7 +34,8 @@ def test_a_bar_is_redrawn_from_time_to_time_and_at_the_end(screen: Screen) -> No
     assert screen.getvalue().endswith("\n")
 
 
-def test_a_bar_is_never_wider_than_the_terminal(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_is_never_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = make_screen(monkeypatch)
     monkeypatch.setenv("COLUMNS", "30")
     ProgressDisplay(None)(event(50, 1.0, phase="a long name of a phase"))
     assert len(screen.getvalue().strip("\r").removeprefix("\x1b[K")) == 29

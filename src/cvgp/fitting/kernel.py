@@ -21,7 +21,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare, variance_of_y
+from cvgp.fitting.compare import compare, variance_of_y, weight_of
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.sample import Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
@@ -147,42 +147,37 @@ def choose_kernel(
     The kernel is tried from several lengthscales, unless its own are frozen. If there are alternatives, it is
     ``s k(x, x')`` with a stationary k, and they are such kernels too, or sums that begin with one.
     """
-    h, rng = run.heuristics, run.rng("kernel")
-    learning, judging = _rows_to_choose_by(source, run, rng)
-    y_sd = math.sqrt(variance_of_y(learning)) or 1.0  # constant outputs say nothing about f
+    h = run.heuristics
+    learning, judging = _rows_to_choose_by(source, run)
+    y_variance = variance_of_y(learning)
+    y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
     kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
-    noise = max(h.start_noise * variance_of_y(learning), h.least_start_noise * noise_floor)
+    noise = max(h.start_noise * y_variance, h.least_start_noise * noise_floor)
     first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
-    factors = h.start_factors if _lengthscales(kernel) else (1.0,)
-    by_rows = _learn_from_rows(first, factors, learning, judging, source.total_weight, run)
-    tried = {first.name: by_rows} if by_rows is not None else {}
-    if by_rows is not None:
-        for other in alternatives if run.has_time else ():
-            attempt = partial(
-                learn_exact, _from_default(by_rows, other), learning, judging, run, PHASE, h.alternative_evaluations
-            )
-            found = best_start([attempt], run)
-            if found is not None:
-                widen_to_gaps(found.kernel, learning.x)
-                tried[name_of_kernel(other)] = found._replace(name=name_of_kernel(other))
-        by_rows = _chosen(by_rows, list(tried.values())[1:], run)
-        if isinstance(by_rows.kernel, AdditiveKernel) and by_rows.name != first.name and run.has_time:
-            # A sum has several optima, and where the single kernel ended need not lead to the best.
-            other = next(kernel for kernel in alternatives if name_of_kernel(kernel) == by_rows.name)
-            afresh = first._replace(kernel=other, name=by_rows.name)
-            by_rows = _learn_from_rows(afresh, factors, learning, judging, source.total_weight, run) or by_rows
-    return KernelChoice(_scaled(first, 1.0) if by_rows is None else by_rows, tried)
+    best = _learn_from_rows(first, learning, judging, source.total_weight, run)
+    if best is None:
+        return KernelChoice(_scaled(first, 1.0), {})
+    tried = {first.name: best}
+    for other in alternatives if run.has_time else ():
+        start, name = _from_default(best, other), name_of_kernel(other)
+        attempt = partial(learn_exact, start, learning, judging, run, PHASE, h.alternative_evaluations)
+        found = best_start([attempt], run)
+        if found is not None:
+            widen_to_gaps(found.kernel, learning.x)
+            tried[name] = found._replace(name=name)
+    best = _chosen(best, list(tried.values())[1:], run)
+    if isinstance(best.kernel, AdditiveKernel) and best.name != first.name and run.has_time:
+        # A sum has several optima, and where the single kernel ended need not lead to the best.
+        other = next(kernel for kernel in alternatives if name_of_kernel(kernel) == best.name)
+        afresh = first._replace(kernel=other, name=best.name)
+        best = _learn_from_rows(afresh, learning, judging, source.total_weight, run) or best
+    return KernelChoice(best, tried)
 
 
 def _learn_from_rows(
-    first: Start,
-    factors: Sequence[float],
-    learning: Rows[Tensor],
-    judging: Rows[Tensor] | None,
-    total_weight: float,
-    run: Run,
+    first: Start, learning: Rows[Tensor], judging: Rows[Tensor] | None, total_weight: float, run: Run
 ) -> Start | None:
     """What the exact likelihood learns from some rows, from several lengthscales and periods.
 
@@ -190,12 +185,8 @@ def _learn_from_rows(
     """
     h = run.heuristics
     periods = periodic_parts(first.kernel)
-    shortest = (
-        shortest_periods(learning.x if judging is None else torch.cat([learning.x, judging.x]))
-        if periods
-        else learning.x.new_zeros(1)
-    )
-
+    every = learning.x if judging is None else torch.cat([learning.x, judging.x])
+    shortest = shortest_periods(every) if periods else learning.x.new_zeros(1)
     # An exact GP of all rows goes on from here, so a shorter search is enough.
     usual = h.alternative_evaluations if judging is None else h.kernel_evaluations
 
@@ -204,7 +195,7 @@ def _learn_from_rows(
         widen_to_gaps(found.kernel, learning.x)
         return found._replace(scores=None) if periods and is_alias(found.kernel, shortest) else found
 
-    starts = [_scaled(first, factor) for factor in factors]
+    starts = [_scaled(first, factor) for factor in (h.start_factors if _lengthscales(first.kernel) else (1.0,))]
     if periods:
         for values in candidate_periods(learning.x, learning.y, shortest, h.periods_tried):
             starts.append(_scaled(first, 1.0))
@@ -247,7 +238,7 @@ def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> Non
     variance, a solver's cheapest way up is to give up the function and predict a constant.
     """
     variance = variance_of_y(rows)
-    start, weight = model.noise.item(), len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    start, weight = model.noise.item(), weight_of(rows).sum().item()
     L_inv = whitener(model.jittered_covariance())
     sums_at_start = statistics(model, [rows])
 
@@ -345,11 +336,9 @@ def _num_parameters(kernel: Kernel) -> int:
     return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
 
 
-def _rows_to_choose_by(
-    source: DataSource, run: Run, rng: np.random.Generator
-) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
+def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
     """Rows to learn from, and rows to judge by; few rows are left out one by one instead."""
-    h = run.heuristics
+    h, rng = run.heuristics, run.rng("kernel")
     if source.num_rows <= run.rows(h.leave_one_out_rows):
         return _counting_as(source.sample(source.num_rows, rng), source.total_weight), None
     most = run.rows(h.sample_rows)

@@ -9,7 +9,6 @@ In a group of processes each holds all rows. They fit the kernel alike, and shar
 """
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple
@@ -23,7 +22,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
 from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
 from cvgp.fitting.budget import neighbor_seconds
-from cvgp.fitting.compare import Residuals, variance_of_y
+from cvgp.fitting.compare import Residuals, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.fitting.sample import distinct_rows
@@ -336,6 +335,7 @@ def vecchia_fit(
     order = torch.randperm(N, generator=generator).to(rows.x.device)
     num_judged = min(h.judging_rows, N // 2)
     judged, pool = order[:num_judged], order[num_judged:][: h.vecchia_pool]
+    total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
 
     def density(trial: CVGP, judged: Tensor = judged) -> float:
         near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
@@ -344,28 +344,47 @@ def vecchia_fit(
         objective.batch = judged
         return objective.value_and_backward(1.0) / N
 
-    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor | None = None) -> Result:
-        first = run.budget.used_since(begin)
+    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor = lambda progress: None) -> Result:
+        """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
+        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
+        objective, prior = VecchiaObjective(trial, rows, near), PriorObjective(trial)
+        steps, drawn, first = len(batches), batches.unique(), run.budget.used_since(begin)
+        at_search, observe = _inverse_lengthscales(trial, rows), Phase(run, phase, len(batches), group=run.group)
 
         def time_used() -> float:
             used = run.budget.used_since(begin)
             return 0.0 if used == 0.0 else (used - first) / (end - first) if end > first else 1.0
 
-        return _learn(trial, rows, batches, count, run, time_used, phase, monitor)
+        def watch(progress: Progress) -> Status | None:
+            own = monitor(progress)
+            return observe(progress) or own
+
+        def negative_density(step: int) -> float:
+            limit_outputscale(trial, largest)
+            if step == 0 or (step == steps // 2 and _have_moved(at_search, _inverse_lengthscales(trial, rows), h)):
+                near[drawn] = _nearest_others(trial, rows, drawn, count)
+            objective.batch = batches[step]
+            return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
+
+        state = AdamState(objective.parameters, h.vecchia_learning_rate)
+        return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
 
     starts = {"kernel": deepcopy(model)} | _rougher(model, rows, h)
     is_race = len(starts) > 1
     if start is not None:
         starts = {start: starts.get(start, starts["kernel"])}
-
-    def try_start(trial: CVGP, number: int) -> float:
+    densities = {} if is_race else dict.fromkeys(starts, 0.0)
+    for number, (name, trial) in enumerate(starts.items() if is_race else (), 1):
         # Each trial draws the same batches, so that a known start takes the same steps without its rivals.
         own = torch.Generator().manual_seed(run.seed + 1)
         batches = _draw_batches(pool[: h.trial_rows], h.trial_steps, h.trial_batch, own)
-        learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
-        return density(trial, judged[: h.trial_judged])
-
-    before = math.inf
+        with suppress(FactorizationError, DivergenceError):
+            learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
+            densities[name] = density(trial, judged[: h.trial_judged])
+    if not densities:
+        return None
+    best = max(densities, key=lambda name: densities[name])
+    fitted, before = starts[best], math.inf
 
     def monitor(progress: Progress) -> Status | None:
         nonlocal before
@@ -374,70 +393,18 @@ def vecchia_fit(
         return None
 
     try:
-        name, fitted = _best_start(starts, try_start, is_race=is_race)
         batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
         result = learn(fitted, batches, PHASE, 1.0, monitor)
         if result.status is Status.ITERATION_LIMIT and density(fitted) - before < tol * (h.vecchia_steps // 5) / 10.0:
             result = result._replace(status=Status.CONVERGED)
     except DivergenceError:
         return None
-    return VecchiaFit(fitted, name, result) if result.num_iter else None
-
-
-def _learn(
-    model: CVGP,
-    rows: Rows[Tensor],
-    batches: Tensor,
-    count: int,
-    run: Run,
-    time_used: Callable[[], float],
-    phase: str,
-    monitor: Monitor | None,
-) -> Result:
-    """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
-    h = run.heuristics
-    near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
-    objective, prior = VecchiaObjective(model, rows, near), PriorObjective(model)
-    steps, drawn = len(batches), batches.unique()
-    at_search = _inverse_lengthscales(model, rows)
-    total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
-    largest = h.largest_outputscale * variance_of_y(rows)
-    observe = Phase(run, phase, steps, group=run.group)
-
-    def watch(progress: Progress) -> Status | None:
-        own = None if monitor is None else monitor(progress)
-        return observe(progress) or own
-
-    def negative_density(step: int) -> float:
-        limit_outputscale(model, largest)
-        moved = step == steps // 2 and _have_moved(at_search, _inverse_lengthscales(model, rows), h.far_lengthscale)
-        if step == 0 or moved:
-            near[drawn] = _nearest_others(model, rows, drawn, count)
-        objective.batch = batches[step]
-        return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
-
-    state = AdamState(objective.parameters, h.vecchia_learning_rate)
-    return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
+    return VecchiaFit(fitted, best, result) if result.num_iter else None
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
     """The nearest others of some rows `[n, k]`, copies left out."""
     return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
-
-
-def _best_start(starts: dict[str, CVGP], try_start: Callable[[CVGP, int], float], *, is_race: bool) -> tuple[str, CVGP]:
-    """The start from which a few steps make unseen rows most likely."""
-    if not is_race:
-        (only,) = starts.items()
-        return only
-    found: dict[str, float] = {}
-    for number, (name, start) in enumerate(starts.items(), 1):
-        with suppress(FactorizationError, DivergenceError):
-            found[name] = try_start(start, number)
-    if not found:
-        raise DivergenceError("no kernel could be fitted to neighbors")
-    best = max(found, key=lambda name: found[name])
-    return best, starts[best]
 
 
 @torch.no_grad()
@@ -490,11 +457,11 @@ def _inverse_lengthscales(model: CVGP, rows: Rows[Tensor]) -> Tensor | None:
     return None if form is None else form.inverse_lengthscale.clone()
 
 
-def _have_moved(before: Tensor | None, after: Tensor | None, factor: float) -> bool:
+def _have_moved(before: Tensor | None, after: Tensor | None, h: Heuristics) -> bool:
     """Whether other rows may be near now: some lengthscale has changed much, or they are unknown."""
     if before is None or after is None:
         return True
-    return bool(((after / before).log().abs() > math.log(factor)).any())
+    return bool(((after / before).log().abs() > math.log(h.far_lengthscale)).any())
 
 
 def _draw_batches(pool: Tensor, steps: int, size: int, generator: torch.Generator) -> Tensor:
