@@ -62,7 +62,7 @@ def test_a_rough_part_is_added_where_its_evidence_is_clear() -> None:
     rough = standard(x, np.sin(x[:, 0]) + steps + 0.02 * rng.normal(size=600))
     smooth = standard(x, np.sin(x[:, 0]) + 0.1 * rng.normal(size=600))
     kernel = starting_kernel(None, 2, ard=True)
-    others = alternative_kernels(None, 2, ard=True, may_be_rough=True)
+    others = [starting_kernel(name, 2, ard=True) for name in alternative_kernels(None, may_be_rough=True)]
     found = choose_kernel(kernel, ZeroMean(), rough, Run.alone(), alternatives=others)
     assert set(found.tried) == {"matern32", "matern32+matern12"}
     assert isinstance(found.start.kernel, AdditiveKernel)

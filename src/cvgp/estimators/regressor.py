@@ -26,7 +26,7 @@ from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.monitor import FitLog, ProgressDisplay, Run, as_columns
+from cvgp.fitting.monitor import FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
@@ -120,8 +120,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 shows progress: a bar in a terminal. Elsewhere, as in a notebook or a log, it prints a line per phase of the
-        search for a start and then a line every few seconds.
+        1 prints progress: a line per phase of the search for a start, and then a line every few seconds.
     training : TrainingOptions or None
         How the coreset is trained: the solver, its length, early stopping, checkpoints, callbacks. None leaves all of
         it to the fit. ``set_params(training__max_iter=100)`` works from None as well.
@@ -365,7 +364,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         check_positive("max_time", self.max_time)
         folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
-        shown = [ProgressDisplay(self.max_time)] if self.verbose and group.rank == 0 else []
+        shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
         log = FitLog([*shown, *callbacks_of(training)])
         clock = Clock(group=group)
         run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)

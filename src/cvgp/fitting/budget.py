@@ -128,9 +128,3 @@ def neighbor_seconds(num_rows: int, size: int, h: Heuristics) -> float:
     """Searching the neighbors of all rows and adding up their statistics."""
     per_row, per_point, per_pair = h.neighbor_cost
     return num_rows * (per_row + per_point * size + per_pair * num_rows)
-
-
-def placing_seconds(size: int, num_dims: int, h: Heuristics) -> float:
-    """K-means, for each row that it sees."""
-    by_column, other_columns = h.placing_cost
-    return by_column * size * (num_dims + other_columns)

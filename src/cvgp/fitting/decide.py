@@ -5,12 +5,11 @@ pseudo-points, neighbors and the solver. What the noise is like is decided after
 (:mod:`cvgp.fitting.noise`). A pinned decision is taken as it is, and nothing is searched for.
 """
 
-from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 
@@ -157,13 +156,9 @@ def decide(request: Request) -> Begun:
     decisions = decisions.with_choice("n_neighbors", choice)
     plan, choice = _decide_solver(request, model, uses_neighbors=fit is not None, brief=brief)
     decisions = decisions.with_choice("solver", choice)
-    run.note("choose", _summary(decisions, run.budget.seconds - begin))
-    return Begun(decisions, model, plan, fit)
-
-
-def _summary(decisions: Decisions, seconds: float) -> str:
     taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
-    return f"{taken} ({seconds:.1f} s)"
+    run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
+    return Begun(decisions, model, plan, fit)
 
 
 def _reason_against(request: Request) -> str:
@@ -206,35 +201,29 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
         return _start_from_json(pinned.kernel.value, options, mean, data, floor), pinned.kernel
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
+    make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
     found = choose_kernel(
-        starting_kernel(options.kernel, dims, ard=options.ard, spread=data.spread),
+        make(options.kernel),
         mean,
         data.train,
         run.part(0.2),
-        alternatives=alternative_kernels(
-            options.kernel, dims, ard=options.ard, may_be_rough=may_be_rough, spread=data.spread
-        ),
+        alternatives=[make(name) for name in alternative_kernels(options.kernel, may_be_rough=may_be_rough)],
         noise_floor=floor,
         known_noise=data.known_noise,
     )
-    scores: dict[str, Scores | None] = {name: start.scores for name, start in found.tried.items()}
-    name = name_of_kernel(found.start.kernel)
-    choice = Choice(name, _start_to_json(found.start), "", Choice.scored(scores), run.budget.seconds - begin)
-    return found.start, choice
+    scores = Choice.scored({name: start.scores for name, start in found.tried.items()})
+    value = _start_to_json(found.start)
+    return found.start, Choice(value["name"], value, "", scores, run.budget.seconds - begin)
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
-    def state(module: torch.nn.Module) -> dict[str, Any]:
-        return {name: [list(tensor.shape), tensor.reshape(-1).tolist()] for name, tensor in module.state_dict().items()}
-
-    return {
-        "name": name_of_kernel(start.kernel),
-        "kernel": state(start.kernel),
-        "mean": state(start.mean),
-        "noise": start.noise,
-        "noise_is_known": start.noise_is_known,
-        "priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND),
+    modules = {"kernel": start.kernel, "mean": start.mean}
+    states = {
+        kind: {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+        for kind, module in modules.items()
     }
+    facts = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
+    return facts | states | {"priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND)}
 
 
 def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:
@@ -245,23 +234,13 @@ def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitDat
     if value["priors"]:
         sample = data.train.sample(min(rows, 100), np.random.default_rng(0)).x
         made = with_priors(made, rows, sample.cpu(), 1.0)
-    mean = deepcopy(mean)
     for module, stored in ((made, value["kernel"]), (mean, value["mean"])):
         own = module.state_dict()
         if set(own) != set(stored):
             raise InvalidInputError("The pinned kernel was decided for another kernel, mean or number of columns.")
-        tensors = {
-            name: torch.tensor(values, dtype=own[name].dtype).reshape(shape) for name, (shape, values) in stored.items()
-        }
-        module.load_state_dict(tensors)
-    return Start(
-        made,
-        mean,
-        value["noise"],
-        noise_floor=floor,
-        noise_is_known=value["noise_is_known"],
-        name=value["name"],
-    )
+        module.load_state_dict({name: own[name].new_tensor(values) for name, values in stored.items()})
+    known = value["noise_is_known"]
+    return Start(made, mean, value["noise"], noise_floor=floor, noise_is_known=known, name=value["name"])
 
 
 def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int, Choice]:
@@ -269,30 +248,20 @@ def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int
     data, options, _, run, pinned, init = request
     if pinned.n_coreset is not None:
         return int(pinned.n_coreset.value["size"]), pinned.n_coreset
+    begin, scores, reason = run.budget.seconds, dict[str, Scores](), ""
     if isinstance(init, Coreset):
-        return len(init), _size_choice(len(init), "the coreset that was given")
-    if options.n_coreset is not None:
-        return options.n_coreset, _size_choice(options.n_coreset, "as asked for")
-    if is_exact:
-        rows = data.train.num_rows
-        return rows, _size_choice(rows, "the exact GP is affordable", exact=True)
-    begin, curve = run.budget.seconds, choose_size(start, data.train, run)
-    size = int(run.agreed(curve.enough))
-    shown = {0, curve.sizes.index(curve.enough), len(curve.sizes) - 1}
-    scores: dict[str, Scores | None] = {str(curve.sizes[i]): curve.scores[i] for i in sorted(shown)}
-    return size, _size_choice(size, "", scores=scores, seconds=run.budget.seconds - begin)
-
-
-def _size_choice(
-    size: int,
-    reason: str,
-    *,
-    exact: bool = False,
-    scores: dict[str, Scores | None] | None = None,
-    seconds: float = 0.0,
-) -> Choice:
-    taken = "all rows" if exact else str(size)
-    return Choice(taken, {"size": size, "exact": exact}, reason, Choice.scored(scores or {}), seconds)
+        size, reason = len(init), "the coreset that was given"
+    elif options.n_coreset is not None:
+        size, reason = options.n_coreset, "as asked for"
+    elif is_exact:
+        size, reason = data.train.num_rows, "the exact GP is affordable"
+    else:
+        curve = choose_size(start, data.train, run)
+        size = int(run.agreed(curve.enough))
+        shown = {0, curve.sizes.index(curve.enough), len(curve.sizes) - 1}
+        scores = {str(curve.sizes[i]): curve.scores[i] for i in sorted(shown)}
+    taken, value = "all rows" if is_exact else str(size), {"size": size, "exact": is_exact}
+    return size, Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[NeighborFit | None, bool, Choice]:

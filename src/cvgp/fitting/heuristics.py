@@ -80,8 +80,6 @@ class Heuristics:
     """The prior variance that fewer points leave unexplained may be this share of the noise: .005 nats per row."""
     bearable_loss: float = 5.0
     """The largest coreset by default may leave this many times more unexplained: .025 nats per row."""
-    placing_share: float = 0.1
-    """Share of a time limit for k-means."""
 
     # Solvers
     lbfgs_rows: int = 3000
@@ -174,8 +172,6 @@ class Heuristics:
     """An evaluation of the bound on all rows with its gradient: per N M, N M^2 and N M D."""
     exact_cost: tuple[float, float, float] = (2e-3, 4e-11, 5e-11)
     """An evaluation of the exact marginal likelihood with its gradient: fixed, per N^3 and per N^2 D."""
-    placing_cost: tuple[float, float] = (2.5e-9, 20.0)
-    """K-means: per row, center and column, and how many columns the rest of a distance is worth."""
     neighbor_cost: tuple[float, float, float] = (2e-5, 3e-7, 2e-9)
     """Neighbors: per row (fixed, and per pseudo-point) and per pair of rows in the search."""
     noise_cost: float = 1.2e-9

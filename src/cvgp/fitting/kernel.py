@@ -8,7 +8,6 @@ such escape, so kernel and noise start from what it learns.
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -73,13 +72,11 @@ def default_kernel(num_dims: int) -> Kernel:
     return starting_kernel(None, num_dims, ard=True)
 
 
-def alternative_kernels(
-    kernel: str | Kernel | None, num_dims: int, *, ard: bool, may_be_rough: bool, spread: Spread | None = None
-) -> list[Kernel]:
+def alternative_kernels(kernel: str | Kernel | None, *, may_be_rough: bool) -> tuple[str, ...]:
     """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
-    is_open = kernel is None or (isinstance(kernel, str) and kernel == AUTO)
-    names = (AUTO_KERNELS if isinstance(kernel, str) else ()) + (ROUGH_KERNELS if may_be_rough else ())
-    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in names] if is_open else []
+    if not (kernel is None or (isinstance(kernel, str) and kernel == AUTO)):
+        return ()
+    return (() if kernel is None else AUTO_KERNELS) + (ROUGH_KERNELS if may_be_rough else ())
 
 
 def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
@@ -147,7 +144,7 @@ def choose_kernel(
     The kernel is tried from several lengthscales, unless its own are frozen. If there are alternatives, it is
     ``s k(x, x')`` with a stationary k, and they are such kernels too, or sums that begin with one.
     """
-    h = run.heuristics
+    h, evaluations = run.heuristics, run.heuristics.alternative_evaluations
     learning, judging = _rows_to_choose_by(source, run)
     y_variance = variance_of_y(learning)
     y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
@@ -162,8 +159,7 @@ def choose_kernel(
     tried = {first.name: best}
     for other in alternatives if run.has_time else ():
         start, name = _from_default(best, other), name_of_kernel(other)
-        attempt = partial(learn_exact, start, learning, judging, run, PHASE, h.alternative_evaluations)
-        found = best_start([attempt], run)
+        found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), [start], run)
         if found is not None:
             widen_to_gaps(found.kernel, learning.x)
             tried[name] = found._replace(name=name)
@@ -190,7 +186,7 @@ def _learn_from_rows(
     # An exact GP of all rows goes on from here, so a shorter search is enough.
     usual = h.alternative_evaluations if judging is None else h.kernel_evaluations
 
-    def learn_from(rows: Rows[Tensor], start: Start, evaluations: int = usual) -> Start:
+    def learn_from(start: Start, rows: Rows[Tensor] = learning, evaluations: int = usual) -> Start:
         found = learn_exact(start, rows, judging, run, PHASE, evaluations)
         widen_to_gaps(found.kernel, learning.x)
         return found._replace(scores=None) if periods and is_alias(found.kernel, shortest) else found
@@ -202,9 +198,9 @@ def _learn_from_rows(
             set_periods(starts[-1].kernel, values)
     if len(starts) > 1 and len(learning.x) > h.race_rows:
         fewer = _counting_as(learning.take(slice(h.race_rows)), total_weight)
-        ahead = best_start([partial(learn_from, fewer, start, h.race_evaluations) for start in starts], run)
-        return None if ahead is None else best_start([partial(learn_from, learning, ahead)], run) or ahead
-    return best_start([partial(learn_from, learning, start) for start in starts], run)
+        ahead = best_start(lambda start: learn_from(start, fewer, h.race_evaluations), starts, run)
+        return None if ahead is None else best_start(learn_from, [ahead], run) or ahead
+    return best_start(learn_from, starts, run)
 
 
 def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
@@ -409,28 +405,22 @@ def set_periods(kernel: Kernel, periods: Tensor) -> None:
 
 def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
     """The periods with the highest peaks of the periodogram; none where there are too few distinct inputs."""
+    from scipy.signal import lombscargle  # only for periodic kernels
+
     span, distinct = (x.max() - x.min()).item(), len(x.unique())
     if distinct <= TREND_DEGREE + FEWEST_CYCLES or span < FEWEST_CYCLES * shortest:
         return x.new_zeros(0)
     cycles = torch.arange(FEWEST_CYCLES, span / shortest, 1.0 / STEPS_PER_CYCLE, dtype=x.dtype, device=x.device)
-    power = _power((x - x.min()) / span, y.to(torch.float64), cycles)
+    place = (x - x.min()) / span
+    trend = torch.linalg.qr(torch.stack([(2.0 * place - 1.0) ** degree for degree in range(TREND_DEGREE + 1)], 1))[0]
+    residual = y.to(torch.float64) - trend @ (trend.mT @ y.to(torch.float64))  # [n, Q]
+    angular = (2.0 * math.pi * cycles).cpu().numpy()
+    power = sum(
+        torch.as_tensor(lombscargle(place.cpu().numpy(), output.cpu().numpy(), angular)) for output in residual.mT
+    )
+    assert isinstance(power, Tensor), "there is an output"
     inner = power[1:-1]
     is_peak = (inner >= power[:-2]) & (inner >= power[2:])
     peaks = is_peak.nonzero()[:, 0] + 1
     best = peaks[power[peaks].argsort(descending=True)[:count]]
     return span / cycles[best]
-
-
-def _power(x: Tensor, y: Tensor, cycles: Tensor) -> Tensor:
-    """The share of y beyond its trend that one wave of each frequency explains."""
-    trend = torch.stack([(2.0 * x - 1.0) ** degree for degree in range(TREND_DEGREE + 1)], 1)  # [n, 4]
-    basis = torch.linalg.qr(trend)[0]
-    rest = y - basis @ (basis.mT @ y)  # [n, Q]
-    phase = 2.0 * math.pi * cycles[:, None] * x  # [F, n]
-    c, s = phase.cos(), phase.sin()
-    cc, ss, cs = c.square().sum(1), s.square().sum(1), (c * s).sum(1)  # [F]
-    cy, sy = c @ rest, s @ rest  # [F, Q]
-    determinant = (cc * ss - cs.square()).clamp_min(1e-9 * len(x) ** 2)
-    explained = ss[:, None] * cy.square() + cc[:, None] * sy.square() - 2.0 * cs[:, None] * cy * sy
-    power: Tensor = explained.sum(1) / determinant / rest.square().sum().clamp_min(torch.finfo(x.dtype).tiny)
-    return power

@@ -1,9 +1,7 @@
-"""What a fit tells while it runs: its history, callbacks, requests to stop, and progress on a screen."""
+"""What a fit tells while it runs: its history, callbacks, requests to stop, and printed progress."""
 
 import math
 import reprlib
-import shutil
-import sys
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
@@ -26,9 +24,8 @@ HISTORY_ROWS = 1000
 LARGEST_COUNT = 2**53
 MOST_CHARACTERS = 50_000_000
 """Limits of a history from a file."""
-BAR_WIDTH = 24
-REDRAW_PAUSE, LINE_PAUSE, LINE_SHARE = 0.1, 2.0, 0.1
-"""Seconds between two pictures of a bar, and between two lines of a log, also as a share of the time so far."""
+LINE_PAUSE, LINE_SHARE = 2.0, 0.1
+"""Seconds between two lines about a phase, at least, and as a share of the time so far."""
 
 
 class FitEvent(NamedTuple):
@@ -221,58 +218,31 @@ def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
     }
 
 
-class ProgressDisplay:
-    """A callback that shows a fit: a bar that is redrawn in a terminal, and lines every few seconds in a log."""
+class ProgressLines:
+    """A callback that prints the last event of each phase, and others every few seconds."""
 
-    def __init__(self, max_time: float | None) -> None:
-        self.max_time = max_time
-        self.is_terminal = sys.stderr.isatty()
-        self._last: FitEvent | None = None
-        self._phase_began = (0.0, 0)
-        self._shown_at = -math.inf
+    def __init__(self) -> None:
+        self._shown_at = 0.0
+        self._waiting: FitEvent | None = None
 
     def __call__(self, event: FitEvent) -> None:
         """Take the next event of the fit."""
-        last = self._last
-        is_new = last is None or event.phase != last.phase or event.iteration < last.iteration
-        if is_new:
-            self._phase_began = (event.seconds, event.iteration)
-            if not self.is_terminal:
-                self._show()
-        self._last = event
-        pause = REDRAW_PAUSE if self.is_terminal else max(LINE_PAUSE, LINE_SHARE * event.seconds)
-        is_notable = not self.is_terminal and (event.event or event.iteration == event.max_iter)
-        if is_notable or event.seconds - self._shown_at >= pause:
-            self._show()
+        waiting = self._waiting
+        if waiting is not None and (event.phase != waiting.phase or event.iteration < waiting.iteration):
+            self.finish()
+        self._waiting = event
+        pause = max(LINE_PAUSE, LINE_SHARE * event.seconds)
+        if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
+            self.finish()
 
     def finish(self) -> None:
-        """Show the last event, and leave the bar as it is."""
-        self._show()
-        if self.is_terminal:
-            print(file=sys.stderr)
-
-    def _show(self) -> None:
-        event, self._last = self._last, None if not self.is_terminal else self._last
-        if event is None:
-            return
-        self._shown_at = event.seconds
-        validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
-        state = f"{event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}{validation}"
-        if not self.is_terminal:
-            print(f"{event.phase:>20}  {state}  {event.seconds:7.1f} s  {event.event}".rstrip(), flush=True)
-            return
-        done = round(BAR_WIDTH * min(event.iteration / max(event.max_iter, 1), 1.0))
-        line = f"{event.phase}  [{'#' * done}{'-' * (BAR_WIDTH - done)}]{state}{self._remaining(event)}"
-        # A longer line would wrap, and could not be redrawn. The cursor stays where an error message may begin.
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\x1b[K{line[:width]}", end="\r", file=sys.stderr, flush=True)
-
-    def _remaining(self, event: FitEvent) -> str:
-        """The time that is left at the speed of this phase, or by the time limit."""
-        began, first = self._phase_began
-        if event.iteration <= first or event.seconds <= began:
-            return ""
-        left = (event.max_iter - event.iteration) * (event.seconds - began) / (event.iteration - first)
-        if self.max_time is not None:
-            left = min(left, max(self.max_time - event.seconds, 0.0))
-        return f"  {left:.0f} s left"
+        """Print the last event, unless it has been printed."""
+        event, self._waiting = self._waiting, None
+        if event is not None:
+            self._shown_at = event.seconds
+            validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
+            print(
+                f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
+                f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
+                flush=True,
+            )

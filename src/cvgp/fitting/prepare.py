@@ -423,44 +423,29 @@ def check_variance(y_scale: Array) -> None:
 
 def warn_about(data: FitData, names: Sequence[str], quiet: Collection[str] = ()) -> None:
     """Say before the fit what the data cannot teach; constant columns among `quiet` ones are expected."""
-    _warn_of_constants(data.scaling, names, data.train.num_rows, quiet)
-    _warn_of_weights(data.train.total_weight, data.train.num_rows)
-    _warn_of_one_output(data.only_y, data.train.total_weight)
-
-
-def _warn_of_one_output(only_y: Array | None, total_weight: float) -> None:
-    if only_y is None:
-        return
-    sd = constant_output_sd(only_y, np.full_like(only_y, total_weight))
-    _warn(
-        f"y is {_listed(only_y)} in every row, which says nothing about its spread. The standard deviation of "
-        f"predictions is set to |y| divided by the number of rows, {_listed(sd)}."
-    )
-
-
-def _warn_of_weights(total_weight: float, num_rows: int) -> None:
-    """Weights that make a handful of rows of many were mostly meant to compare rows."""
-    if total_weight > min(num_rows / 2, FEW_ROWS):
-        return
-    _warn(
-        f"The sample weights of {num_rows} rows add up to {total_weight:.3g}. A row of weight w counts as w rows, so "
-        f"there is as little to learn as from {total_weight:.3g} rows. Weights that compare rows should have a mean of "
-        "one: divide them by their mean."
-    )
-
-
-def _warn_of_constants(scaling: Scaling, names: Sequence[str], num_rows: int, quiet: Collection[str]) -> None:
-    """Columns with one value in all of several rows."""
-    pairs = zip(names, scaling.varies, strict=True)
+    rows, weight = data.train.num_rows, data.train.total_weight
+    pairs = zip(names, data.scaling.varies, strict=True)
     constant = [name for name, varies in pairs if not varies and name not in quiet]
-    if num_rows == 1 or not constant:
-        return
-    shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
-    what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
-    _warn(
-        f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, {what}, "
-        "and no prediction depends on them."
-    )
+    if rows > 1 and constant:
+        shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
+        what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
+        _warn(
+            f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, "
+            f"{what}, and no prediction depends on them."
+        )
+    # Weights that make a handful of rows of many were mostly meant to compare rows.
+    if weight <= min(rows / 2, FEW_ROWS):
+        _warn(
+            f"The sample weights of {rows} rows add up to {weight:.3g}. A row of weight w counts as w rows, so there "
+            f"is as little to learn as from {weight:.3g} rows. Weights that compare rows should have a mean of one: "
+            "divide them by their mean."
+        )
+    if data.only_y is not None:
+        sd = constant_output_sd(data.only_y, np.full_like(data.only_y, weight))
+        _warn(
+            f"y is {_listed(data.only_y)} in every row, which says nothing about its spread. The standard deviation of "
+            f"predictions is set to |y| divided by the number of rows, {_listed(sd)}."
+        )
 
 
 def _listed(values: Array) -> str:
@@ -468,4 +453,4 @@ def _listed(values: Array) -> str:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, CVGPWarning, stacklevel=5)
+    warnings.warn(text, CVGPWarning, stacklevel=4)

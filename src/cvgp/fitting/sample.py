@@ -89,15 +89,15 @@ def learn_exact(
     return start.learned(trial, scores, h.least_start_noise)._replace(evidence=evidence)
 
 
-def best_start(attempts: Iterable[Callable[[], Start]], run: Run) -> Start | None:
+def best_start(learn: Callable[[Start], Start], starts: Iterable[Start], run: Run) -> Start | None:
     """The start with the best density of unseen rows; after the first, none is tried without time for it."""
     found: list[Start] = []
-    for attempt in attempts:
+    for start in starts:
         if found and not run.has_time:
             break
         # A start that cannot be evaluated loses to the others, and its warnings are not the user's concern.
         with kept_warnings(), suppress(FactorizationError, FloatingPointError):
-            found.append(attempt())
+            found.append(learn(start))
     return max(found, key=lambda start: start.density, default=None)
 
 

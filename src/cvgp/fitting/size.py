@@ -21,7 +21,7 @@ from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summar
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.budget import exact_seconds, placing_seconds, step_seconds
+from cvgp.fitting.budget import exact_seconds, step_seconds
 from cvgp.fitting.compare import Scores, compare, log_normal, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import raise_noise
@@ -38,8 +38,6 @@ from cvgp.runtime import threads_for
 SIZES_PER_DOUBLING = 2
 SAMPLE_PER_CENTER, SMALLEST_SAMPLE = 10, 4_000
 """K-means sees at most this many rows per center, or in all: more change the centers little and the time a lot."""
-LEAST_PER_CENTER = 2
-"""Rows per center that k-means sees even if time is short."""
 GREEDY_CANDIDATES = 4_000
 
 
@@ -205,24 +203,12 @@ def adopt_first(source: DataSource, model: CVGP) -> None:
 
 
 def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run) -> Coreset:
-    rng = run.rng("points")
-    rows = source.sample(size if method == "random" else _rows_to_place_by(source, size, run), rng)
-    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
-    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    rng, total = run.rng("points"), source.total_weight
+    rows = source.sample(size if method == "random" else rows_to_see(size), rng)
+    x, y, weight, _ = rows.map(lambda values: values.cpu().numpy())
     if method == "kmeans" and size >= source.num_rows:
         return Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
-    total = source.total_weight
     return initial_coreset(method, x, y, size, rng, sample_weight=weight, total_weight=total, kernel=start.kernel)
-
-
-def _rows_to_place_by(source: DataSource, size: int, run: Run) -> int:
-    """How many rows k-means sees: fewer if the time limit is short."""
-    limit = run.budget.max_time
-    if limit is None or size >= source.num_rows:
-        return rows_to_see(size)
-    num_dims = source.sample(1, np.random.default_rng(0)).x.shape[1]
-    seconds = run.budget.clock.pace * placing_seconds(size, num_dims, run.heuristics)
-    return min(rows_to_see(size), max(int(run.heuristics.placing_share * limit / seconds), LEAST_PER_CENTER * size))
 
 
 def _first_coreset(source: DataSource, coreset: Coreset) -> Coreset:

@@ -226,12 +226,10 @@ def is_exact_gp(model: CVGP, source: DataSource) -> bool:
 
 def _smaller(model: CVGP, source: DataSource, run: Run) -> CVGP | None:
     """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that."""
-    rows = all_rows(source)
-    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    x, y, weight, _ = all_rows(source).map(lambda values: values.cpu().numpy())
     size = points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x, run.heuristics)
     if size is None:
         return None
-    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     rng = run.rng("fewer points")
     return model.with_coreset(initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel))
 
