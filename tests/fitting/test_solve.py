@@ -13,11 +13,10 @@ from cvgp import CVGP, Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 from cvgp.fitting import minibatches
-from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.checkpoint import Checkpoint, fingerprint
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.minibatches import Precision
-from cvgp.fitting.monitor import FitEvent, FitLog, Run
+from cvgp.fitting.monitor import Budget, Clock, FitEvent, FitLog, Run
 from cvgp.fitting.options import Settings
 from cvgp.fitting.solve import Plan, Solution, exact_bound, is_exact_gp, make_plan, solve, warn_if_simpler_is_better
 from cvgp.gp.kernels import square_matrix

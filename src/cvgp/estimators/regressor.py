@@ -23,10 +23,9 @@ from cvgp.estimators.predicting import PredictiveMixin
 from cvgp.estimators.tables import as_table, refuse_transform, table_data
 from cvgp.estimators.training_summary import summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
-from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.monitor import FitLog, ProgressLines, Run, as_columns
+from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (

@@ -415,10 +415,8 @@ def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
     trend = torch.linalg.qr(torch.stack([(2.0 * place - 1.0) ** degree for degree in range(TREND_DEGREE + 1)], 1))[0]
     residual = y.to(torch.float64) - trend @ (trend.mT @ y.to(torch.float64))  # [n, Q]
     angular = (2.0 * math.pi * cycles).cpu().numpy()
-    power = sum(
-        torch.as_tensor(lombscargle(place.cpu().numpy(), output.cpu().numpy(), angular)) for output in residual.mT
-    )
-    assert isinstance(power, Tensor), "there is an output"
+    powers = [lombscargle(place.cpu().numpy(), output.cpu().numpy(), angular) for output in residual.mT]
+    power = torch.as_tensor(np.sum(powers, axis=0))
     inner = power[1:-1]
     is_peak = (inner >= power[:-2]) & (inner >= power[2:])
     peaks = is_peak.nonzero()[:, 0] + 1

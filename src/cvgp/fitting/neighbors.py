@@ -21,10 +21,9 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
 from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
-from cvgp.fitting.budget import neighbor_seconds
 from cvgp.fitting.compare import Residuals, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Phase, Run
+from cvgp.fitting.monitor import Phase, Run, neighbor_seconds
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.size import adopt_first
 from cvgp.gp.bounds import Statistics

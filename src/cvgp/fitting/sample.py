@@ -21,10 +21,9 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.errors import FactorizationError
-from cvgp.fitting.budget import exact_seconds
 from cvgp.fitting.compare import Scores, leave_one_out_scores, model_scores
 from cvgp.fitting.maximize import maximize_by_lbfgs
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Run, exact_seconds
 from cvgp.gp import bounds
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, prior_mean
 from cvgp.gp.model import CVGP

@@ -21,11 +21,10 @@ from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summar
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.budget import exact_seconds, step_seconds
 from cvgp.fitting.compare import Scores, compare, log_normal, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import raise_noise
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Run, exact_seconds, step_seconds
 from cvgp.fitting.options import InitName
 from cvgp.fitting.sample import Start
 from cvgp.gp.bounds import whitener

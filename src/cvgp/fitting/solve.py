@@ -13,12 +13,11 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning
-from cvgp.fitting.budget import evaluation_seconds, exact_seconds
 from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
 from cvgp.fitting.compare import model_scores, simple_densities, weight_of
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.minibatches import fit_adam
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Run, evaluation_seconds, exact_seconds
 from cvgp.fitting.options import Settings
 from cvgp.fitting.sample import distinct_rows, take_observations
 from cvgp.fitting.size import default_batch, initial_coreset, points_to_keep
