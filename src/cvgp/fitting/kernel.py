@@ -20,13 +20,13 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare, variance_of_y, weight_of
+from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.sample import Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.hyperparameters import add_log_normal_prior, add_lower_prior, multiply_inside, registered_priors
 from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, stationary_form
+from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.objectives.full_batch import statistics
 
@@ -150,6 +150,8 @@ def choose_kernel(
     y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
     kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
     noise = max(h.start_noise * y_variance, h.least_start_noise * noise_floor)
+    if any(p.requires_grad for p in mean.parameters()):
+        mean = sensible_mean(mean, learning)
     first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
@@ -302,6 +304,39 @@ def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
             factor = (least.to(lengthscale) / lengthscale).clamp_min(1.0)
             if (factor > 1.0).any():
                 multiply_inside(part, "lengthscale", factor)
+
+
+@torch.enable_grad()
+def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
+    """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is.
+
+    GPyTorch draws the weights of a ``LinearMean`` from a normal distribution. On inputs of 1e4 such a mean is far from
+    y. The step is exact for means that are linear in their parameters; one that does not lead nearer is not taken.
+    """
+    error, stepped = _squared_error(mean, rows), deepcopy(mean).to(rows.x.device)
+    learned = [p for p in stepped.parameters() if p.requires_grad]
+    too_few = len(rows.x) < 2 * sum(p.numel() for p in learned)
+    if not learned or too_few or error <= variance_of_y(rows):
+        return mean
+    values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
+    slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
+    residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
+    root = weight_of(rows).sqrt()
+    step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
+    with torch.no_grad():
+        for parameter, change in zip(learned, step.split([p.numel() for p in learned]), strict=True):
+            parameter += change.view_as(parameter).to(parameter)
+    return stepped if _squared_error(stepped, rows) < error else mean
+
+
+@torch.no_grad()
+def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
+    return weighted_mean((rows.y - prior_mean(mean, rows.x, rows.y)).square(), rows)
+
+
+def _slopes(value: Tensor, parameters: list[torch.nn.Parameter]) -> Tensor:
+    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([slope.reshape(-1) for slope in found])
 
 
 @torch.no_grad()
