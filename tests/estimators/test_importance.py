@@ -15,8 +15,7 @@ from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators import importance
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import SobolIndices
-from cvgp.fitting.budget import Budget, Clock
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Budget, Clock, Run
 from tests.estimators.sobol_problems import PROBLEMS, Problem
 from tests.flat_options import make_regressor
 

@@ -6,7 +6,8 @@ from gpytorch.means import LinearMean
 
 from cvgp import CVGPRegressor
 from cvgp.data.scaling import learn_scaling
-from cvgp.fitting.prepare import ModelOptions, choose_scaling
+from cvgp.fitting.options import ModelOptions
+from cvgp.fitting.prepare import choose_scaling
 from cvgp.gp.kernels import square_matrix
 from tests.flat_options import make_regressor
 

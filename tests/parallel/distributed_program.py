@@ -14,9 +14,8 @@ import torch
 
 import cvgp
 from cvgp.data.source import DataSource, MemorySource, SharedSource
-from cvgp.fitting.budget import Budget, Clock
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import FitLog, Run
+from cvgp.fitting.monitor import Budget, Clock, FitLog, Run
 from cvgp.fitting.neighbors import (
     adopt_neighbors,
     find_near,

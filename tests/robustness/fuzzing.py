@@ -30,6 +30,7 @@ from cvgp.cli.info import summarize
 from cvgp.errors import CVGPError
 from cvgp.estimators.frames import schema_of
 from cvgp.fitting.checkpoint import ADAM_FILE, LBFGS_FILE, Checkpoint
+from cvgp.fitting.minibatches import adam_fields, restore_adam
 from cvgp.fitting.monitor import Run
 from cvgp.optim import AdamState
 from cvgp.tables.apply import load_rows
@@ -42,8 +43,8 @@ from tests.robustness.mutations import damage, read_parts, tensor_file
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".jsonl", ".parquet", ".feather")
 IDENTITY = "0123456789abcdef" * 2
 SIZE = 6
-START = np.zeros(SIZE)
-EXTRA = ({"0": torch.zeros(2, 3, dtype=torch.float64)}, {"best": float("inf"), "may_grow": 1.0})
+SEARCH = {"point": np.zeros(SIZE), "evaluations": 4, "ended": False}
+EXTRA = {"best": torch.zeros(SIZE, dtype=torch.float64), "best_rmse": float("inf"), "may_grow": True}
 
 
 class Corpus:
@@ -72,8 +73,8 @@ class Corpus:
 
     def _checkpoints(self) -> dict[str, bytes]:
         checkpoint = Checkpoint(self.folder, IDENTITY, Run.alone())
-        checkpoint.save_adam(_state(), EXTRA, now=True)
-        checkpoint.save_lbfgs(START, 4, now=True)
+        checkpoint.save(ADAM_FILE, adam_fields(_state()) | EXTRA, now=True)
+        checkpoint.save(LBFGS_FILE, SEARCH, now=True)
         return {name: (self.folder / name).read_bytes() for name in (ADAM_FILE, LBFGS_FILE)}
 
 
@@ -106,8 +107,11 @@ def open_checkpoint(corpus: Corpus, random: Random) -> None:
     (corpus.folder / name).write_bytes(_spoilt_tensors(random, content, corpus.folder))
     checkpoint, state = Checkpoint(corpus.folder, IDENTITY, Run.alone()), _state()
     if name == LBFGS_FILE:
-        checkpoint.load_lbfgs([torch.zeros(SIZE, dtype=torch.float64)])
-    elif checkpoint.load_adam(state, EXTRA) is not None:
+        checkpoint.load(LBFGS_FILE, SEARCH)
+        return
+    stored = checkpoint.load(ADAM_FILE, adam_fields(state) | EXTRA)
+    if stored is not None:
+        restore_adam(state, stored)
         state.gradient.fill_(1.0)
         state.update(0.01)
 

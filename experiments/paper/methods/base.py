@@ -19,8 +19,7 @@ from cvgp.data.source import MemorySource
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.fitting.kernel import choose_kernel, starting_kernel
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.start import begin_model
+from cvgp.fitting.size import begin_model, initial_coreset
 from cvgp.optim import AdamState, NoImprovement, Progress, Status, constant, minimize_adam, minimize_lbfgs, one_cycle
 from experiments.scores import Prediction
 

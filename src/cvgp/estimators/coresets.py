@@ -30,7 +30,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import NeighborRows, adopt_neighbors, ordered, whitened
-from cvgp.fitting.place import initial_coreset
+from cvgp.fitting.size import initial_coreset
 from cvgp.gp import sites as site_algebra
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive

@@ -23,14 +23,15 @@ from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.tables import as_table, refuse_transform, table_data
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
-from cvgp.fitting.budget import Budget, Clock
-from cvgp.fitting.decide import Request
+from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.fit import Fit, fit
-from cvgp.fitting.monitor import FitLog, Run, as_columns
+from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
+    InputWarpName,
+    ModelOptions,
+    TargetName,
     TrainingOptions,
     callbacks_of,
     check_positive,
@@ -38,9 +39,14 @@ from cvgp.fitting.options import (
     heuristics_of,
     settings_of,
 )
-from cvgp.fitting.prepare import FitData, ModelOptions, memory_data, transformed, warn_about
-from cvgp.fitting.progress import progress_of_fit
-from cvgp.fitting.transforms import InputWarpName, TargetName, check_transform_names, suitable_warp
+from cvgp.fitting.prepare import (
+    FitData,
+    check_transform_names,
+    memory_data,
+    suitable_warp,
+    transformed,
+    warn_about,
+)
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
@@ -95,7 +101,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 shows progress: a bar in a notebook and in a terminal, and otherwise lines of text.
+        1 prints progress: a line per phase of the search for a start, and then a line every few seconds.
     training : TrainingOptions or None
         How the coreset is trained: the solver, its length, early stopping, checkpoints, callbacks. None leaves all of
         it to the fit. ``set_params(training__max_iter=100)`` works from None as well.
@@ -300,7 +306,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         check_positive("max_time", self.max_time)
         folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
-        shown = [progress_of_fit(self.max_time)] if self.verbose and group.rank == 0 else []
+        shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
         log = FitLog([*shown, *callbacks_of(training)])
         clock = Clock(group=group)
         run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)

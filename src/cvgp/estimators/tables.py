@@ -12,10 +12,9 @@ from cvgp.estimators.frames import frame_table, is_frame, is_name, is_plain
 from cvgp.estimators.inputs import held_out_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import ModelOptions, Settings
 from cvgp.fitting.prepare import (
     FitData,
-    ModelOptions,
     check_variance,
     choose_scaling,
     decide_warp,

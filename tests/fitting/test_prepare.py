@@ -10,9 +10,8 @@ from gpytorch.means import ConstantMean
 from cvgp.data.rows import Array, Rows
 from cvgp.data.transforms import IDENTITY, NO_WARP
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.budget import Budget, Clock
-from cvgp.fitting.monitor import Run
-from cvgp.fitting.transforms import check_transform_names, choose_target, choose_warp, suitable_warp
+from cvgp.fitting.monitor import Budget, Clock, Run
+from cvgp.fitting.prepare import check_transform_names, choose_target, choose_warp, suitable_warp
 from tests.parallel.groups import run_in_threads
 
 RNG = np.random.default_rng(0)
