@@ -15,7 +15,7 @@ from experiments import merging as merging_study
 from experiments import race as race_study
 from experiments import tables as table_study
 from experiments.data import FLIGHTS, load
-from experiments.markdown import fill, markdown_table
+from experiments.markdown import fill, markdown_table, places
 from experiments.paper.command import paper
 from experiments.peers.environments import ROOT, WORK_FOLDER
 from experiments.runner import Task, run_tasks
@@ -33,7 +33,7 @@ StorePath = Annotated[Path | None, typer.Option("--store", help="Results, if not
 TableOnly = Annotated[bool, typer.Option("--table", help="Run nothing; print the table of what is stored.")]
 Renew = Annotated[bool, typer.Option("--renew", help="Run our own fits again where cvgp's code has changed since.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repetitions, in a store of their own.")]
-Write = Annotated[Path | None, typer.Option(help="Also put the tables into their places in this page.")]
+Write = Annotated[Path | None, typer.Option(help="Also fill those tables that have a place in this page.")]
 
 
 @app.command()
@@ -58,9 +58,10 @@ def race(
     if not table:
         _run(lambda: race_study.tasks(plan, results), results, threads, renew, plan.datasets)
     _show(race_report.counts(plan, results), "race-counts", write)
-    if write is not None:
+    if write is not None and "race-picture" in places(write):
         fill(write, "race-picture", race_report.draw(plan, results, write.parent / "images"))
     for kind in plan.kinds:
+        _show(race_report.summary(plan, results, kind), f"race-{kind}-summary", write)
         _show(race_report.tables(plan, results, kind), f"race-{kind}", write)
 
 
@@ -146,7 +147,7 @@ def measure_speed(
         if not table:
             _run(lambda module=module, plan=plan: module.tasks(plan), results, threads, renew)  # type: ignore[misc]
         text = speed.report(name, plan, results)
-        if write is not None and hasattr(module, "PICTURE"):
+        if write is not None and f"speed-{name}" in places(write) and hasattr(module, "PICTURE"):
             text += _picture(module.figure(plan, results), write.parent / "images", *module.PICTURE)
         _show(text, f"speed-{name}", write)
 
@@ -213,7 +214,7 @@ def readme(write: Annotated[Path, typer.Option(help="The page to fill.")] = ROOT
     results, plan = _store("race", None), race_study.Plan(race_study.DATASETS)
     lines = [*race_report.readme_counts(plan, results), *headline.figures(_store("speed", None))]
     _show(markdown_table(["what", "measured", "command"], lines, num_text=3), "readme-figures", write)
-    _show(race_report.readme_table(plan, results), "readme-accuracy", write)
+    _show(race_report.summary(plan, results, "random"), "readme-accuracy", write)
 
 
 def _picture(figure: object, folder: Path, name: str, description: str) -> str:
@@ -250,8 +251,9 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def _show(text: str, place: str, page: Path | None) -> None:
+    """Print a table, and fill its place in a page; a page that has other places only is left as it is."""
     print(f"\n{text}")
-    if page is not None:
+    if page is not None and (place in (found := places(page)) or not found):
         fill(page, place, text)
 
 

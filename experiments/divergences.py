@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from cvgp.coreset import FloatArray, finite_array
 from cvgp.errors import FactorizationError, InvalidInputError
-from cvgp.finite import FloatArray, finite_array
 from cvgp.metrics import LOG_2PI, check_positive, vectors
 
 _LOG_2 = float(np.log(2))

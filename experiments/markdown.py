@@ -1,5 +1,6 @@
 """Tables in Markdown, the line that says where results come from, and the places in a page that they fill."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -61,6 +62,11 @@ def fill(path: Path, place: str, text: str) -> None:
     before, after = page.split(begin)[0], page.split(end)[1]
     with atomic_write(path) as temporary:
         temporary.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def places(path: Path) -> set[str]:
+    """The names of the places in a page that can be filled."""
+    return set(re.findall(r"<!-- ([\w-]+):begin -->", path.read_text(encoding="utf-8"))) if path.exists() else set()
 
 
 def _all(values: Iterable[str]) -> str:

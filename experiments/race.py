@@ -16,7 +16,7 @@ from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.kernel import choose_kernel, starting_kernel
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.start import begin_model
+from cvgp.fitting.size import begin_model
 from experiments.peers.workers import fit_in_worker
 from experiments.runner import Task
 from experiments.scores import LEVELS, predictive_scores

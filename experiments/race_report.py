@@ -209,26 +209,28 @@ def _differences(plan: Plan, store: Store, kind: str) -> dict[str, dict[str, flo
 # README.md
 
 
-def readme_table(plan: Plan, store: Store) -> str:
+def summary(plan: Plan, store: Store, kind: str) -> str:
     """RMSE and mean log-likelihood of each data set on shared splits, the best in bold."""
+    measured = {name: results_of(plan, store, kind, name) for name in plan.datasets}
+    with_results = {r.entry for results in measured.values() for r in results if r.records}
+    entries = [entry for entry in IN_README if entry in with_results]
     rows, used = [], set[int]()
-    for name in plan.datasets:
-        results = results_of(plan, store, "random", name)
+    for name, results in measured.items():
         splits = shared_splits(results)
         by_entry = {r.entry: r for r in results}
-        if not by_entry[OURS].records:
+        if OURS not in by_entry or not by_entry[OURS].records or not splits:
             continue
         used |= splits
         columns = []
         for metric, form in (("rmse", ".3f"), ("log_likelihood", ".2f")):
-            medians = [by_entry[entry].median(metric, splits) for entry in IN_README]
+            medians = [by_entry[entry].median(metric, splits) for entry in entries]
             texts = ["-" if value is None else format(value, form) for value in medians]
             best = (max if HIGHER_IS_BETTER[metric] else min)((t for t in texts if t != "-"), key=float)
             columns.append([_bold(text, text == best) for text in texts])
         rows.append([name, *(" / ".join(pair) for pair in zip(*columns, strict=True))])
     numbers = ", ".join(str(number) for number in sorted(used))
-    table = markdown_table(["data", *(entry.title for entry in IN_README)], rows, num_text=1)
-    return f"{table}\n\nRandom splits that all methods share: {len(used)} (number {numbers})."
+    table = markdown_table(["data", *(entry.title for entry in entries)], rows, num_text=1)
+    return f"{table}\n\n{kind.capitalize()} splits that all methods share: {len(used)} (number {numbers})."
 
 
 def readme_counts(plan: Plan, store: Store) -> Iterator[Sequence[str]]:

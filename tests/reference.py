@@ -9,7 +9,7 @@ covariance (y_c is then [M, Q], and KL divergences and bounds are sums over the 
 variance, one number or one per data point [B]; `beta` [M] may hold zeros unless a function says otherwise.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -174,32 +174,13 @@ def collapsed_optimum(
     noise_site: float | None = None,
     sample_weight: Array | None = None,
 ) -> Array:
-    """The y_c that maximises `elbo` at a fixed beta > 0: the zero of its gradient, which is linear in y_c."""
+    """The y_c that maximizes `elbo` at a fixed beta > 0: the zero of its gradient, which is linear in y_c."""
     assert np.all(beta > 0), "a point of zero weight has no best pseudo-output"
     precision = np.ones(len(y)) / noise if sample_weight is None else sample_weight / noise  # [B]
     A = inv(K_cc + np.diag(_scalar_site_noise(noise, noise_site) / beta))
     design = K_cx.T @ A  # [B, M]: the mean is design @ y_c
     curvature = design.T @ np.diag(precision) @ design + A @ K_cc @ A
     return inv(curvature) @ design.T @ np.diag(precision) @ y
-
-
-class TitsiasOptimum(NamedTuple):
-    """The best coreset when the site covariance Sigma may be any matrix, and its bound."""
-
-    y_c: Array
-    Sigma: Array
-    bound: float
-
-
-def titsias_optimum(K_cc: Array, K_cx: Array, K_xx: Array, y: Array, noise: float) -> TitsiasOptimum:
-    """The optimum of the bound over y_c and a full Sigma; needs B >= M (assec:cvgp_lower_bound_optimum)."""
-    gram_inverse = inv(K_cx @ K_cx.T)
-    Sigma = noise * K_cc @ gram_inverse @ K_cc
-    y_c = K_cc @ gram_inverse @ K_cx @ y
-    mean, S = _site_posterior(K_cc, K_cx, K_xx, y_c, Sigma)
-    m, S_c = _site_posterior(K_cc, K_cc, K_cc, y_c, Sigma)
-    data_term = _expected_log_lik(mean, np.diag(S), y, noise)
-    return TitsiasOptimum(y_c, Sigma, data_term - gaussian_kl(m, S_c, np.zeros_like(m), K_cc))
 
 
 # Bounds and predictions for an arbitrary q(u) = N(m, S); with u = f_c, take m, S from `coreset_q`.
@@ -287,27 +268,27 @@ def exact_gp_predict(K_xx: Array, K_xs: Array, K_ss: Array, y: Array, noise: Noi
     return _site_posterior(K_xx, K_xs, K_ss, y, np.diag(np.ones(len(y)) * noise))
 
 
-# Rows given their neighbours.
+# Rows given their neighbors.
 
 
-def neighbour_chain(C: Array, noise: Noise, neighbours: list[list[int]]) -> Array:
-    """Covariance [N, N] of outputs that follow one another: output i given those of its neighbours alone.
+def neighbor_chain(C: Array, noise: Noise, neighbors: list[list[int]]) -> Array:
+    """Covariance [N, N] of outputs that follow one another: output i given those of its neighbors alone.
 
-    C [N, N] is the covariance of the process. `neighbours` lists, for each row, rows before it.
+    C [N, N] is the covariance of the process. `neighbors` lists, for each row, rows before it.
     """
     N = len(C)
     S = C + np.diag(np.ones(N) * noise)
     weights, left = np.zeros((N, N)), np.zeros(N)
-    for i, before in enumerate(neighbours):
+    for i, before in enumerate(neighbors):
         weights[i, before] = inv(S[np.ix_(before, before)]) @ S[before, i]
         left[i] = S[i, i] - weights[i] @ S[:, i]
     chain = inv(np.eye(N) - weights)
     return chain @ np.diag(left) @ chain.T
 
 
-def neighbour_model(K: Array, Psi: Array, noise: Noise, neighbours: list[list[int]]) -> Array:
-    """Covariance [N, N] of outputs with the features Psi [N, M] and neighbours for what these leave."""
-    return Psi @ Psi.T + neighbour_chain(K - Psi @ Psi.T, noise, neighbours)
+def neighbor_model(K: Array, Psi: Array, noise: Noise, neighbors: list[list[int]]) -> Array:
+    """Covariance [N, N] of outputs with the features Psi [N, M] and neighbors for what these leave."""
+    return Psi @ Psi.T + neighbor_chain(K - Psi @ Psi.T, noise, neighbors)
 
 
 def gaussian_condition(S: Array, y: Array, seen: list[int], wanted: list[int]) -> Moments:

@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-import tomllib
-import unicodedata
 import warnings
 from pathlib import Path
 
@@ -42,11 +40,6 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     assert printable(text) == printable_lines(text) == printable_json(text) == text
 
 
-def test_every_control_of_unicode_is_escaped() -> None:
-    controls = [chr(i) for i in range(0x110000) if unicodedata.category(chr(i)) in ("Cc", "Cs", "Zl", "Zp")]
-    assert [c for c in controls if printable(c) == c] == []
-
-
 def test_lines_of_a_message_stay() -> None:
     assert printable_lines("a\nb\rc") == "a\nb\\rc"
 
@@ -69,9 +62,6 @@ def test_the_text_of_a_warning_is_printable() -> None:
         warnings.warn("column \x9b2J", CVGPWarning, stacklevel=1)
     assert str(caught[0].message) == "column \\x9b2J"
 
-
-ROOT = Path(__file__).parent.parent
-OPTIONAL = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 WITHOUT_EXTRAS = f"""
 import sys
@@ -125,11 +115,6 @@ def test_the_command_says_in_one_line_how_to_get_it() -> None:
     done = run("from cvgp.__main__ import main\nmain()")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line.partition("install it with: ")[2]) == (1, "pip install 'cvgp[cli]'")
-
-
-@pytest.mark.parametrize(("package", "extra"), EXTRAS.items())
-def test_the_extra_brings_the_package(package: str, extra: str) -> None:
-    assert any(requirement.startswith(f"{package}>=") for requirement in OPTIONAL[extra])
 
 
 def test_another_missing_module_is_no_matter_of_extras() -> None:

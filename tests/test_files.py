@@ -33,7 +33,6 @@ from cvgp.files import (
     check_readable,
     checked_path,
     is_own_file,
-    open_own_file,
     read_state,
     state_bytes,
     write_state,
@@ -77,7 +76,7 @@ def test_a_system_that_refuses_is_reported_and_leaves_nothing(
     tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, function, refuse)
-    with pytest.raises(FileAccessError, match=r"Could not write .*a\.txt \(No space left on device\); check the free"):
+    with pytest.raises(FileAccessError, match=r"Could not write .*a\.txt \(No space left on device\)"):
         write(tmp_path / "a.txt")
     assert content(tmp_path) == {}
 
@@ -128,8 +127,6 @@ def test_nothing_is_written_through_a_symbolic_link(tmp_path: Path, target: str)
     for use in (write, is_own_file):
         with pytest.raises(FileAccessError, match="symbolic link"):
             use(tmp_path / "link")
-    with pytest.raises(OSError, match=r"symbolic links|No such file"):
-        open_own_file(tmp_path / "link", "r+b")
     assert (tmp_path / "a.txt").read_text() == "old"
     assert not (tmp_path / "nothing.txt").exists()
 
@@ -173,8 +170,6 @@ def test_what_is_not_a_regular_file_is_neither_read_nor_written(
             use(odd)
     with pytest.raises(FileAccessError, match="not a regular file"):
         check_readable(Path("link"))
-    with pytest.raises(OSError, match=r"not a regular file|No such device or address|Is a directory"):
-        open_own_file(odd, "r+b")
 
 
 def test_links_and_missing_files_are_told_apart(tmp_path: Path) -> None:

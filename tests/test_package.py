@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 
 import cvgp
-from cvgp import errors
-
-
-@pytest.mark.parametrize("name", cvgp.__all__)
-def test_every_public_name_exists(name: str) -> None:
-    assert getattr(cvgp, name) is not None
 
 
 @pytest.mark.parametrize("name", [name for name in cvgp.__all__ if not name.startswith("_")])
@@ -48,26 +42,3 @@ def test_the_version_is_that_of_the_installed_package() -> None:
 def test_the_citation_is_of_this_version() -> None:
     lines = (Path(__file__).parent.parent / "CITATION.cff").read_text(encoding="utf-8").splitlines()
     assert f"version: {cvgp.__version__}" in lines
-
-
-def test_the_package_says_that_it_is_typed() -> None:
-    assert importlib.resources.files("cvgp").joinpath("py.typed").is_file()
-
-
-@pytest.mark.parametrize(
-    ("error", "builtin"),
-    [
-        (errors.InvalidInputError, ValueError),
-        (errors.InvalidTypeError, TypeError),
-        (errors.FactorizationError, ArithmeticError),
-        (errors.CVGPWarning, UserWarning),
-    ],
-)
-def test_an_error_is_also_the_matching_builtin(error: type[Exception], builtin: type[Exception]) -> None:
-    assert issubclass(error, builtin)
-
-
-def test_every_error_is_in_one_tree() -> None:
-    classes = [getattr(errors, name) for name in errors.__all__]
-    roots = (errors.CVGPError, errors.CVGPWarning)
-    assert [c for c in classes if not issubclass(c, roots)] == []

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import matplotlib as mpl
 import numpy as np
@@ -8,10 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cvgp import CVGPRegressor, TrainingOptions, plots
-from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.plots.drawing import number, tick_text
-from cvgp.plots.model import weight_histogram
+from cvgp import Coreset, CVGPRegressor, TrainingOptions, plots
+from cvgp.errors import InvalidInputError
 from tests.flat_options import make_regressor
 
 Data = tuple[pd.DataFrame, np.ndarray]
@@ -131,13 +130,6 @@ def test_a_column_that_is_not_there_is_refused(model: CVGPRegressor, ax: Axes, w
         plots.plot_partial_dependence(model, wanted, ax)
 
 
-def test_a_schema_of_other_features_is_refused(table_model: CVGPRegressor, model: CVGPRegressor, ax: Axes) -> None:
-    wrong = CVGPRegressor()
-    wrong.__dict__.update(model.__dict__, schema_=table_model.schema_)
-    with pytest.raises(FileFormatError, match="other features"):
-        plots.plot_partial_dependence(wrong, "size", ax)
-
-
 @pytest.mark.parametrize("rate", [1.0, 20.0], ids=["coreset", "neighbors"])
 def test_the_course_is_that_of_the_solver_that_trained_the_model(rate: float) -> None:
     rng = np.random.default_rng(0)
@@ -148,13 +140,6 @@ def test_the_course_is_that_of_the_solver_that_trained_the_model(rate: float) ->
     line = plots.plot_training(fitted, Figure().add_subplot()).lines[0]
     assert len(line.get_xdata()) > 5
     assert (np.diff(line.get_xdata()) > 0).all()
-
-
-def test_the_validation_error_has_its_own_axis(data: Data) -> None:
-    figure = Figure()
-    fitted = CVGPRegressor(10, random_state=0, training=TrainingOptions(max_iter=60, early_stopping=True)).fit(*data)
-    plots.plot_training(fitted, figure.add_subplot())
-    assert figure.axes[1].get_ylabel() == "validation RMSE (in sd of y)"
 
 
 def test_calibration_shows_the_coverage_of_each_level(model: CVGPRegressor, data: Data, ax: Axes) -> None:
@@ -206,10 +191,13 @@ def test_points_are_drawn_over_two_columns_by_weight_and_weightless_ones_are_not
 
 
 @pytest.mark.parametrize("beta", [[1.0, 1.0], [0.0, 3.0], [1e-30, 1.0, 50.0], [2.0]])
-def test_the_histogram_of_weights_counts_each_point_once(beta: list[float]) -> None:
-    counts, edges = weight_histogram(np.array(beta))
-    assert counts.sum() == len(beta)
-    assert (np.diff(edges) > 0).all()
+def test_the_histogram_of_weights_counts_each_point_once(model: CVGPRegressor, ax: Axes, beta: list[float]) -> None:
+    weighted = CVGPRegressor()
+    weighted.__dict__.update(model.__dict__)
+    points = np.zeros((len(beta), 1))
+    with mock.patch.object(CVGPRegressor, "coreset_", Coreset(points, points[:, 0], beta)):
+        plots.plot_weights(weighted, ax)
+    assert sum(bar.get_height() for bar in ax.patches) == len(beta)
 
 
 def test_what_cannot_be_drawn_is_refused(model: CVGPRegressor, data: Data, ax: Axes) -> None:
@@ -247,20 +235,3 @@ def test_the_axis_of_a_column_of_dates_shows_dates(ax: Axes, start: str) -> None
     plots.plot_partial_dependence(fitted.fit(frame, "y"), "day", ax)
     ax.figure.canvas.draw()
     assert start[:3] in {label[:3] for label in tick_labels(ax)}
-
-
-@pytest.mark.parametrize(
-    ("value", "text", "tick"),
-    [
-        (0.0, "0", "0"),
-        (0.123456, "0.123", "0.123456"),
-        (-2.5, "-2.5", "-2.5"),
-        (2013.2, "2013", "2013.2"),
-        (12000.0, "12,000", "12,000"),
-        (1e-5, "1e-5", "1e-05"),
-        (1.5e12, "1.5e12", "1.5e12"),
-        (np.nan, "nan", "nan"),
-    ],
-)
-def test_numbers_are_written_as_people_do(value: float, text: str, tick: str) -> None:
-    assert (number(value), tick_text(value)) == (text, tick)

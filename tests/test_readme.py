@@ -64,11 +64,6 @@ def test_what_is_linked_exists(target: str) -> None:
     assert not anchor or anchor in anchors(ROOT / path)
 
 
-def test_the_paper_is_linked() -> None:
-    assert "https://arxiv.org/abs/2311.01409" in README
-    assert "https://arxiv.org/abs/2311.01409" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-
-
 def test_the_command_fills_the_measured_tables(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     empty = re.sub(r"(<!-- readme-(\w+):begin -->).*?(<!-- readme-\2:end -->)", r"\1\n\3", README, flags=re.DOTALL)
@@ -85,10 +80,3 @@ def test_a_command_behind_a_figure_exists(command: str) -> None:
     assert command in {
         found.name or found.callback.__name__ for found in benchmarks.registered_commands if found.callback
     }
-
-
-def test_the_picture_is_drawn_from_the_data_of_the_code() -> None:
-    example = (ROOT / "examples" / "first_fit.py").read_text(encoding="utf-8")
-    for line in ("X = np.r_[rng.uniform(0, 5, (200, 1)), rng.uniform(7, 12, (200, 1))]", "rng.normal(0, 0.3, 400)"):
-        assert line in README
-        assert line in example

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cvgp import CVGPRegressor, TrainingOptions, runtime
 from cvgp.cli import app
-from cvgp.errors import CVGPWarning, InvalidTypeError, JitterWarning
+from cvgp.errors import InvalidTypeError, JitterWarning
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.runtime import (
     WORK_OF_A_THREAD,
@@ -25,7 +25,6 @@ from cvgp.runtime import (
     limited_threads,
     single_threaded_blas,
     threads_for,
-    warn_or_keep,
 )
 
 X = np.random.default_rng(0).standard_normal((80, 2))
@@ -156,21 +155,6 @@ def test_blas_has_its_threads_back_when_the_last_thread_has_left(first_to_leave:
         assert blas_threads() == before
 
 
-@pytest.fixture
-def options(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The calls of `mallopt`."""
-    calls: list[tuple[int, int]] = []
-    monkeypatch.setattr(runtime, "_mallopt", lambda: lambda *call: calls.append(call))
-    return calls
-
-
-def test_a_prediction_does_not_touch_the_options_of_malloc(options: list[tuple[int, int]]) -> None:
-    model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=2)).fit(X, Y)
-    options.clear()
-    model.predict(X, return_std=True)
-    assert options == []
-
-
 # Warnings that wait.
 
 INDEFINITE = torch.tensor([[1.0, 1.0 + 1e-9], [1.0 + 1e-9, 1.0]], dtype=torch.float64)
@@ -180,17 +164,6 @@ def test_a_warning_can_be_kept() -> None:
     with kept_warnings() as kept:
         safe_cholesky(INDEFINITE)
     assert [type(warning) for warning in kept] == [JitterWarning]
-
-
-def test_a_warning_is_given_where_nobody_keeps_it() -> None:
-    with pytest.warns(JitterWarning, match="was added to its diagonal"):
-        safe_cholesky(INDEFINITE)
-
-
-def test_another_thread_does_not_keep_the_warnings_of_this_one() -> None:
-    with kept_warnings() as kept, ThreadPoolExecutor(1) as pool, pytest.warns(CVGPWarning, match="elsewhere"):
-        pool.submit(warn_or_keep, CVGPWarning("elsewhere")).result()
-    assert kept == []
 
 
 LONG_X = np.random.default_rng(0).standard_normal((120, 2))
@@ -238,12 +211,6 @@ def test_every_openmp_has_the_limit_within_a_fit_and_its_own_number_after_it(fou
 def test_n_jobs_must_be_a_whole_number(value: object) -> None:
     with pytest.raises(InvalidTypeError, match="n_jobs must be a whole number or None"):
         check_n_jobs(value)
-
-
-def test_torch_has_its_threads_back_after_an_error(four_threads: None) -> None:
-    with pytest.raises(ZeroDivisionError), limited_threads(None), threads_for(2 * WORK_OF_A_THREAD):
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == 4
 
 
 def test_a_thread_that_comes_during_a_fit_takes_the_number_of_the_user(four_threads: None) -> None:

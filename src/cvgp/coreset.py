@@ -1,14 +1,12 @@
 """The coreset as a value: M weighted pseudo-observations (X, y, beta), a small data set of its own.
 
 The CVGP posterior is that of an exact GP which saw this triplet (paper, eq. coreset_gp_posterior_C_f), so coresets can
-be concatenated, pruned and stored as tables: the features, then `y` (or `y0`, `y1`, ...), then `beta`.
+be pruned, merged and shown as tables. :func:`finite_array` makes every array of numbers that a user passes.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,19 +22,75 @@ from cvgp.errors import (
     optional_packages,
     printable_lines,
 )
-from cvgp.finite import REAL_KINDS, FloatArray, finite_array
 from cvgp.runtime import single_threaded_blas, sklearn_alone
 
 if TYPE_CHECKING:
     import pandas as pd
     from gpytorch.kernels import Kernel
 
+
 __all__ = ["Coreset"]
+
+FloatArray = NDArray[np.float64]
+Numbers = ArrayLike | torch.Tensor
+
+REAL_KINDS = "biuf"
+"""NumPy's codes for bool, int, unsigned int and float."""
+
+
+def refuse_masked(name: str, value: object) -> None:
+    """Raise on a masked array with masked values, which NumPy would silently unmask."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        where = np.argwhere(np.ma.getmaskarray(value))
+        raise InvalidInputError(
+            f"{name} is a masked array of which {len(where)} of {value.size} values are masked, the first at index "
+            f"{where[0].tolist()}, and values that are missing cannot be used. Leave these rows out, or fill the "
+            "values by `.filled(value)`."
+        )
+
+
+def finite_array(name: str, value: ArrayLike | torch.Tensor) -> FloatArray:
+    """A float64 copy of numbers in any container and on any device; `name` is what errors call them."""
+    refuse_masked(name, value)
+    try:
+        if isinstance(value, torch.Tensor) and not value.is_complex():
+            # NumPy has no bfloat16, so torch does the conversion to float64.
+            value = value.detach().to("cpu", torch.float64).numpy()
+        array: NDArray[Any] = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"{name} must be a rectangular array of real numbers, but the {type(value).__name__} that came "
+            f"gives none ({error}); pass an array or a dense tensor."
+        ) from error
+    if array.dtype.kind not in REAL_KINDS:
+        raise InvalidTypeError(f"{name} must hold real numbers, got dtype {array.dtype}; convert to float.")
+    copy = np.array(array, dtype=np.float64, order="C")
+    bad = np.argwhere(~np.isfinite(copy))
+    if len(bad):
+        raise InvalidInputError(
+            f"{name} must be finite, but {len(bad)} of its {copy.size} values are NaN or infinite, "
+            f"the first at index {bad[0].tolist()}; remove or replace them."
+        )
+    return copy
+
+
+LEAST_SUM, MOST_SUM = 1e-100, 1e100
+"""Between these, sums of weights and of their products with squares are numbers too."""
+
+
+def check_sum(name: str, values: NDArray[np.float64]) -> None:
+    """Raise if the sum of nonnegative numbers is too close to the limits of floating point."""
+    with np.errstate(over="ignore"):
+        total = float(values.sum())
+    if not LEAST_SUM < total < MOST_SUM:
+        raise InvalidInputError(
+            f"The {name} must sum to a number between {LEAST_SUM:g} and {MOST_SUM:g}; they sum to {total:.3g}. "
+            "Divide them by their mean."
+        )
 
 
 SHOWN_POINTS, SHOWN_COLUMNS = 5, 10
 """The number of points and columns of a coreset that a notebook shows."""
-_NUMBERED_OUTPUT = re.compile(r"y(0|[1-9][0-9]*)")
 
 
 class NamedColumn(NamedTuple):
@@ -51,101 +105,6 @@ class NamedColumn(NamedTuple):
         return len(self.categories) or 1
 
 
-def table_of(X: FloatArray, y: FloatArray, beta: FloatArray, feature_names: Sequence[str] | None) -> pd.DataFrame:
-    """One row per point, with names for the features of X [M, D]; `x0`, `x1`, ... where they are None."""
-    with optional_packages():
-        import pandas as pd
-
-    outputs = _names_of_outputs(y)
-    names = [f"x{d}" for d in range(X.shape[1])] if feature_names is None else feature_names
-    features = list(np.atleast_1d(np.asarray(names, dtype=object)))  # also an Index, an array, one str
-    if not all(isinstance(name, str) for name in features):
-        raise InvalidTypeError(f"Feature names must be text, got {features}; pass a list of str.")
-    if len(features) != X.shape[1]:
-        raise InvalidInputError(f"Expected {X.shape[1]} feature names, got {features}; pass one per column of X.")
-    columns = [*features, *outputs, "beta"]
-    if len(set(columns)) < len(columns) or _output_columns(columns) != outputs:
-        raise InvalidInputError(
-            "Feature names must be unique, and not the names of outputs ('y', 'y0', ...) or weights "
-            f"('beta'), got {features}; rename the features."
-        )
-    return pd.DataFrame(np.column_stack([X, y, beta]), columns=columns)
-
-
-def decoded_table(X: FloatArray, y: FloatArray, beta: FloatArray, columns: Sequence[NamedColumn]) -> pd.DataFrame:
-    """One row per point under the names of the user's columns, each category as the one with the largest input.
-
-    Outputs and weights get a number where a column has their name.
-    """
-    with optional_packages():
-        import pandas as pd
-
-    values: dict[str, Any] = {}
-    start = 0
-    for column in columns:
-        inputs = X[:, start : start + column.width]  # [M, width]
-        levels = np.array(column.categories, dtype=object)
-        values[column.name] = pd.Categorical(levels[inputs.argmax(axis=1)], levels) if len(levels) else inputs[:, 0]
-        start += column.width
-    if len(values) < len(columns):
-        names = [column.name for column in columns]
-        raise InvalidInputError(f"The columns {names} have the same name twice; pass feature_names, one per input.")
-    plain = [*_names_of_outputs(y), "beta"]
-    names, number = plain, 1
-    while set(names) & set(values):
-        number += 1
-        names = [f"{name}_{number}" for name in plain]
-    return pd.DataFrame(values | dict(zip(names, [*y.reshape(len(y), -1).T, beta], strict=True)))
-
-
-def _names_of_outputs(y: FloatArray) -> list[str]:
-    return ["y"] if y.ndim == 1 else [f"y{q}" for q in range(y.shape[1])]
-
-
-def triplet_in(frame: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """X, y and beta of a table such as `table_of` makes."""
-    with optional_packages():
-        import pandas as pd
-
-    if not isinstance(frame, pd.DataFrame):
-        raise InvalidTypeError(f"Expected a DataFrame, got {type(frame).__name__}; convert it to one.")
-    columns = list(frame.columns)
-    if len(set(columns)) < len(columns):
-        raise InvalidInputError(f"Column names must be unique, got {columns}; rename the repeated ones.")
-    outputs = _output_columns(columns)
-    if not outputs or "beta" not in columns:
-        raise InvalidInputError(
-            "Expected a column 'beta' and a column 'y' (or 'y0', 'y1', ... without a gap), "
-            f"got {columns}; add or rename the missing ones."
-        )
-    kinds = [dtype.kind for dtype in frame.dtypes]
-    not_numeric = [name for name, kind in zip(columns, kinds, strict=True) if kind not in REAL_KINDS]
-    if not_numeric:
-        raise InvalidTypeError(
-            f"Every column must hold real numbers, but {not_numeric} do not; convert them with "
-            "pd.to_numeric or drop them."
-        )
-    features = [name for name in columns if name != "beta" and name not in outputs]
-    values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
-    X = values[:, [columns.index(name) for name in features]]
-    y = values[:, [columns.index(name) for name in outputs]]
-    return X, y[:, 0] if outputs == ["y"] else y, values[:, columns.index("beta")]
-
-
-def _output_columns(columns: list[Any]) -> list[str]:
-    """Return `y`, or else y0 .. y{Q-1} if these are all the columns so numbered, or else nothing."""
-    if "y" in columns:
-        return ["y"]
-    numbered = {name for name in columns if isinstance(name, str) and _NUMBERED_OUTPUT.fullmatch(name)}
-    expected = [f"y{q}" for q in range(len(numbered))]
-    return expected if numbered == set(expected) else []
-
-
-logger = logging.getLogger("cvgp")
-
-Numbers = ArrayLike | torch.Tensor
-
-
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Coreset:
     """An immutable set of weighted pseudo-observations, held as read-only float64 copies.
@@ -158,17 +117,8 @@ class Coreset:
         Pseudo-outputs, one column per output.
     beta : array-like or tensor of shape [M]
         Weights, at least 0: how many times each point counts.
-    n_pruned : int
-        How many points the `prune` that made this coreset dropped; ignored by ``==``.
     columns : sequence of NamedColumn, optional
         The columns of a user's table that the inputs stand for, which `to_frame` shows; ignored by ``==``.
-
-    Raises
-    ------
-    InvalidInputError
-        If shapes do not fit, columns are not those of X, a value is NaN or infinite, or a weight is negative.
-    InvalidTypeError
-        If X, y or beta holds no real numbers.
 
     Examples
     --------
@@ -183,22 +133,13 @@ class Coreset:
     X: FloatArray
     y: FloatArray
     beta: FloatArray
-    n_pruned: int = field(default=0, compare=False)
     columns: tuple[NamedColumn, ...] | None = field(default=None, compare=False)
 
-    def __init__(
-        self,
-        X: Numbers,
-        y: Numbers,
-        beta: Numbers,
-        n_pruned: int = 0,
-        columns: Sequence[NamedColumn] | None = None,
-    ) -> None:
+    def __init__(self, X: Numbers, y: Numbers, beta: Numbers, columns: Sequence[NamedColumn] | None = None) -> None:
         for name, value in (("X", X), ("y", y), ("beta", beta)):
             array = finite_array(name, value)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        object.__setattr__(self, "n_pruned", n_pruned)
         object.__setattr__(self, "columns", None if columns is None else tuple(columns))
         _check_triplet(self.X, self.y, self.beta)
         if self.columns is not None and sum(column.width for column in self.columns) != self.num_dims:
@@ -206,7 +147,7 @@ class Coreset:
 
     def __reduce__(self) -> tuple[type[Coreset], tuple[Any, ...]]:
         # NumPy forgets the read-only flag in copies and pickles; the constructor sets it again.
-        return type(self), (self.X, self.y, self.beta, self.n_pruned, self.columns)
+        return type(self), (self.X, self.y, self.beta, self.columns)
 
     def __len__(self) -> int:
         return len(self.beta)
@@ -249,50 +190,6 @@ class Coreset:
         share = self.beta / largest  # the ratio does not depend on the scale, and squares could overflow
         return float(share.sum() ** 2 / np.sum(share**2))
 
-    def merge(self, other: Coreset) -> Coreset:
-        """Concatenate two coresets: the posterior that has seen the pseudo-observations of both.
-
-        Parameters
-        ----------
-        other : Coreset
-            Another coreset with the same D and Q; its points come last.
-
-        Returns
-        -------
-        Coreset
-            A new one; both old ones stay as they are.
-
-        Raises
-        ------
-        InvalidInputError
-            If `other` has another D or Q.
-        InvalidTypeError
-            If `other` is not a Coreset.
-
-        Examples
-        --------
-        >>> from cvgp import Coreset
-        >>> a = Coreset([[0.0]], [1.0], [2.0])
-        >>> len(a.merge(a))
-        2
-        """
-        if not isinstance(other, Coreset):
-            raise InvalidTypeError(
-                f"Expected a Coreset to merge with, got {type(other).__name__}; pass Coreset(X, y, beta)."
-            )
-        if (self.num_dims, self.num_outputs) != (other.num_dims, other.num_outputs):
-            raise InvalidInputError(
-                f"Coresets to merge must have the same inputs and outputs, got {self} and {other}; "
-                "merge only coresets with equal D and Q."
-            )
-        y_other = other.y.reshape(len(other), *self.y.shape[1:])  # one output may be [M] or [M, 1]
-        return Coreset(
-            np.concatenate([self.X, other.X]),
-            np.concatenate([self.y, y_other]),
-            np.concatenate([self.beta, other.beta]),
-            columns=self.columns if self.columns == other.columns else None,
-        )
-
     def prune(self, threshold: float) -> Coreset:
         """Return a new coreset without the points whose weight is below a threshold; this one stays as it is.
 
@@ -306,17 +203,12 @@ class Coreset:
         Returns
         -------
         Coreset
-            Its `n_pruned` says how many points were dropped.
-
-        Raises
-        ------
-        InvalidInputError
-            If the threshold is not a finite number of at least 0, or no point would be left.
+            With at least one point; otherwise `InvalidInputError` is raised.
 
         Examples
         --------
         >>> from cvgp import Coreset
-        >>> Coreset([[0.0], [1.0]], [1.0, 2.0], [3.0, 1e-9]).prune(1e-6).n_pruned
+        >>> len(Coreset([[0.0], [1.0]], [1.0, 2.0], [3.0, 1e-9]).prune(1e-6))
         1
         """
         limit = finite_array("threshold", threshold)
@@ -325,21 +217,19 @@ class Coreset:
                 f"The threshold must be one number, at least 0, got {threshold}; try one such as 1e-3."
             )
         keep = self.beta >= limit
-        n_pruned = int(np.sum(~keep))
-        if n_pruned == len(self):
+        if not keep.any():
             raise InvalidInputError(
-                f"A coreset keeps at least one point, but all {n_pruned} weights are below the threshold "
+                f"A coreset keeps at least one point, but all {len(self)} weights are below the threshold "
                 f"{threshold}; use at most the largest weight, {self.beta.max():g}."
             )
-        logger.info("Pruned %d of %d coreset points, with weights below %g.", n_pruned, len(self), limit)
-        return Coreset(self.X[keep], self.y[keep], self.beta[keep], n_pruned, self.columns)
+        return Coreset(self.X[keep], self.y[keep], self.beta[keep], self.columns)
 
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, Q]), then `beta`.
 
-        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text
-        it shows the category whose input is the largest. Inputs are learned, so that a point may lie between
-        categories: names for all inputs show these as numbers, from which `from_frame` makes the same coreset.
+        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text it
+        shows the category whose input is the largest. Inputs are learned, so that a point may lie between categories:
+        names for all inputs show these as numbers.
 
         Parameters
         ----------
@@ -349,15 +239,7 @@ class Coreset:
         Returns
         -------
         pandas.DataFrame
-            One row per point. Outputs and weights get a number, as in `y_2` and `beta_2`, where a known column has
-            one of their names.
-
-        Raises
-        ------
-        InvalidInputError
-            If names are missing, repeated, or those of outputs or weights.
-        InvalidTypeError
-            If a name is not text.
+            One row per point. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
 
         Examples
         --------
@@ -365,9 +247,32 @@ class Coreset:
         >>> list(Coreset([[0.0, 1.0]], [2.0], [3.0]).to_frame(["age", "dose"]).columns)
         ['age', 'dose', 'y', 'beta']
         """
-        if feature_names is None and self.columns is not None:
-            return decoded_table(self.X, self.y, self.beta, self.columns)
-        return table_of(self.X, self.y, self.beta, feature_names)
+        with optional_packages():
+            import pandas as pd
+
+        columns = self.columns
+        if feature_names is not None or columns is None:
+            names = [f"x{d}" for d in range(self.num_dims)] if feature_names is None else list(feature_names)
+            columns = tuple(NamedColumn(name) for name in names)
+        names = [column.name for column in columns]
+        if len(set(names)) < len(names) or sum(column.width for column in columns) != self.num_dims:
+            raise InvalidInputError(
+                f"Expected {self.num_dims} different feature names, one per input, got {names}; pass feature_names."
+            )
+        values: dict[str, Any] = {}
+        start = 0
+        for column in columns:
+            inputs = self.X[:, start : start + column.width]  # [M, width]
+            levels = np.array(column.categories, dtype=object)
+            decoded = pd.Categorical(levels[inputs.argmax(axis=1)], levels) if len(levels) else inputs[:, 0]
+            values[column.name] = decoded
+            start += column.width
+        plain = ["y", "beta"] if self.y.ndim == 1 else [*(f"y{q}" for q in range(self.num_outputs)), "beta"]
+        added, number = plain, 1
+        while set(added) & set(values):
+            number += 1
+            added = [f"{name}_{number}" for name in plain]
+        return pd.DataFrame(values | dict(zip(added, [*self.y.reshape(len(self), -1).T, self.beta], strict=True)))
 
     @classmethod
     def from_data(
@@ -406,13 +311,6 @@ class Coreset:
         Coreset
             Its weights add up to the number (or weight) of the rows.
 
-        Raises
-        ------
-        InvalidInputError
-            If shapes do not fit, a value is NaN or infinite, a weight is negative, or `size` is below 1.
-        InvalidTypeError
-            If X, y or the weights hold no real numbers.
-
         Examples
         --------
         >>> import numpy as np
@@ -429,41 +327,14 @@ class Coreset:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise InvalidInputError(f"size must be a whole number of at least 1; got {size!r}.")
         if kernel is not None:
-            return nearest_summary(rows[pivoted_rows(kernel, rows, size)[0]], rows, outputs, weight)
+            points = torch.as_tensor(rows)
+            order, _ = pivoted_rows(
+                kernel(points, diag=True), lambda i: kernel(points[i : i + 1], points).to_dense()[0], size
+            )
+            return nearest_summary(rows[order], rows, outputs, weight)
         sd = rows.std(0)
         labels = kmeans_labels(rows / np.where(sd > 0, sd, 1.0), weight, size, random_state)
         return cluster_summary(labels, rows, outputs, weight)
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame) -> Coreset:
-        """Make a coreset from a table such as `to_frame` returns.
-
-        Parameters
-        ----------
-        frame : pandas.DataFrame
-            A column `beta`; a column `y`, or instead of it columns `y0`, `y1`, ... without a gap; every other
-            column is a feature, in the table's order.
-
-        Returns
-        -------
-        Coreset
-            One point per row.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is missing or repeated, or a value cannot be part of a coreset.
-        InvalidTypeError
-            If `frame` is not a DataFrame, or a column holds no real numbers.
-
-        Examples
-        --------
-        >>> from cvgp import Coreset
-        >>> coreset = Coreset([[0.0, 1.0]], [2.0], [3.0])
-        >>> Coreset.from_frame(coreset.to_frame()) == coreset
-        True
-        """
-        return cls(*triplet_in(frame))
 
 
 def _check_triplet(X: FloatArray, y: FloatArray, beta: FloatArray) -> None:
@@ -504,14 +375,16 @@ def kmeans_labels(x: FloatArray, weight: FloatArray, size: int, seed: int) -> ND
 
 
 @torch.no_grad()
-def pivoted_rows(kernel: Kernel, x: FloatArray, size: int) -> tuple[NDArray[np.intp], FloatArray]:
-    """Greedy pivoted Cholesky: rows in the order of the largest variance left, and the mean variance left after each.
+def pivoted_rows(
+    k_xx: torch.Tensor, row: Callable[[int], torch.Tensor], size: int
+) -> tuple[NDArray[np.intp], FloatArray]:
+    """Greedy pivoted Cholesky of a kernel matrix with the diagonal k_xx [N] and rows [N] that are asked for.
 
-    There are fewer than `size` where nothing is left to explain, and at least one.
+    Returns at most `size` rows, and at least one, in the order of the largest variance left, and the mean left after
+    each.
     """
-    points = torch.as_tensor(x)
-    left = kernel(points, diag=True).to(torch.float64)  # [N]
-    factor = torch.zeros(min(size, len(x)), len(x), dtype=torch.float64)
+    left = k_xx.to(torch.float64)  # [N]
+    factor = torch.zeros(min(size, len(left)), len(left), dtype=torch.float64)
     floor = 1e-10 * left.max().item()
     chosen: list[int] = []
     remaining: list[float] = []
@@ -519,8 +392,8 @@ def pivoted_rows(kernel: Kernel, x: FloatArray, size: int) -> tuple[NDArray[np.i
         pivot = int(left.argmax())
         if left[pivot].item() <= floor and chosen:
             break
-        row = kernel(points[pivot : pivot + 1], points).to_dense()[0]  # [N]
-        factor[m] = (row - factor[:m, pivot] @ factor[:m]) / left[pivot].clamp_min(torch.finfo(left.dtype).tiny).sqrt()
+        scale = left[pivot].clamp_min(torch.finfo(left.dtype).tiny).sqrt()
+        factor[m] = (row(pivot) - factor[:m, pivot] @ factor[:m]) / scale
         left = (left - factor[m].square()).clamp_min(0.0)
         left[pivot] = 0.0
         chosen.append(pivot)

@@ -74,29 +74,11 @@ class CVGPError(Exception):
 
 
 class InvalidInputError(CVGPError, ValueError):
-    """A value, shape or name that cannot be used; the message says what was expected and what to do.
-
-    Examples
-    --------
-    >>> import cvgp
-    >>> cvgp.Coreset(X=[[0.0]], y=[1.0, 2.0], beta=[1.0])
-    Traceback (most recent call last):
-    ...
-    cvgp.errors.InvalidInputError: ...
-    """
+    """A value, shape or name that cannot be used; the message says what was expected and what to do."""
 
 
 class InvalidTypeError(CVGPError, TypeError):
-    """An object of the wrong kind: text where numbers belong, a likelihood that is not Gaussian.
-
-    Examples
-    --------
-    >>> import cvgp
-    >>> cvgp.load(3)
-    Traceback (most recent call last):
-    ...
-    cvgp.errors.InvalidTypeError: A path must be text or a pathlib.Path; got int.
-    """
+    """An object of the wrong kind: text where numbers belong, a likelihood that is not Gaussian."""
 
 
 class SeveralArraysError(CVGPError, AttributeError):
@@ -112,45 +94,15 @@ class DivergenceError(CVGPError, FloatingPointError):
 
 
 class FileAccessError(CVGPError, OSError):
-    """A file that cannot be read or written: no permission, a full disk, a folder of the same name.
-
-    Examples
-    --------
-    >>> import cvgp
-    >>> cvgp.load(".")
-    Traceback (most recent call last):
-    ...
-    cvgp.errors.FileAccessError: . is a folder, not a regular file. Give the file itself.
-    """
+    """A file that cannot be read or written: no permission, a full disk, a folder of the same name."""
 
 
 class MissingFileError(FileAccessError, FileNotFoundError):
-    """A file or folder that does not exist.
-
-    Examples
-    --------
-    >>> import cvgp
-    >>> cvgp.load("missing.cvgp")
-    Traceback (most recent call last):
-    ...
-    cvgp.errors.MissingFileError: There is no file missing.cvgp. Check the path.
-    """
+    """A file or folder that does not exist."""
 
 
 class FileFormatError(CVGPError, ValueError):
-    """A file that is damaged, of an unknown format, or from a version that this one cannot read.
-
-    Examples
-    --------
-    >>> import cvgp, pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder) / "model.cvgp"
-    ...     _ = file.write_text("no model")
-    ...     cvgp.load(file)
-    Traceback (most recent call last):
-    ...
-    cvgp.errors.FileFormatError: ... is not a cvgp file, or it is damaged ...
-    """
+    """A file that is damaged, of an unknown format, or from a version that this one cannot read."""
 
 
 class MissingDependencyError(CVGPError, ImportError):

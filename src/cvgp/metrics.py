@@ -1,15 +1,16 @@
 """How good predictions are: NumPy functions.
 
 The scores take observations `y`, predictive means and predictive standard deviations as vectors of one length, in the
-user's units. `sd` includes the noise, since observations are noisy.
+user's units. `sd` includes the noise, since observations are noisy. Anything else raises `InvalidInputError`, or
+`InvalidTypeError` if the values are not real numbers.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+from cvgp.coreset import FloatArray, finite_array
 from cvgp.errors import InvalidInputError
-from cvgp.finite import FloatArray, finite_array
 
 __all__ = ["coverage", "crps", "interval", "mean_log_density", "r2", "rmse"]
 
@@ -54,13 +55,6 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     float
         In the unit of y.
 
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length.
-    InvalidTypeError
-        If they hold no real numbers.
-
     Examples
     --------
     >>> from cvgp.metrics import rmse
@@ -85,13 +79,6 @@ def r2(y: ArrayLike, mean: ArrayLike) -> float:
     -------
     float
         At most 1.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length.
-    InvalidTypeError
-        If they hold no real numbers.
 
     Examples
     --------
@@ -120,13 +107,6 @@ def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     float
         Nats per point; larger is better.
 
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length, or a standard deviation is not positive.
-    InvalidTypeError
-        If they hold no real numbers.
-
     Examples
     --------
     >>> from cvgp.metrics import mean_log_density
@@ -139,7 +119,7 @@ def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
 
 
 def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
-    """Mean continuous ranked probability score of Gaussian predictions, in the unit of y; smaller is better.
+    """Mean continuous ranked probability score of Gaussian predictions; smaller is better.
 
     It is the integral of (F(t) - 1[t >= y])^2 over t, and becomes the absolute error as sd goes to 0.
 
@@ -152,13 +132,6 @@ def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     -------
     float
         In the unit of y.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length, or a standard deviation is not positive.
-    InvalidTypeError
-        If they hold no real numbers.
 
     Examples
     --------
@@ -186,14 +159,6 @@ def interval(mean: ArrayLike, sd: ArrayLike, level: float) -> tuple[FloatArray, 
     -------
     lower, upper : ndarray of shape [n]
         The ends of the intervals.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length, a standard deviation is not positive, or `level` is
-        outside (0, 1).
-    InvalidTypeError
-        If they hold no real numbers.
 
     Examples
     --------
@@ -224,14 +189,6 @@ def coverage(y: ArrayLike, mean: ArrayLike, sd: ArrayLike, level: float) -> floa
     -------
     float
         Between 0 and 1.
-
-    Raises
-    ------
-    InvalidInputError
-        If the arguments are not finite vectors of one length, a standard deviation is not positive, or `level` is
-        outside (0, 1).
-    InvalidTypeError
-        If they hold no real numbers.
 
     Examples
     --------

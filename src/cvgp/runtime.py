@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, ContextDecorator, ExitStack, cont
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -53,11 +52,10 @@ def check_n_jobs(n_jobs: object) -> int | None:
 
 @contextmanager
 def limited_threads(n_jobs: int | None) -> Iterator[None]:
-    """Set the number of threads of a fit, counted as in scikit-learn, and restore torch's number at the end.
+    """Set the number of threads of a fit, counted as in scikit-learn; None leaves it to :func:`threads_for`.
 
-    None leaves the number to :func:`threads_for`. A fit never has more threads than torch has now: that number is the
-    user's limit (``torch.set_num_threads``), and it follows OMP_NUM_THREADS, by which joblib and Ray divide a machine
-    among their workers.
+    A fit never has more threads than torch has now: that number is the user's limit (``torch.set_num_threads``), and it
+    follows OMP_NUM_THREADS, by which joblib and Ray divide a machine among their workers.
     """
     with _TORCH.borrowed() as limit:
         asked = limit if n_jobs is None else min(n_jobs, limit) if n_jobs > 0 else max(limit + 1 + n_jobs, 1)
@@ -77,30 +75,40 @@ def threads_for(work: float) -> Iterator[None]:
     if limit is None or limit == 1:
         yield
         return
+    with _torch_threads(int(min(max(work / WORK_OF_A_THREAD, 1), limit))):
+        yield
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(int(min(max(work / WORK_OF_A_THREAD, 1), limit)))
+    torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-class _TorchThreads:
+class _Lock:
+    """A lock with a count of the threads inside; both are new in a forked child, where the other threads are gone."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+        self._num_inside = 0
+
+
+class _TorchThreads(_Lock):
     """The number of torch's threads that the user has set.
 
     Each Python thread has its own number, and a new thread starts with the number that any thread set last. A thread
     that starts while fits in other threads have changed the number must not mistake theirs for the user's.
     """
 
-    def __init__(self) -> None:
-        self._forget_others()
-        self._of_user = 1
-        # In a forked child the other threads are gone and would never release the lock.
-        os.register_at_fork(after_in_child=self._forget_others)
-
-    def _forget_others(self) -> None:
-        self._lock = threading.Lock()
-        self._num_inside = 0
+    _of_user = 1
 
     @contextmanager
     def borrowed(self) -> Iterator[int]:
@@ -139,10 +147,9 @@ def _openmp_limit(count: int) -> Iterator[None]:
 def _sleeping_threads(count: int) -> Iterator[None]:
     """Make the threads of a team of `count` sleep while they wait for each other.
 
-    Waiting threads of GNU's OpenMP spin for milliseconds, which slows other processes and the team itself. They sleep
-    almost at once only if the process has more threads than there are processors. OMP_WAIT_POLICY has the same effect,
-    but only before torch is imported. So a second, sleeping team raises the number of threads above that of the
-    processors during the fit. Other implementations of OpenMP are not touched.
+    Waiting threads of GNU's OpenMP spin for milliseconds, which slows other processes and the team itself, unless the
+    process has more threads than there are processors. So a second, sleeping team raises the number of threads above
+    that during the fit. OMP_WAIT_POLICY has the same effect, but only before torch is imported.
     """
     libraries = _gnu_openmp()
     if count == 1 or not libraries:
@@ -188,19 +195,13 @@ KEPT, USUALLY_KEPT = 1 << 30, 2 * LARGEST_BLOCK
 """Bytes kept at the end of the heap during a fit, and by glibc's own rule."""
 
 
-class _Shared(ContextDecorator):
+class _Shared(_Lock, ContextDecorator):
     """A context of the process: the first thread to enter opens it, the last one to leave closes it."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
         self._make = make
-        self._forget_others()
-        # In a forked child the other threads are gone and would never release the lock.
-        os.register_at_fork(after_in_child=self._forget_others)
         self._context: AbstractContextManager[None]
-
-    def _forget_others(self) -> None:
-        self._lock = threading.Lock()
-        self._num_inside = 0
 
     def __enter__(self) -> None:
         with self._lock:
@@ -209,9 +210,7 @@ class _Shared(ContextDecorator):
                 self._context.__enter__()
             self._num_inside += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         with self._lock:
             self._num_inside -= 1
             if self._num_inside == 0:
@@ -272,13 +271,11 @@ def single_threaded_blas() -> _Shared:
 def reused_memory() -> _Shared:
     """Keep memory that one training step frees for the next step, up to a gigabyte.
 
-    By default the C library returns large freed blocks to the system. Every matrix of a step is then new memory, whose
-    pages the system has to map and clear: with 500 points that took a third of the step's time. Predictions do not
-    need this: 100,000 rows took the same time without it.
+    By default the C library returns large freed blocks to the system, and every matrix of a step is new memory, whose
+    pages the system has to map and clear: with 500 points that took a third of the step's time.
 
     glibc's options cannot be read, so they cannot be restored exactly. A fit leaves the state of any process that has
-    freed one block of 32 MB: blocks up to 32 MB come from the heap, and up to 64 MB are kept at its end. Other C
-    libraries are not touched, nor is a glibc whose options the environment sets.
+    freed one block of 32 MB. Other C libraries are not touched, nor is a glibc whose options the environment sets.
     """
     return _KEPT_MEMORY
 
@@ -302,22 +299,13 @@ def _mallopt() -> "ctypes._NamedFuncPointer | None":
     return getattr(ctypes.CDLL(None), "mallopt", None)
 
 
-class _OneAtATime(ContextDecorator):
-    """A reentrant lock that is open in a forked child."""
-
-    def __init__(self) -> None:
-        self._open()
-        os.register_at_fork(after_in_child=self._open)
-
-    def _open(self) -> None:
-        self._lock = threading.RLock()
+class _OneAtATime(_Lock, ContextDecorator):
+    """One thread at a time; it may enter again."""
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._lock.release()
 
 
@@ -372,7 +360,7 @@ def clean_torch_state() -> Iterator[None]:
     """
     with ExitStack() as stack:
         if os.getpid() != _HOME:
-            stack.enter_context(_one_thread())
+            stack.enter_context(_torch_threads(1))
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         if torch.get_default_device().type != "cpu":
@@ -380,13 +368,3 @@ def clean_torch_state() -> Iterator[None]:
         if torch.is_autocast_enabled("cpu"):
             stack.enter_context(torch.autocast("cpu", enabled=False))
         yield
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

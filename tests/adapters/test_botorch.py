@@ -13,7 +13,6 @@ from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP, SingleTaskVariationalGP
 from botorch.models.transforms import Normalize, Standardize
-from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
@@ -178,15 +177,6 @@ def test_many_points_have_the_moments_of_few(monkeypatch: pytest.MonkeyPatch, ou
         torch.testing.assert_close(*(p.distribution.covariance_matrix for p in (many, before)))
 
 
-def test_in_training_mode_a_call_is_the_prior_and_a_posterior_needs_no_eval() -> None:
-    model, X = make_model(), torch.rand(4, 2, **DOUBLE)
-    expected = model.posterior(X).mean
-    prior = model.train()(X)
-    torch.testing.assert_close(prior.mean, model.mean_module(X))
-    torch.testing.assert_close(prior.covariance_matrix, model.covar_module(X).to_dense())
-    torch.testing.assert_close(model.train().posterior(X).mean, expected)
-
-
 # Gradients, results that are used again, copies
 
 
@@ -328,14 +318,6 @@ def test_hypervolume_improvement_takes_several_outputs_with_an_outcome_transform
     torch.testing.assert_close(values(True), values(False), atol=1e-4, rtol=1e-3)
 
 
-def test_the_knowledge_gradient_is_optimized() -> None:
-    acquisition = qKnowledgeGradient(make_model(), num_fantasies=4)
-    options = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 10}}
-    candidate, value = optimize_acqf(acquisition, CUBE, q=1, **options)
-    assert candidate.shape == (1, 2)
-    assert value >= acquisition(torch.rand(1, 5, 2, **DOUBLE))
-
-
 # The fit
 
 
@@ -409,14 +391,6 @@ def test_constraints_hold_and_constrained_values_come_back() -> None:
     model = fitted(built(*data(), covar_module=kernel))
     assert 0.4 <= kernel.base_kernel.lengthscale.item() <= 0.5
     assert model.covar_module is kernel
-
-
-def test_outputs_that_share_all_share_a_coreset() -> None:
-    X, Y = data(outputs=2)
-    kernel, likelihood = ScaleKernel(RBFKernel()).double(), GaussianLikelihood().double()
-    model = fitted(built(X, Y, covar_module=kernel, mean_module=ZeroMean(), likelihood=likelihood))
-    assert model.precision.shape[-1] == 1
-    assert (model.posterior(X).mean - Y).abs().mean() < 0.6
 
 
 def test_rows_that_came_later_count_in_the_next_fit() -> None:

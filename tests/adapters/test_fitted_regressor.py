@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from sklearn.exceptions import NotFittedError
 
@@ -122,17 +121,6 @@ def test_joint_covariances_agree(host: str, kind: str) -> None:
     np.testing.assert_allclose(found.covariance_matrix.detach().numpy() / unit, covariance / unit, rtol=0, atol=1e-8)
 
 
-@HOSTS
-def test_changes_of_the_model_leave_the_regressor_as_it_is(host: str) -> None:
-    r, (X, _) = fitted("plain"), data()
-    before, model = r.predict(X), getattr(r, f"to_{host}")()
-    with torch.no_grad():
-        for values in (*model.parameters(), *model.buffers()):
-            if values.is_floating_point():
-                values.add_(0.1)
-    np.testing.assert_array_equal(r.predict(X), before)
-
-
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @HOSTS
 def test_a_copy_predicts_the_same(host: str, again: Any) -> None:
@@ -182,16 +170,6 @@ def test_objectives_and_draws_have_the_noise_at_x(kind: str) -> None:
     torch.testing.assert_close(model.likelihood(f.mean, X).variance, noise)
     with pytest.raises(InvalidTypeError, match=r"likelihood\(model\(x\), x\)"):
         model.likelihood(f)
-
-
-@MAY_HAVE_HEAVY_TAILS
-def test_noise_of_x_reaches_fantasies() -> None:
-    model, (X, _) = fitted("noise of x").to_botorch(), data()
-    sd = fitted("noise of x").predict(X, return_std=True)[1]
-    X = torch.tensor(X[[sd.argmin(), sd.argmax()]])[:, None]
-    added = model.posterior(X, observation_noise=True).variance - model.posterior(X).variance
-    assert added[1] > 2 * added[0]
-    assert model.fantasize(X, SobolQMCNormalSampler(torch.Size([2]))).batch_shape == (2, 2)
 
 
 def test_a_coreset_is_not_fitted_as_if_it_were_rows() -> None:

@@ -16,7 +16,6 @@ from gpytorch.variational import (
     CholeskyVariationalDistribution,
     IndependentMultitaskVariationalStrategy,
     LMCVariationalStrategy,
-    VariationalStrategy,
 )
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -111,16 +110,6 @@ def test_the_best_sites_are_those_of_cvgp_and_a_maximum() -> None:
     close(model.eval()(x).mean, own.posterior(x).mean)
 
 
-def test_the_best_sites_take_a_noise_for_each_row() -> None:
-    own, model = pair()
-    x, y = rows()
-    noise = torch.linspace(0.01, 1.0, len(x), dtype=torch.float64)
-    own.set_site_noise_offset(0.1)
-    own.solve_coreset(x, y, noise_variance=noise)
-    model.variational_strategy.initialize_from_data(x, y, own.noise.detach() + noise)
-    close(model.eval()(x).mean, own.posterior(x).mean)
-
-
 def test_the_best_sites_of_a_batch_are_those_of_each() -> None:
     x, y = rows()
     X, _ = rows(7, seed=1)
@@ -158,14 +147,6 @@ def test_a_batch_of_fantasies_is_each_of_them() -> None:
         close(batch.variance[i], one.variance)
 
 
-def test_the_noise_of_new_observations_is_the_learned_one_also_for_as_many_rows_as_sites() -> None:
-    _, model = pair()
-    after = model.get_fantasy_model(*rows(2, seed=2))
-    for n in (7, 9, 20):  # sites, sites and new rows, others
-        f = after(rows(n)[0])
-        close(after.likelihood(f).variance - f.variance, model.likelihood.noise.expand(n), atol=1e-7)
-
-
 def test_fantasies_keep_precisions_beyond_those_of_gpytorchs_fixed_noise() -> None:
     X, y = rows(3, seed=1)
     model = Model(X, jitter_val=0.0).double()
@@ -176,37 +157,6 @@ def test_fantasies_keep_precisions_beyond_those_of_gpytorchs_fixed_noise() -> No
     assert after(X).covariance_matrix.diagonal().max() < 2e-10
     assert after.state_dict()["precision"].shape == (4,)
     close(copy.deepcopy(after)(X).mean, after(X).mean)
-
-
-def test_fantasies_of_a_deep_kernel_go_through_its_features() -> None:
-    X, y = rows(5, seed=1)
-    model = DeepKernel(X, torch.nn.Linear(2, 3)).double()
-    x_new, y_new = rows(3, seed=2)
-    z = model.layers
-    plain = Model(z(X).detach(), model.covar_module, model.mean_module).double()
-    for each in (model, plain):
-        each.likelihood = GaussianLikelihood().double()
-        each.variational_strategy.set_sites(y, torch.ones(5))
-    x, _ = rows()
-    expected = plain.get_fantasy_model(z(x_new).detach(), y_new)(z(x).detach())
-    close(model.get_fantasy_model(x_new, y_new)(x).mean, expected.mean)
-
-
-def test_gradients_of_fantasies_reach_the_new_inputs() -> None:
-    _, model = pair()
-    x_new, y_new = rows(2, seed=2)
-    x, _ = rows(4)
-    assert torch.autograd.gradcheck(
-        lambda new: model.get_fantasy_model(new, y_new)(x).variance.sum(), x_new.requires_grad_(), atol=1e-5
-    )
-
-
-def test_fantasies_may_be_the_first_call() -> None:
-    model = Model(rows(5, seed=1)[0]).double()
-    model.likelihood = GaussianLikelihood().double()
-    x_new, y_new = rows(3, seed=2)
-    assert model.get_fantasy_model(x_new, y_new)(x_new).mean.shape == (3,)
-    assert model.variational_strategy.variational_params_initialized.item() == 1
 
 
 # The KL
@@ -220,16 +170,6 @@ def test_the_kl_of_the_two_distributions_stands_a_singular_kernel_matrix() -> No
     strategy = model.variational_strategy
     found = kl_divergence(strategy.variational_distribution, strategy.prior_distribution)
     close(found, one.variational_strategy.kl_divergence())
-
-
-def test_the_kl_from_another_distribution_is_that_of_gpytorch() -> None:
-    _, model = pair()
-    q, p = model.variational_strategy.variational_distribution, model.variational_strategy.prior_distribution
-    plain = MultivariateNormal(q.mean, q.covariance_matrix)
-    other = MultivariateNormal(q.mean + 1.0, torch.eye(7, dtype=torch.float64))
-    torch.testing.assert_close(kl_divergence(q, other), kl_divergence(plain, other), rtol=1e-5, atol=1e-5)
-    part = kl_divergence(plain[:3], MultivariateNormal(p.mean[:3], p.covariance_matrix[:3, :3]))
-    torch.testing.assert_close(kl_divergence(q[:3], p[:3]), part, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("wrap", [IndependentMultitaskVariationalStrategy, LMCVariationalStrategy])
@@ -255,13 +195,6 @@ def test_the_kl_counts_once_however_many_batches_of_data_there_are(batch: tuple,
     expected = model.variational_strategy.kl_divergence()
     assert model.train()(torch.randn(*batch, 10, 2, dtype=torch.float64), diag=diag).batch_shape == batch
     close(model.variational_strategy.kl_divergence(), expected)
-
-
-def test_the_kl_with_dropout_is_a_mean_over_the_batches_of_data() -> None:
-    X, _ = rows(5, seed=1)
-    model = DeepKernel(X, torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(0.5))).double()
-    assert model.train()(torch.randn(4, 10, 2, dtype=torch.float64)).batch_shape == (4,)
-    assert model.variational_strategy.kl_divergence().shape == ()
 
 
 class Layer(DeepGPLayer):
@@ -346,17 +279,6 @@ def test_batch_normalization_sees_points_and_rows_in_one_call(diag: bool) -> Non
     close(found.variance, plain(z[5:]).variance)
 
 
-def test_a_kernel_of_some_columns_sees_these() -> None:
-    X, y = rows(5, seed=1)
-    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(active_dims=[1]))
-    model = Model(X, kernel).double()
-    model.variational_strategy.set_sites(y, torch.ones(5))
-    plain = Model(X[:, 1:], gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())).double()
-    plain.variational_strategy.set_sites(y, torch.ones(5))
-    x, _ = rows()
-    same_distribution(model.eval()(x), plain.eval()(x[:, 1:]))
-
-
 class SumOfCovariances(Model):
     """A covariance that is not one lazily evaluated kernel."""
 
@@ -394,15 +316,6 @@ def test_sites_that_were_set_stay_at_the_first_call(by_hand: bool) -> None:
     close(sites.pseudo_targets, y)
 
 
-def test_without_values_the_pseudo_targets_start_at_the_prior_mean() -> None:
-    mean = gpytorch.means.ConstantMean()
-    mean.constant = 3.0
-    model = Model(rows(5, seed=1)[0], mean=mean).double()
-    model(rows()[0])
-    sites = model.variational_strategy._variational_distribution
-    close(sites.pseudo_targets, torch.full((5,), 3.0, dtype=torch.float64), atol=0.01)
-
-
 def test_the_jitter_is_the_smallest_variance_of_a_site() -> None:
     X, y = rows(3, seed=1)
     model = Model(X, jitter_val=0.01).double()
@@ -415,19 +328,6 @@ def test_the_jitter_is_the_smallest_variance_of_a_site() -> None:
     with pytest.warns(CVGPWarning, match="smaller jitter_val"):
         strategy.set_sites(y, 2 * w)
     assert 99.0 < strategy.site_precision.max() <= 100.0
-
-
-def test_a_precision_of_zero_among_others_takes_its_site_out() -> None:
-    _, full = pair()
-    strategy = full.variational_strategy
-    y_c = strategy._variational_distribution.pseudo_targets.detach().clone()
-    w, kept = strategy.site_precision.detach().clone(), torch.arange(7) != 2
-    w[2] = 0.0
-    strategy.set_sites(y_c, w)
-    other = Model(strategy.inducing_points.detach()[kept], full.covar_module, full.mean_module).double()
-    other.variational_strategy.set_sites(y_c[kept], w[kept])
-    x, _ = rows()
-    close(full.eval()(x).mean, other.eval()(x).mean)
 
 
 def test_the_algebra_among_points_is_float64_in_a_float32_model() -> None:
@@ -513,15 +413,6 @@ def test_a_copy_predicts_the_same(again: Callable[[Model], Model], training: boo
     close(other(x).mean, expected)
 
 
-def test_a_state_dict_brings_all_of_the_posterior() -> None:
-    _, model = pair("rbf")
-    del model.likelihood
-    other = Model(torch.zeros(7, 2), copy.deepcopy(model.covar_module)).double()
-    other.load_state_dict(model.state_dict())
-    x, _ = rows()
-    close(other.eval()(x).mean, model.eval()(x).mean)
-
-
 # Training
 
 
@@ -545,13 +436,6 @@ def test_other_likelihoods_learn(kind: str) -> None:
     assert losses[-1] < losses[0] - 0.1
     if kind == "classes":
         assert ((likelihood(model.eval()(x)).mean > 0.5) == targets.bool()).float().mean() > 0.85
-
-
-def test_second_derivatives_are_refused_rather_than_wrong() -> None:
-    _, model = pair()
-    output = model.train()(rows()[0]).mean.sum()
-    with pytest.raises(InvalidInputError, match="first derivatives only"):
-        torch.autograd.grad(output, model.variational_strategy.inducing_points, create_graph=True)
 
 
 # Bad input
@@ -612,11 +496,6 @@ def test_bad_input_is_refused(call: Callable[[], object], message: str) -> None:
         call()
 
 
-def test_points_of_one_dimension_may_have_one_axis() -> None:
-    strategy = CoresetVariationalStrategy(None, torch.zeros(3), CoresetVariationalDistribution(3))
-    assert strategy.inducing_points.shape == (3, 1)
-
-
 def test_a_foreign_distribution_is_refused_with_the_name_of_the_right_one() -> None:
     with pytest.raises(TypeError, match="CoresetVariationalDistribution; got Cholesky") as caught:
         CoresetVariationalStrategy(None, torch.zeros(3, 1), CholeskyVariationalDistribution(3))
@@ -631,7 +510,3 @@ def test_a_model_without_a_part_has_no_fantasies(missing: str) -> None:
     with pytest.raises(expected, match="GaussianLikelihood" if missing == "likelihood" else missing) as caught:
         model.get_fantasy_model(X4, Y4)
     assert isinstance(caught.value, CVGPError)
-
-
-def test_botorch_will_not_take_the_strategy_for_a_whitened_one() -> None:
-    assert not issubclass(CoresetVariationalStrategy, VariationalStrategy)

@@ -1,4 +1,4 @@
-"""Commands with streams that are closed, full, left by their reader, or of another encoding.
+"""Commands that are killed, or whose streams are closed, full, left by their reader, or of another encoding.
 
 Imports take most of a short command's time. They are paid for once, and each command is a fork of what has paid.
 """
@@ -12,14 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["TRACEBACK", "Ended", "Shell", "shell"]
-
-TRACEBACK = 99
-"""The code of a command that ended with a traceback."""
-
 SERVER = """
-import io, json, os, sys, traceback
-import cvgp.cli, cvgp.estimators.persistence, cvgp.cli.info, cvgp.cli.predict, cvgp.tables.write, cvgp.plots.drawing
+import io, json, os, signal, sys, time
+import pyarrow.parquet, scipy.optimize, sklearn.cluster
+import cvgp.cli.fit, cvgp.cli.scores, cvgp.estimators.persistence
 from cvgp.__main__ import main
 
 def arrange(number, name, kind, encoding):
@@ -40,8 +36,8 @@ def arrange(number, name, kind, encoding):
 answers = os.fdopen(os.dup(1), "w")
 print("ready", file=answers, flush=True)
 for line in sys.stdin:
-    arguments, out, err, encoding = json.loads(line)
-    child = os.fork()
+    arguments, out, err, encoding, kill_after = json.loads(line)
+    begin, child = time.monotonic(), os.fork()
     if child == 0:
         sys.argv = ["cvgp", *map(os.fsdecode, (a.encode("utf-8", "surrogateescape") for a in arguments))]
         arrange(1, "stdout", out, encoding)
@@ -59,15 +55,23 @@ for line in sys.stdin:
         except OSError:
             os._exit(120)
         os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(code, file=answers, flush=True)
+    status = None
+    while status is None and (kill_after is None or time.monotonic() - begin < kill_after):
+        done, found = os.waitpid(child, os.WNOHANG)
+        status = found if done else None
+        time.sleep(0.001)
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - begin]), file=answers, flush=True)
 """
 
 
 class Ended(NamedTuple):
-    """What came of a command; nothing was printed to a stream that is no file."""
+    """What came of a command; its code is 99 after a traceback, and -9 after a kill."""
 
     code: int
+    seconds: float
     out: bytes
     err: bytes
 
@@ -76,10 +80,11 @@ class Shell:
     """Runs commands."""
 
     def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
-        self._server = server
-        self._folder = folder
+        self._server, self._folder = server, folder
 
-    def run(self, *arguments: object, out: str = "", err: str = "", encoding: str = "utf-8") -> Ended:
+    def run(
+        self, *arguments: object, out: str = "", err: str = "", encoding: str = "utf-8", kill_after: float | None = None
+    ) -> Ended:
         """Run a command; each stream is a file, or "closed", "left" by its reader, or the path of a device."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -87,14 +92,16 @@ class Shell:
         for file in files:
             file.write_bytes(b"")
         kinds = [given or str(file) for given, file in zip((out, err), files, strict=True)]
-        self._server.stdin.write(json.dumps([[str(word) for word in arguments], *kinds, encoding]) + "\n")
+        words = [str(word) for word in arguments]
+        self._server.stdin.write(json.dumps([words, *kinds, encoding, kill_after]) + "\n")
         self._server.stdin.flush()
-        return Ended(int(self._server.stdout.readline()), *(file.read_bytes() for file in files))
+        code, seconds = json.loads(self._server.stdout.readline())
+        return Ended(code, seconds, *(file.read_bytes() for file in files))
 
 
 @contextmanager
 def shell(folder: Path) -> Iterator[Shell]:
-    """A place to run commands from."""
+    """A place to run commands from; what they print is stored in an empty folder."""
     command = [sys.executable, "-c", SERVER]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:

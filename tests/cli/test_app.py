@@ -1,17 +1,19 @@
-"""The command line as a whole: help, options that are those of the library, completion, exit codes."""
+"""The command line as a whole: help, options that are those of the library, completion, errors and exit codes."""
 
+import errno
 import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
 
 import pytest
 import typer
+from typer.testing import CliRunner, Result
 
 import cvgp
-from cvgp.cli.options import command, joined_numbers, options_of
+from cvgp.cli.console import GuardedGroup, Terminated
+from cvgp.errors import InvalidInputError, MissingFileError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.options import TrainingOptions
 from tests.cli.conftest import Run, flat
@@ -26,6 +28,14 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     assert f"Usage: cvgp {command}" in text
     assert run(command, "-h").stdout == text
     assert command in run("--help").stdout
+
+
+def test_the_commands_can_be_listed_by_the_pages() -> None:
+    from cvgp.cli import app
+
+    group = typer.main.get_command(app)
+    assert isinstance(group, GuardedGroup)
+    assert sorted(group.commands) == sorted(COMMANDS)
 
 
 def test_help_imports_nothing_that_takes_time() -> None:
@@ -47,7 +57,9 @@ def test_an_unknown_or_incomplete_command_is_wrong_use(run: Run, words: list[str
     assert run(*words).exit_code == 2
 
 
-def test_fit_offers_each_parameter_of_the_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_offers_each_parameter_of_the_library_with_its_description(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
     text = flat(run("fit", "--help").stdout)
     left_out = {"verbose", "training", "callbacks", "heuristics"}
@@ -56,66 +68,6 @@ def test_fit_offers_each_parameter_of_the_library(run: Run, monkeypatch: pytest.
         missing = [name for name in names if f"--{name.replace('_', '-')}" not in text]
         assert missing == []
     assert "one lengthscale per column" in text
-
-
-def example(
-    size: int = 3, *, kind: str | None = None, names: str | list[str] = (), path: os.PathLike[str] | None = None
-) -> None:
-    """Something.
-
-    Parameters
-    ----------
-    size : int
-        How many of them, up to 1.5 million. The rest does not matter.
-    kind, path : str or None
-        Of ``which`` kind.
-    names : str or list of str
-        Some.
-
-    Returns
-    -------
-    None
-        Nothing.
-    """
-
-
-def test_names_types_defaults_and_help_come_from_the_signature_and_the_docstring() -> None:
-    found = {option.name: option for option in options_of(example, "Panel")}
-    kinds = {name: option.annotation.__origin__ for name, option in found.items()}
-    assert kinds == {"size": int, "kind": str | None, "names": list[str] | None, "path": Path | None}
-    helps = {name: option.annotation.__metadata__[0].help for name, option in found.items()}
-    assert helps["size"] == "How many of them, up to 1.5 million."
-    assert helps["kind"] == helps["path"] == "Of which kind."
-    assert (found["size"].default, found["kind"].default) == (3, None)
-
-
-def test_a_command_gets_its_groups_as_dictionaries() -> None:
-    got: list[Any] = []
-
-    def work(first: str, group: dict[str, Any], last: Annotated[int, typer.Option()] = 1) -> None:
-        got.append((first, group, last))
-
-    built = command(work, group=options_of(example, "Panel", only=("size", "kind")))
-    built.main(["a", "--kind", "b", "--last", "2"], standalone_mode=False)
-    assert got == [("a", {"size": 3, "kind": "b"}, 2)]
-
-
-@pytest.mark.parametrize(
-    ("words", "joined"),
-    [
-        (["--quantiles", ".1", ".5", "model", "data.csv"], ["--quantiles", ".1,.5", "model", "data.csv"]),
-        (["--quantiles", ".1,.5", ".9"], ["--quantiles", ".1,.5,.9"]),
-        (["--level", ".9", "5"], ["--level", ".9", "5"]),
-    ],
-)
-def test_numbers_after_an_option_are_its_values(words: list[str], joined: list[str]) -> None:
-    assert joined_numbers(words, "--quantiles") == joined
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete_commands(run: Run, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    assert "_CVGP_COMPLETE=complete_" in run("--show-completion", shell).stdout
 
 
 @pytest.mark.parametrize(("words", "expected"), [("cvgp pre", "predict"), ("cvgp predict --qu", "--quantiles")])
@@ -132,8 +84,45 @@ def test_an_error_while_arrow_still_reads_ends_with_its_code(tmp_path: Path) -> 
     lines = [f"{i};K\u00f6ln {i},1;{i % 7}\n" for i in range(800)]
     (tmp_path / "t.csv").write_bytes(("a;b;y\n" + "".join(lines)).encode("cp1252"))
     words = ["fit", "t.csv", "--target", "y", "--out", "m.cvgp", "--sep", ","]
-    for _ in range(4):  # threads that end later than Python brought every second of these processes down
+    for _ in range(3):  # threads that end later than Python brought every second of these processes down
         done = subprocess.run(
             [sys.executable, "-m", "cvgp", *words], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert (done.returncode, "could not be read" in done.stderr) == (1, True)
+
+
+def run_command_that_raises(error: BaseException) -> Result:
+    app = typer.Typer(cls=GuardedGroup)
+
+    @app.callback()
+    def nothing() -> None: ...
+
+    @app.command()
+    def work() -> None:
+        raise error
+
+    return CliRunner().invoke(app, ["work"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (InvalidInputError("Bad table."), 1, "Bad table."),
+        (MissingFileError("No file."), 2, "No file."),
+        (KeyboardInterrupt("Go on."), 130, "Go on."),
+        (Terminated("Go on."), 143, "Go on."),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "free space"),
+        (MemoryError(), 1, "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes."), 1, "not enough memory"),
+    ],
+    ids=repr,
+)
+def test_an_error_is_one_line_and_a_code(error: BaseException, code: int, message: str) -> None:
+    result = run_command_that_raises(error)
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (code, "", 1)
+    assert message in result.stderr
+
+
+def test_a_programming_error_keeps_its_traceback() -> None:
+    error = RuntimeError("a bug")
+    assert run_command_that_raises(error).exception is error

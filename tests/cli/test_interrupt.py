@@ -12,7 +12,7 @@ import pytest
 
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import read_state
-from tests.cli.conftest import Run, flat, make_table
+from tests.cli.conftest import Run, make_table
 
 # A shell without job control starts its background commands with SIGINT ignored, and children inherit that.
 START = """
@@ -103,19 +103,3 @@ def test_an_interrupt_while_the_model_is_stored_says_how_to_go_on(
     quick = ("--n-coreset", 5, "--max-iter", 5, "--quiet", "--checkpoint-dir", tmp_path / "c")
     result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *quick)
     assert (result.exit_code, "The same command continues" in result.stderr) == (130, True)
-
-
-def test_less_time_does_not_replace_a_finished_model_by_a_worse_one(run: Run, table: Path, tmp_path: Path) -> None:
-    arguments = ("fit", table, "--target", "price", "--out", tmp_path / "m", "--n-coreset", 5, "--json")
-    folder = ("--checkpoint-dir", tmp_path / "c")
-    first = json.loads(run(*arguments, *folder).stdout)
-    again = json.loads(run(*arguments, *folder, "--max-time", 0.001).stdout)
-    assert (again["elbo"], again["iterations"]) == (first["elbo"], first["iterations"])
-
-
-def test_a_run_of_another_table_is_not_gone_on_with(run: Run, table: Path, tmp_path: Path) -> None:
-    quick = ("--n-coreset", 5, "--max-iter", 5, "--quiet", "--checkpoint-dir", tmp_path / "c")
-    run("fit", table, "--target", "price", "--out", tmp_path / "m", *quick)
-    make_table(60, seed=1).to_csv(table, index=False)
-    result = run("fit", table, "--target", "price", "--out", tmp_path / "m", *quick)
-    assert (result.exit_code, "belongs to another fit" in flat(result.stderr)) == (1, True)

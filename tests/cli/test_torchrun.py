@@ -104,27 +104,6 @@ def test_a_stopped_worker_is_given_up_after_the_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_slowed_worker_changes_nothing_but_the_time(tmp_path: Path) -> None:
-    running = start_long(tmp_path, "adam")
-    wait_for_progress(tmp_path)
-    slow = worker_pids(running.pid, 2)[1]
-    for _ in range(10):
-        if running.poll() is not None:
-            break
-        os.kill(slow, signal.SIGSTOP)
-        time.sleep(0.3)
-        os.kill(slow, signal.SIGCONT)
-        time.sleep(0.05)
-    code, _, error = finish(running)
-    assert code == 0, error
-    fresh = tmp_path / "fresh"
-    fresh.mkdir()
-    assert finish(start_long(fresh, "adam"))[0] == 0
-    for found, expected in zip(predictions(tmp_path / "model.cvgp"), predictions(fresh / "model.cvgp"), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.slow
 def test_a_file_that_one_worker_cannot_read_ends_all(tmp_path: Path) -> None:
     process = torchrun("-m", "cvgp", "fit", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "model.cvgp")
     code, _, error = finish(process)

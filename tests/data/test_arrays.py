@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,36 +21,10 @@ def rows_of_epoch(data: MemorySource, epoch: int, size: int, seed: int = 0) -> l
     return torch.cat([batch.x[:, 0] for batch in batches]).tolist()
 
 
-def test_chunks_hold_every_row_once_in_order() -> None:
-    assert torch.cat([chunk.x[:, 0] for chunk in source().chunks(7)]).equal(ROWS)
-
-
 def test_chunks_keep_weights_and_noise_with_their_rows() -> None:
     for chunk in source(WEIGHT, 10.0 * ROWS).chunks(6):
         assert chunk.sample_weight.equal(WEIGHT[chunk.x[:, 0].long()])
         assert chunk.noise_variance.equal(10.0 * chunk.x[:, 0])
-
-
-def test_taken_rows_are_those_of_the_index() -> None:
-    assert source().take(torch.tensor([4, 2])).data.y.tolist() == [-4.0, -2.0]
-
-
-def test_sample_holds_different_rows_in_order() -> None:
-    rows = source().sample(12, np.random.default_rng(0)).x[:, 0].tolist()
-    assert rows == sorted(set(rows))
-    assert len(rows) == 12
-
-
-def test_sample_keeps_weights_and_noise_with_their_rows() -> None:
-    sample = source(WEIGHT, 10.0 * ROWS).sample(12, np.random.default_rng(0))
-    assert sample.sample_weight.equal(WEIGHT[sample.x[:, 0].long()])
-    assert sample.noise_variance.equal(10.0 * sample.x[:, 0])
-
-
-def test_sample_of_all_rows_draws_nothing() -> None:
-    rng = np.random.default_rng(0)
-    assert source().sample(N, rng).x[:, 0].equal(ROWS)
-    assert rng.integers(2**31) == np.random.default_rng(0).integers(2**31)
 
 
 def test_identity_is_that_of_the_values() -> None:
@@ -66,19 +39,9 @@ def test_identity_tells_other_data_apart(other: MemorySource) -> None:
     assert other.identity() != source(WEIGHT).identity()
 
 
-def test_harmonic_noise_is_the_learned_one_where_none_is_known() -> None:
-    assert source().harmonic_noise(0.3) == 0.3
-
-
 def test_harmonic_noise_counts_the_rows_own_noise() -> None:
     expected = N / (1.0 / (0.3 + WEIGHT)).sum().item()
     assert source(noise=WEIGHT).harmonic_noise(0.3) == pytest.approx(expected)
-
-
-def test_other_precision_holds_the_same_rows() -> None:
-    converted = source(WEIGHT).to(torch.float32).data
-    assert converted.x.dtype == converted.sample_weight.dtype == torch.float32
-    assert converted.x[:, 0].double().equal(ROWS)
 
 
 @given(size=st.sampled_from([1, 2, 4, 5, 10, 20]), epoch=st.integers(0, 50), seed=st.integers(0, 2**31))
@@ -86,34 +49,11 @@ def test_epoch_covers_every_row_once(size: int, epoch: int, seed: int) -> None:
     assert sorted(rows_of_epoch(source(), epoch, size, seed)) == ROWS.tolist()
 
 
-def test_remainder_that_fills_no_batch_sits_the_epoch_out() -> None:
-    rows = rows_of_epoch(source(), 0, 6)
-    assert len(set(rows)) == len(rows) == 18
-
-
-def test_batches_keep_inputs_and_outputs_together() -> None:
-    batch = source(noise=10.0 * ROWS).minibatch(3, 4, 0)
-    assert batch.y.equal(-batch.x[:, 0])
-    assert batch.noise_variance.equal(10.0 * batch.x[:, 0])
-
-
 def test_batch_depends_only_on_seed_and_step() -> None:
     fresh, used = source(), source()
     for step in (0, 9, 3, 17):
         used.minibatch(step, 5, 1)
     assert used.minibatch(6, 5, 1).x.equal(fresh.minibatch(6, 5, 1).x)
-
-
-def test_seeds_shuffle_differently() -> None:
-    assert rows_of_epoch(source(), 0, 5, seed=0) != rows_of_epoch(source(), 0, 5, seed=1)
-
-
-def test_batch_is_no_larger_than_the_data() -> None:
-    assert len(source().minibatch(0, 100, 0).x) == N
-
-
-def test_total_weight_is_the_sum_of_the_weights() -> None:
-    assert source(WEIGHT).total_weight == WEIGHT.sum().item()
 
 
 def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
@@ -124,10 +64,6 @@ def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
         counts += torch.bincount(torch.tensor(rows_of_epoch(data, epoch, 5)).long(), minlength=N)
     # A systematic sample gives each row its share to within one, in every epoch.
     torch.testing.assert_close(counts / epochs, WEIGHT * N / WEIGHT.sum(), rtol=0.0, atol=0.1)
-
-
-def test_drawn_rows_carry_no_weight() -> None:
-    assert source(WEIGHT).minibatch(0, 5, 0).sample_weight is None
 
 
 def test_row_without_weight_is_never_drawn() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from cvgp.data.transforms import KNOTS, NO_WARP, InputWarp, Path, mixed_path, normal_scores, warp_of
+from cvgp.data.transforms import KNOTS, Path, mixed_path, normal_scores
 
 RNG = np.random.default_rng(0)
 SKEWED = np.exp(RNG.normal(size=2000))
@@ -70,13 +70,6 @@ def test_normal_scores_are_those_of_scipy_at_the_knots() -> None:
     np.testing.assert_allclose(scores.values, expected, atol=1e-12)
 
 
-def test_equal_values_have_one_score_in_their_middle() -> None:
-    scores = normal_scores(np.repeat([1.0, 2.0, 5.0], [2, 1, 1]))
-    assert scores is not None
-    np.testing.assert_allclose(scores.knots, [1.0, 2.0, 5.0])
-    np.testing.assert_allclose(scores.values, stats.norm.ppf([0.25, 0.625, 0.875]))
-
-
 def test_a_weight_of_two_is_a_row_twice() -> None:
     weighted = normal_scores(np.array([1.0, 3.0, 4.0, 9.0]), np.array([1.0, 2.0, 1.0, 3.0]))
     repeated = normal_scores(np.repeat([1.0, 3.0, 4.0, 9.0], [1, 2, 1, 3]))
@@ -106,17 +99,3 @@ def test_beyond_the_outer_knots_a_warp_is_a_line_no_steeper_than_its_mean() -> N
     mean = (path.values[-1] - path.values[0]) / (path.knots[-1] - path.knots[0])
     np.testing.assert_allclose(slopes, slopes[0], rtol=1e-6)
     assert 0.0 < slopes[0] <= mean * (1.0 + 1e-9)
-
-
-def test_columns_without_knots_stay_as_they_are() -> None:
-    warp = warp_of("mixed", np.array([0.0, 0.5]), {1: path_of(SKEWED, 0.5)})
-    x = np.column_stack([SKEWED, SKEWED])
-    np.testing.assert_array_equal(warp.apply(x)[:, 0], SKEWED)
-    assert not np.allclose(warp.apply(x)[:, 1], SKEWED)
-    assert warp.warped.tolist() == [False, True]
-
-
-def test_a_warp_of_no_column_is_the_identity() -> None:
-    assert warp_of("mixed", np.zeros(2), {}) is NO_WARP
-    assert isinstance(NO_WARP, InputWarp)
-    np.testing.assert_array_equal(NO_WARP.apply(SKEWED[:, None]), SKEWED[:, None])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cvgp.data.rows import Array, Rows
-from cvgp.data.scaling import Scaling, learn_warped_scaling, pool_scalings, pool_warped_scalings
+from cvgp.data.scaling import Scaling, learn_warped_scaling, pool_warped_scalings
 from cvgp.data.transforms import NO_WARP, InputWarp, mixed_path, normal_scores, warp_of
 
 RNG = np.random.default_rng(0)
@@ -21,15 +21,6 @@ def warp(x: Array, share: float) -> InputWarp:
 def scaling(part: slice, share: float | None) -> Scaling:
     chosen = NO_WARP if share is None else warp(X[part], share)
     return learn_warped_scaling(chosen, Rows(X[part], Y[part]))
-
-
-def test_scalings_without_warps_are_pooled_as_they_are() -> None:
-    parts = [scaling(slice(300), None), scaling(slice(300, None), None)]
-    pooled, alike = pool_warped_scalings(parts, ROWS)
-    expected = pool_scalings(parts, ROWS)
-    np.testing.assert_array_equal(pooled.x_mean, expected.x_mean)
-    assert pooled.warp.name == "identity"
-    np.testing.assert_array_equal(alike[0].x_scale, parts[0].x_scale)
 
 
 def test_the_pooled_warp_is_the_mean_of_the_scaled_inputs() -> None:

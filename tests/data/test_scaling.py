@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cvgp.data import scaling
-from cvgp.data.scaling import Scaling, learn_scaling, no_scaling, pool_scalings
+from cvgp.data.scaling import learn_scaling, pool_scalings
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(30, 3)) * [1.0, 20.0, 0.03] + [0.0, -50.0, 4.0]
@@ -20,27 +20,10 @@ def test_inputs_come_back(x: np.ndarray) -> None:
     np.testing.assert_allclose(scaling.unscale_x(scaling.scale_x(x)), x, rtol=1e-9, atol=1e-9 * np.abs(x).max())
 
 
-@given(y=VALUES)
-def test_outputs_come_back(y: np.ndarray) -> None:
-    scaling = learn_scaling(y, y)
-    np.testing.assert_allclose(scaling.unscale_y(scaling.scale_y(y)), y, rtol=1e-9, atol=1e-9 * np.abs(y).max())
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_scaled_columns_have_mean_zero(size: float) -> None:
-    scaled = learn_scaling(size * X, Y).scale_x(size * X)
-    np.testing.assert_allclose(scaled.mean(0), 0.0, atol=1e-12)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_scaled_columns_have_variance_one(size: float) -> None:
     scaled = learn_scaling(X, size * Y).scale_y(size * Y)
     np.testing.assert_allclose(scaled.std(0), 1.0, rtol=1e-12)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_scale_has_the_unit_of_the_data(size: float) -> None:
-    np.testing.assert_allclose(learn_scaling(size * X, Y).x_scale, size * X.std(0), rtol=1e-12)
 
 
 def test_weights_are_repeats() -> None:
@@ -52,12 +35,6 @@ def test_weights_are_repeats() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 7.0, -1e12, 1e-12, 1e200])
-def test_constant_column_becomes_zero(value: float) -> None:
-    x = np.full((5, 1), value)
-    assert (learn_scaling(x, x).scale_x(x) == 0.0).all()
-
-
-@pytest.mark.parametrize("value", [0.0, 7.0, -1e12, 1e-12, 1e200])
 def test_constant_column_has_no_scale_and_comes_back(value: float) -> None:
     x = np.full((5, 1), value)
     scaling = learn_scaling(x, x)
@@ -65,32 +42,10 @@ def test_constant_column_has_no_scale_and_comes_back(value: float) -> None:
     np.testing.assert_array_equal(scaling.unscale_x(scaling.scale_x(x + 1.0)), x)
 
 
-def test_column_that_differs_by_rounding_is_constant() -> None:
-    x = np.full((5, 1), 0.1)
-    x[::2] += 1e-16
-    assert learn_scaling(x, x).x_scale == 0.0
-
-
 def test_a_column_that_is_constant_in_parts_varies_in_the_whole() -> None:
     parts = [learn_scaling(np.full((3, 1), value), np.zeros((3, 1))) for value in (3.0, 5.0)]
     assert pool_scalings(parts, np.array([3.0, 3.0])).x_scale == pytest.approx(1.0)
     assert pool_scalings(parts[:1] * 2, np.array([3.0, 3.0])).x_scale == 0.0
-
-
-def test_spread_far_below_the_mean_is_still_seen() -> None:
-    x = 1e6 + rng.normal(size=(50, 1))
-    np.testing.assert_allclose(learn_scaling(x, x).x_scale, x.std(0), rtol=1e-6)
-
-
-def test_single_row_is_constant() -> None:
-    x = np.array([[3.0, -1.0]])
-    np.testing.assert_array_equal(learn_scaling(x, x).scale_x(x), [[0.0, 0.0]])
-
-
-def test_no_scaling_changes_nothing() -> None:
-    scaling: Scaling = no_scaling(3, 2)
-    np.testing.assert_array_equal(scaling.scale_x(X), X)
-    np.testing.assert_array_equal(scaling.unscale_y(Y), Y)
 
 
 @pytest.mark.parametrize("size", SIZES)

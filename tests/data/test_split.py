@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource, MemorySource, SharedSource, SplitSource, split
+from cvgp.data.source import DataSource, MemorySource, SharedSource, split
 from cvgp.errors import InvalidInputError
 from tests.parallel.groups import ThreadGroup, run_in_threads
 
@@ -25,8 +25,8 @@ def shared(group: ThreadGroup, whole: MemorySource) -> SharedSource:
     return SharedSource(whole.part(*SHARDS[group.rank]), group)
 
 
-def parted(group: ThreadGroup, whole: MemorySource) -> SplitSource:
-    return SplitSource(MemorySource(*whole.data), group)  # which remembers where in an epoch it is
+def parted(group: ThreadGroup, whole: MemorySource) -> MemorySource:
+    return MemorySource(*whole.data, group=group)
 
 
 both = pytest.mark.parametrize("spread", [shared, parted])
@@ -53,18 +53,12 @@ def test_chunks_of_all_processes_are_all_rows_once(spread: Spread, world: int) -
 
 
 @both
-def test_local_rows_counts_what_the_chunks_give(spread: Spread) -> None:
-    def count(group: ThreadGroup) -> tuple[int, int]:
-        source = spread(group, make_source())
-        return source.local_rows, sum(len(b.x) for b in source.chunks(4))
-
-    assert all(told == found for told, found in run_in_threads(3, count))
-
-
-@both
-def test_shares_of_a_batch_add_up_to_one(spread: Spread) -> None:
-    shares = run_in_threads(3, lambda group: spread(group, make_source(weighted=True)).share(2))
-    assert sum(shares) == pytest.approx(1.0)
+def test_more_noise_is_that_of_all_rows(spread: Spread) -> None:
+    whole = make_source(noisy=True)
+    noisy = run_in_threads(
+        3, lambda group: spread(group, whole).with_noise(lambda x: 1.0 + x[:, 0]).harmonic_noise(0.5)
+    )
+    assert noisy == pytest.approx([whole.with_noise(lambda x: 1.0 + x[:, 0]).harmonic_noise(0.5)] * 3)
 
 
 def test_split_minibatches_are_those_of_one_process() -> None:
@@ -133,10 +127,3 @@ def test_identity_of_shared_rows_changes_with_any_part() -> None:
 def test_splitting_different_rows_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="2 workers of this fit were given different rows"):
         run_in_threads(2, lambda group: split(make_source(10 + group.rank), group))
-
-
-def test_another_precision_keeps_the_rows() -> None:
-    def dtypes(group: ThreadGroup) -> set[torch.dtype]:
-        return {b.x.dtype for b in shared(group, make_source()).to(torch.float32).chunks(4)}
-
-    assert run_in_threads(3, dtypes) == [{torch.float32}, set(), {torch.float32}]

@@ -19,7 +19,7 @@ def _sites(K_cc: Tensor, beta: Tensor, noise: Tensor, site_noise: Tensor | None)
 def _precision(
     noise: Tensor, k_xx: Tensor, sample_weight: Tensor | None, num_data: int | None
 ) -> tuple[Tensor, Tensor, float]:
-    """The observations' precisions [B], their log normaliser [] and N/B."""
+    """The observations' precisions [B], their log normalizer [] and N/B."""
     scale = 1.0 if num_data is None else num_data / len(k_xx)
     weight = scale * (torch.ones_like(k_xx) if sample_weight is None else sample_weight)
     return weight / noise, -0.5 * (weight * torch.log(2 * math.pi * noise)).sum(), scale

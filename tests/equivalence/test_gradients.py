@@ -11,7 +11,6 @@ from torch import Tensor
 
 import cvgp
 from cvgp.gp import bounds
-from cvgp.gp.bounds.titsias import _ExplainedVariance
 from tests.equivalence import naive
 from tests.gp.bounds.problems import (
     POINT_NOISE,
@@ -88,12 +87,6 @@ def test_gradient_is_the_naive_one(problem: Problem, name: str) -> None:
     inputs, chosen = arguments(problem, name), options(problem, name)
     ours, theirs = (gradients(getattr(module, name), inputs, **chosen) for module in (bounds, naive))
     assert_near(ours, theirs, rtol=1e-9)
-
-
-def test_gradient_of_each_explained_variance_is_the_finite_difference() -> None:
-    p = make_problem(**SMALL)
-    leaves = tensor(p.K_cc).requires_grad_(), tensor(p.K_cx).requires_grad_()
-    assert torch.autograd.gradcheck(lambda K_cc, K_cx: _ExplainedVariance.apply(K_cc, K_cx), leaves)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -116,7 +116,7 @@ REQUESTS: list[tuple[Callable[[CVGPRegressor], object], type, str]] = [
         (lambda m, q=q: m.predict_quantiles(X, q), InvalidInputError, "between 0 and 1")
         for q in (0.0, [0.5, 2.0], math.nan)
     ),
-    (lambda m: m.predict_quantiles(X, "median"), InvalidTypeError, "numbers between 0 and 1"),
+    (lambda m: m.predict_quantiles(X, "median"), InvalidTypeError, "between 0 and 1"),
     *(
         (lambda m, p=p: m.predict_interval(X, p), InvalidInputError, r"such as 0\.9 for 90 %")
         for p in (0.0, 95, math.nan)
@@ -172,14 +172,6 @@ def test_a_few_rows_are_fitted_with_and_without_neighbors(count: int, k: int) ->
     assert_sensible(CVGPRegressor(n_neighbors=k, random_state=0).fit(X[:count], Y[:count]), X)
 
 
-@pytest.mark.filterwarnings("ignore:y is .* in every row", "error::sklearn.exceptions.ConvergenceWarning")
-def test_a_constant_target_that_differs_by_rounding_is_not_a_failed_fit() -> None:
-    y = np.full(N, 0.1)
-    y[::2] += 1e-17 + np.spacing(0.1)
-    sd = regressor(max_iter=None).fit(X, y).predict(X, return_std=True)[1]
-    np.testing.assert_allclose(sd, 0.1 / N, rtol=1e-3)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -204,21 +196,6 @@ def test_few_distinct_inputs_and_more_points_than_rows_are_fitted(init: str) -> 
     model = regressor(n_coreset=500, init=init).fit(X[:10], Y[:10])
     assert 5 <= len(model.coreset_) <= 10
     assert_sensible(model, X)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"sample_weight": np.full(N, 1e-12)},
-        {"sample_weight": np.full(N, 1e12)},
-        {"noise_variance": np.zeros(N)},
-        {"noise_variance": np.full(N, 1e12)},
-        {"X": X > 0.0},
-    ],
-)
-@pytest.mark.filterwarnings("ignore:The sample weights of")
-def test_weights_and_noise_of_any_size_and_flags_are_fitted(given: dict[str, np.ndarray]) -> None:
-    assert_sensible(regressor().fit(**{"X": X, "y": Y} | given), X)
 
 
 # Parameters

@@ -38,11 +38,11 @@ def half_noisy(n: int, seed: int = 0) -> tuple[Array, Array]:
 def from_scratch(model: CVGPRegressor, X: Array, y: Array, weight: Array | None = None) -> CVGPRegressor:
     """The model with statistics of all rows, the new ones after those that it consults."""
     gp, found = model._gp, deepcopy(model)
-    assert gp.local is not None
+    assert gp.kept is not None
     new = gp.scaling.tensors(Rows(X, y.reshape(len(X), -1), weight))
     if gp.noise is not None and gp.weighs_rows:
         new = new._replace(noise_variance=gp.noise.beyond_base(new.x))
-    rows = append_rows(gp.local.kept.rows, new)
+    rows = append_rows(gp.kept.rows, new)
     kept, _ = adopt_neighbors(found.model_, rows, model.n_neighbors_)
     found._gp = found._gp.with_model(found.model_, kept)
     return found
@@ -78,14 +78,6 @@ def test_with_all_rows_as_neighbours_it_is_the_exact_gp() -> None:
     np.testing.assert_allclose(mean, scaling.unscale_y(solve.T @ scaling.scale_y(all_y[:, None]))[:, 0], atol=1e-7)
     variance = (K[n:, n:] - K[n:, :n] @ solve).diagonal()
     np.testing.assert_allclose(sd, np.sqrt(variance) * scaling.y_scale, atol=1e-7)
-
-
-def test_rows_in_parts_are_the_rows_at_once() -> None:
-    (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    model = make_regressor(8, n_neighbors=10, **FIXED).fit(X, y)
-    in_parts = model.condition(X_new[:15], y_new[:15]).condition(X_new[15:], y_new[15:])
-    assert_predicts_the_same(in_parts, model.condition(X_new, y_new), waves(20, seed=3)[0])
-    assert in_parts.elbo_ == pytest.approx(model.condition(X_new, y_new).elbo_)
 
 
 def test_rows_are_weighed_by_the_noise_that_depends_on_x() -> None:
@@ -149,17 +141,6 @@ def test_a_weight_counts_as_a_row_given_as_often(neighbors: int) -> None:
     assert_predicts_the_same(weighted, repeated, waves(20, seed=3)[0], tolerance=1e-5)
     assert weighted.elbo_ == pytest.approx(repeated.elbo_, rel=1e-5)
     assert weighted.n_rows_ == repeated.n_rows_
-
-
-def test_transformed_rows_are_conditioned_on_as_such() -> None:
-    (X, y), (X_new, y_new) = waves(150), waves(40, seed=1)
-    model = make_regressor(8, n_neighbors=10, target_transform="log", **FIXED).fit(X, np.exp(y))
-    plain = make_regressor(8, n_neighbors=10, **FIXED).fit(X, y)
-    after, expected = model.condition(X_new, np.exp(y_new)), plain.condition(X_new, y_new)
-    points = waves(20, seed=3)[0]
-    median = after.predict_quantiles(points, 0.5)
-    np.testing.assert_allclose(np.log(median), expected.predict_quantiles(points, 0.5), atol=1e-6)
-    assert after.elbo_ == pytest.approx(expected.elbo_ - y.sum() - y_new.sum())
 
 
 @pytest.mark.parametrize("neighbors", [0, 10])

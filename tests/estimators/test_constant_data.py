@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from matplotlib.figure import Figure
 from sklearn.exceptions import ConvergenceWarning
 
 import cvgp
-from cvgp import CVGPRegressor, plots, read_table
+from cvgp import CVGPRegressor, plots
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.tables import stream
 from tests.flat_options import make_regressor
 
 rng = np.random.default_rng(4)
@@ -63,18 +61,6 @@ def test_predictions_do_not_depend_on_a_constant_column(options: dict[str, Any],
     np.testing.assert_array_equal(model.predict(elsewhere), model.predict(CONSTANT))
 
 
-@pytest.mark.parametrize("options", [{}, {"n_coreset": 10}, {"standardize": False}, {"ard": False}], ids=str)
-def test_a_fit_is_that_without_the_constant_column(options: dict[str, Any]) -> None:
-    np.testing.assert_allclose(fit(**options)[0].predict(CONSTANT), fit(X, **options)[0].predict(X), atol=1e-2)
-
-
-@pytest.mark.parametrize("init", ["kmeans", "random"])
-def test_points_keep_the_value_of_a_constant_column(init: str) -> None:
-    model, _ = fit(init=init, n_coreset=20)
-    model.prune(0.5)
-    assert (model.coreset_.X[:, 1] == VALUE).all()
-
-
 def test_a_column_that_is_constant_in_shards_is_merged() -> None:
     def shards(*values: float) -> list[CVGPRegressor]:
         return [fit(np.insert(X[i::2], 1, v, axis=1), Y[i::2], n_coreset=8)[0] for i, v in enumerate(values)]
@@ -87,17 +73,6 @@ def test_a_column_that_is_constant_in_shards_is_merged() -> None:
     constant, varying = fit(np.insert(X[::2], 1, 0.0, axis=1), Y[::2])[0], fit(np.insert(X, 1, Y, axis=1))[0]
     merged = cvgp.merge([constant, varying])
     assert merged.lengthscales_[1] == pytest.approx(varying.lengthscales_[1], rel=1e-6)
-
-
-@pytest.mark.parametrize("limit", [10**9, 0], ids=["loaded", "in parts"])
-def test_a_constant_column_of_a_table_in_files_is_named(
-    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "IN_MEMORY_BYTES", limit)
-    pd.DataFrame(np.column_stack([CONSTANT, Y]), columns=["a", "b", "c", "y"]).to_parquet(tmp_path / "t.parquet")
-    model, messages = fit(read_table(tmp_path / "t.parquet", "y", always_keep="b"), None, n_coreset=8)
-    assert ["'b' (1 of 3)" in message for message in messages] == [True]
-    assert model.feature_importances_[1] == 0.0
 
 
 def test_if_all_columns_are_constant_the_mean_is_predicted() -> None:
@@ -114,12 +89,6 @@ def test_weights_that_leave_nothing_to_learn_are_explained(weight: float, warns:
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_a_weight_of_100_is_100_copies() -> None:
-    weighted, repeated = fit(X, Y, np.full(40, 100.0))[0], fit(X.repeat(100, axis=0), Y.repeat(100))[0]
-    for found, expected in zip(*(m.predict(X, return_std=True) for m in (weighted, repeated)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("unit", [1.0, 1e-9, -1e6])
 @pytest.mark.parametrize("rows", [1, 2, 40])
 def test_the_spread_of_one_value_is_its_size_over_the_rows(unit: float, rows: int) -> None:
@@ -130,8 +99,3 @@ def test_the_spread_of_one_value_is_its_size_over_the_rows(unit: float, rows: in
     np.testing.assert_allclose(mean, 5.0 * unit, rtol=1e-6)
     np.testing.assert_allclose(sd, 5.0 * abs(unit) / rows, rtol=1e-3)
     assert len(messages) == 1
-
-
-def test_the_spread_of_one_output_among_others_has_its_unit() -> None:
-    _, sd = fit(X, np.column_stack([Y, np.full(40, 8e6)]))[0].predict(X, return_std=True)
-    assert sd[:, 1].max() < 8e6 / 40

@@ -19,7 +19,7 @@ import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
-from cvgp.estimators.frames import is_frame, is_plain, target_names
+from cvgp.estimators.frames import target_names
 from tests.flat_options import make_regressor
 
 OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "n_neighbors": 0, "random_state": 0}
@@ -58,26 +58,6 @@ def model() -> CVGPRegressor:
 
 
 # What a frame is.
-
-
-@pytest.mark.parametrize(
-    "frame", [X, pl.from_pandas(X), pa.Table.from_pandas(X), pa.RecordBatch.from_pandas(X)], ids=type
-)
-def test_frames_of_all_libraries_are_frames(frame: object) -> None:
-    assert is_frame(frame)
-    assert not is_plain(frame)
-
-
-@pytest.mark.parametrize("value", [np.ones((2, 2)), [[1.0]], "table.csv", pd.Series([1.0]), pl.Series([1.0])])
-def test_other_values_are_no_frames(value: object) -> None:
-    assert not is_frame(value)
-
-
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
-def test_numbers_without_gaps_are_plain(make: type) -> None:
-    assert is_plain(make({"a": [1.0, 2.0], "b": [1, 2], "c": [True, False]}))
-    assert not is_plain(make({"a": [1.0, None]}))
-    assert not is_plain(make({"a": [1.0, float("nan")]}))
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,6 @@ def test_model_with_all_rows_as_points_is_the_exact_gp(unscaled: CVGPRegressor, 
     np.testing.assert_allclose(sd**2, expected_variance, atol=1e-6 * Y.var())
 
 
-def test_bound_with_all_rows_as_points_is_the_evidence_in_the_units_of_the_data(unscaled: CVGPRegressor) -> None:
-    model = deepcopy(unscaled)
-    model.grow(N + SIZE, X, Y)
-    *_, evidence = exact_gp(model, np.ones(N))
-    assert model.elbo_ == pytest.approx(evidence, abs=1e-3)
-
-
 @pytest.mark.parametrize("options", [{}, {"solver": "adam"}, {"bound": "elbo"}, {"mean": "constant"}], ids=str)
 def test_bound_of_the_fit_does_not_fall(options: dict[str, Any]) -> None:
     model = regressor(**options).fit(X, Y)
@@ -83,40 +76,6 @@ def test_bound_of_the_fit_does_not_fall(options: dict[str, Any]) -> None:
         bounds.append(model.elbo_)
     assert (np.diff(bounds) > -1e-4).all()
     assert bounds[-1] > bounds[0] + 10.0
-
-
-def test_several_outputs_grow_together() -> None:
-    both = np.stack([Y, -100.0 * Y], 1)
-    model = regressor().fit(X, both)
-    model.grow(30, X, both)
-    assert model.coreset_.y.shape == (30, 2)
-    mean = model.predict(NEW)
-    np.testing.assert_allclose(mean[:, 1], -100.0 * mean[:, 0], rtol=1e-6)
-
-
-def test_known_noise_counts(model: CVGPRegressor) -> None:
-    known = np.where(np.arange(N) < 60, 1e4, 0.0)  # half of the rows say nothing
-    other = deepcopy(model)
-    model.grow(30, X, Y, noise_variance=known)
-    other.grow(30, X, Y)
-    sds = [m.predict(X[:60], return_std=True, include_noise=False)[1].mean() for m in (model, other)]
-    assert sds[0] > sds[1]
-
-
-def test_grown_model_is_pruned_and_saved_as_any_other(model: CVGPRegressor, tmp_path: Path) -> None:
-    model.grow(40, X, Y)
-    model.save(tmp_path / "grown.cvgp")
-    loaded = cvgp.load(tmp_path / "grown.cvgp")
-    np.testing.assert_array_equal(loaded.predict(NEW), model.predict(NEW))
-    assert loaded.prune(1.0) == model.prune(1.0) > 0
-    assert loaded.grow(45, X, Y) > 0
-
-
-def test_same_random_state_grows_the_same(small: CVGPRegressor) -> None:
-    first, second = deepcopy(small), deepcopy(small)
-    first.grow(20, X, Y)
-    second.grow(20, X[::-1], Y[::-1])
-    assert first.coreset_ == second.coreset_
 
 
 @pytest.mark.parametrize("in_memory", [True, False], ids=["loaded", "read in parts"])
@@ -186,13 +145,6 @@ def test_what_cannot_be_used_is_refused(model: CVGPRegressor, arguments: tuple[A
 
 
 # Quality by size
-
-
-def test_quality_has_a_row_for_each_power_of_two_up_to_twice_the_size(small: CVGPRegressor) -> None:
-    quality = cvgp.quality_by_size(small, X, Y)
-    assert quality["size"].tolist() == [1, 2, 4, 8]
-    assert {len(column) for column in quality.values()} == {4}
-    assert list(quality) == ["size", "bound_per_row", "rmse", "mean_log_likelihood", "seconds"]
 
 
 def test_bound_rises_with_the_size(small: CVGPRegressor) -> None:

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gpytorch.kernels import PolynomialKernel
-from sklearn.feature_selection import RFE
 from sklearn.inspection import permutation_importance
 
-import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.estimators import importance
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import SobolIndices
-from cvgp.fitting.budget import Budget, Clock
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Budget, Clock, Run
 from tests.estimators.sobol_problems import PROBLEMS, Problem
 from tests.flat_options import make_regressor
 
@@ -27,7 +23,6 @@ RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, (300, 3))
 Y = 2.0 * X[:, 0] + X[:, 1] + 0.05 * RNG.standard_normal(300)
 KNOWN = [0.8, 0.2, 0.0]
-OLD_FILE = Path(__file__).parent / "version_2.cvgp"
 
 Solved = Callable[[Problem], CVGPRegressor]
 
@@ -69,15 +64,6 @@ def test_importances_are_the_known_indices(problem: Problem, solved: Solved) -> 
     assert (np.abs(found.first_order - problem.first_order) <= 3.0 * found.first_order_error + 0.03).all()
 
 
-def test_importances_are_the_total_indices(model: CVGPRegressor) -> None:
-    np.testing.assert_array_equal(model.feature_importances_, model.sobol_indices().total)
-
-
-def test_every_kernel_has_importances() -> None:
-    found = regressor(kernel=PolynomialKernel(2), max_iter=20).fit(X, Y).feature_importances_
-    np.testing.assert_allclose(found, KNOWN, atol=0.1)
-
-
 def test_with_neighbours_importances_are_those_of_predictions_that_consult_them() -> None:
     fitted = regressor(n_neighbors=10, n_coreset=5).fit(X, Y)
     assert fitted.n_neighbors_ == 10
@@ -106,25 +92,6 @@ def test_a_column_of_text_has_one_importance(tmp_path: Path) -> None:
     np.testing.assert_allclose(fitted.feature_importances_, expected / expected.sum(), atol=0.15)
 
 
-def test_the_coreset_as_a_frame_has_the_columns_of_the_table(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"size": X[:60, 0], "colour": RNG.choice(["blue", "red"], 60), "price": Y[:60]})
-    frame.to_csv(tmp_path / "table.csv", index=False)
-    found = regressor(n_coreset=5, max_iter=3).fit(tmp_path / "table.csv", "price").coreset_.to_frame()
-    assert list(found.columns) == ["size", "colour", "y", "beta"]
-    assert set(found["colour"]) <= {"blue", "red"}
-
-
-def test_indices_over_given_rows_are_those_of_these_rows(model: CVGPRegressor) -> None:
-    found = model.sobol_indices(X * [0.0, 1.0, 1.0])
-    np.testing.assert_allclose(found.total, [0.0, 1.0, 0.0], atol=0.05)
-
-
-def test_a_loaded_model_with_neighbours_has_the_same_indices(tmp_path: Path) -> None:
-    fitted = regressor(n_neighbors=5, n_coreset=5).fit(X, Y)
-    fitted.save(tmp_path / "model.cvgp")
-    np.testing.assert_allclose(cvgp.load(tmp_path / "model.cvgp").sobol_indices(), fitted.sobol_indices(), rtol=1e-9)
-
-
 def test_a_pruned_model_has_indices_of_its_own(model: CVGPRegressor) -> None:
     pruned = regressor().fit(X, Y)
     assert pruned.prune(0.1) > 0
@@ -146,16 +113,6 @@ def test_indices_that_do_not_fit_the_columns_are_refused() -> None:
         broken.feature_importances_  # noqa: B018 - it raises
 
 
-def test_a_fit_of_many_columns_predicts_only_so_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importance, "MOST_PREDICTIONS", 100)
-    fitted = regressor(max_iter=2).fit(X, Y)
-    asked: list[int] = []
-    mean = fitted._gp.mean
-    monkeypatch.setattr(fitted._gp, "mean", lambda x: (asked.append(len(x)), mean(x))[1])
-    fitted.sobol_indices(X)
-    assert asked == [64] * 4
-
-
 def test_predictions_beyond_the_range_of_floats_do_not_stop_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise InvalidInputError("beyond the range")
@@ -164,10 +121,6 @@ def test_predictions_beyond_the_range_of_floats_do_not_stop_a_fit(monkeypatch: p
     fitted = regressor(max_iter=2).fit(X, Y)
     with pytest.raises(InvalidInputError, match="beyond the range"):
         fitted.sobol_indices()
-
-
-def test_rfe_keeps_the_columns_that_matter() -> None:
-    assert RFE(regressor(max_iter=10), n_features_to_select=2).fit(X, Y).support_.tolist() == [True, True, False]
 
 
 def test_a_time_limit_leaves_fewer_predictions_for_importance(monkeypatch: pytest.MonkeyPatch) -> None:

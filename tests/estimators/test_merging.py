@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from gpytorch.kernels import Kernel
 
 import cvgp
@@ -65,22 +64,11 @@ def test_the_merged_posterior_is_the_exact_gp_on_the_union_of_the_coresets(same:
     np.testing.assert_allclose(found_covariance, covariance, atol=1e-8)
 
 
-def test_the_order_of_the_models_does_not_matter(same: list[CVGPRegressor]) -> None:
-    np.testing.assert_allclose(cvgp.merge(same).predict(AT), cvgp.merge(same[::-1]).predict(AT), atol=1e-8)
-
-
 def test_merging_in_two_steps_is_merging_at_once(same: list[CVGPRegressor]) -> None:
     at_once, stepwise = cvgp.merge(same), cvgp.merge([cvgp.merge(same[:2]), same[2]])
     np.testing.assert_allclose(stepwise.predict(AT), at_once.predict(AT), atol=1e-8)
     np.testing.assert_allclose(stepwise.noise_variance_, at_once.noise_variance_, rtol=1e-8)
     np.testing.assert_allclose(stepwise.elbo_, at_once.elbo_, atol=1e-4)
-
-
-def test_one_model_alone_is_left_as_it_is(same: list[CVGPRegressor]) -> None:
-    merged = cvgp.merge(same[:1])
-    np.testing.assert_allclose(merged.predict(AT), same[0].predict(AT), atol=1e-9)
-    np.testing.assert_allclose(std(merged, True), std(same[0], True), rtol=1e-6)
-    np.testing.assert_allclose(merged.elbo_, same[0].elbo_, atol=1e-4)
 
 
 def test_the_prior_counts_once(same: list[CVGPRegressor]) -> None:
@@ -91,19 +79,6 @@ def test_the_prior_counts_once(same: list[CVGPRegressor]) -> None:
 
 def test_a_new_fit_forgets_that_a_model_was_merged(same: list[CVGPRegressor]) -> None:
     assert not hasattr(cvgp.merge(same).fit(X, Y), "merged_")
-
-
-def test_a_shared_prior_is_reported(same: list[CVGPRegressor]) -> None:
-    merged = cvgp.merge(same)
-    assert (merged.merged_["prior"], merged.merged_["points"]) == ("shared", [15, 15, 15])
-    assert merged.merged_["rows"] == [80.0, 80.0, 80.0]
-
-
-def test_a_smaller_coreset_differs_from_the_union_by_less_than_either_knows(same: list[CVGPRegressor]) -> None:
-    union, smaller = cvgp.merge(same), cvgp.merge(same, n_coreset=40)
-    assert len(smaller.coreset_) == 40
-    assert (np.abs(smaller.predict(AT) - union.predict(AT)) < std(union)).all()
-    np.testing.assert_allclose(std(smaller), std(union), rtol=0.5)
 
 
 def test_what_a_smaller_coreset_loses_of_the_bound_is_its_divergence_from_the_union(same: list[CVGPRegressor]) -> None:
@@ -133,11 +108,6 @@ def test_different_kernels_are_refitted_on_request_and_it_is_reported(different:
     assert not np.allclose(merged.lengthscales_, averaged.lengthscales_, rtol=1e-3)
 
 
-def test_a_shared_kernel_is_not_refitted(same: list[CVGPRegressor]) -> None:
-    merged = cvgp.merge(same, refit=True)
-    assert (merged.merged_["prior"], merged.lengthscales_.tolist()) == ("shared", [1.5, 1.5])
-
-
 @pytest.mark.parametrize("refit", [False, True])
 @pytest.mark.parametrize("size", [None, 20])
 def test_the_merged_model_predicts_better_than_each_of_its_parts(
@@ -157,18 +127,6 @@ def test_shards_of_different_regions_are_brought_to_one_unit() -> None:
     ]
     truth = np.sin(AT[:, 0]) + 0.5 * AT[:, 1]
     assert np.sqrt(np.mean((cvgp.merge(models).predict(AT) - truth) ** 2)) < 0.1
-
-
-def test_the_scaling_is_that_of_all_rows(different: list[CVGPRegressor]) -> None:
-    scaling = cvgp.merge(different)._gp.scaling
-    np.testing.assert_allclose(scaling.x_mean, X.mean(axis=0))
-    np.testing.assert_allclose(scaling.x_scale, X.std(axis=0))
-    np.testing.assert_allclose(scaling.y_scale, [Y.std()])
-
-
-def test_the_noise_is_the_mean_by_rows(different: list[CVGPRegressor]) -> None:
-    noise = np.mean([model.noise_variance_ for model in different])
-    np.testing.assert_allclose(cvgp.merge(different).noise_variance_, noise)
 
 
 def test_kernels_of_different_kinds_can_be_merged() -> None:
@@ -191,27 +149,6 @@ def test_several_outputs_can_be_merged() -> None:
     assert np.corrcoef(mean[:, 1], both[:, 1])[0, 1] > 0.95
 
 
-def test_models_without_noise_can_be_merged() -> None:
-    x = np.linspace(0.0, 6.0, 60)[:, None]
-    models = [
-        CVGPRegressor(10, kernel="rbf", random_state=0, training=TrainingOptions(max_iter=60)).fit(
-            x[rows], 0.3 * x[rows, 0]
-        )
-        for rows in (slice(0, 30), slice(30, 60))
-    ]
-    np.testing.assert_allclose(cvgp.merge(models).predict(x), 0.3 * x[:, 0], atol=0.01)
-
-
-def test_known_noise_can_be_merged() -> None:
-    noise = np.full(120, 0.01)
-    models = [
-        make_regressor(15, noise="constant", random_state=0, max_iter=40).fit(X[i::2], Y[i::2], None, noise)
-        for i in range(2)
-    ]
-    merged = cvgp.merge(models)
-    assert merged.model_.site_noise_offset.item() > 0.0
-
-
 # What the result can do
 
 
@@ -228,12 +165,6 @@ def test_merging_leaves_the_models_alone(different: list[CVGPRegressor]) -> None
     before = [model.predict(AT) for model in different]
     cvgp.merge(different, n_coreset=10)
     np.testing.assert_array_equal([model.predict(AT) for model in different], before)
-
-
-def test_merging_works_where_gradients_are_switched_off(different: list[CVGPRegressor]) -> None:
-    with torch.no_grad():
-        merged = cvgp.merge(different)
-    np.testing.assert_array_equal(merged.predict(AT), cvgp.merge(different).predict(AT))
 
 
 def shards(*more: str) -> list[CVGPRegressor]:

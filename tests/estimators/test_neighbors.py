@@ -1,19 +1,16 @@
 """CVGPRegressor(n_neighbors=...): predictions that consult the nearest training rows."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import CVGPError, CVGPWarning
-from cvgp.files import read_state, split_state
 from cvgp.gp.kernels import square_matrix
 from tests.flat_options import make_regressor
 
@@ -75,18 +72,6 @@ def test_known_noise_counts_in_the_rows_that_are_consulted() -> None:
     np.testing.assert_allclose(model.predict(X_new), expected[:, 0], atol=1e-7)
 
 
-def test_a_prediction_does_not_depend_on_other_rows() -> None:
-    X, y = smooth(400, dims=7)
-    model = make_regressor(20, n_neighbors=10, **FIXED).fit(X, y)
-    X_new, _ = smooth(150, seed=1, dims=7)
-    mean, sd = model.predict(X_new, return_std=True)
-    alone = [model.predict(X_new[i : i + 1], return_std=True) for i in range(0, 150, 30)]
-    np.testing.assert_allclose(mean[::30], [m[0] for m, _ in alone], rtol=1e-9)
-    np.testing.assert_allclose(sd[::30], [s[0] for _, s in alone], rtol=1e-9)
-    _, cov = model.predict(X_new, return_cov=True)
-    np.testing.assert_allclose(np.sqrt(cov.diagonal()), sd, rtol=1e-9)
-
-
 def test_every_kind_of_prediction_consults_the_neighbours() -> None:
     X, y = smooth(300)
     alone = make_regressor(5, **FIXED).fit(X, y)
@@ -140,52 +125,6 @@ def test_auto_drops_neighbours_where_the_coreset_says_all() -> None:
     model = CVGPRegressor(20, noise="constant", random_state=0).fit(X, y)
     assert model.n_neighbors_ == 0
     assert (model.predict(X) == alone.predict(X)).all()
-
-
-def test_the_same_seed_gives_the_same_model() -> None:
-    X, y = rough(400)
-    first, second = (CVGPRegressor(5, n_neighbors=6, random_state=3).fit(X, y) for _ in range(2))
-    assert (first.predict(X) == second.predict(X)).all()
-    assert first.elbo_ == second.elbo_
-
-
-def test_the_parameter_is_cloned() -> None:
-    model = clone(CVGPRegressor(n_neighbors="auto"))
-    assert model.get_params()["n_neighbors"] == "auto"
-    assert model.set_params(n_neighbors=4).n_neighbors == 4
-
-
-def test_more_neighbours_than_rows_are_all_rows() -> None:
-    X, y = smooth(5)
-    model = make_regressor(2, n_neighbors=50, **FIXED).fit(X, y)
-    assert np.isfinite(model.predict(X, return_std=True)).all()
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_a_saved_model_predicts_the_same_to_the_bit(tmp_path: Path, outputs: int) -> None:
-    X, y = smooth(200)
-    Y = y if outputs == 1 else np.column_stack([y, X[:, 0]])
-    weight = np.linspace(0.5, 2.0, len(X))
-    known = np.linspace(0.0, 0.1, len(X)) if outputs == 1 else None
-    model = make_regressor(6, n_neighbors=5, **FIXED).fit(X, Y, weight, known)
-    model.save(tmp_path / "model.cvgp")
-    again = cvgp.load(tmp_path / "model.cvgp")
-    X_new, _ = smooth(30, seed=1)
-    for kind in ({"return_std": True}, {"return_cov": True}):
-        for before, after in zip(model.predict(X_new, **kind), again.predict(X_new, **kind), strict=True):
-            assert (before == after).all()
-    assert again.n_neighbors_ == 5
-    assert again.n_neighbors == 5
-
-
-def test_a_file_without_neighbours_holds_no_rows(tmp_path: Path) -> None:
-    X, y = smooth(400)
-    sizes = []
-    for neighbors in (0, 3):
-        make_regressor(4, n_neighbors=neighbors, noise="constant", **FIXED).fit(X, y).save(tmp_path / "model.cvgp")
-        arrays, _ = split_state(read_state(tmp_path / "model.cvgp"))
-        sizes.append(sum(len(array) == len(X) for array in arrays.values() if array.ndim))
-    assert sizes == [0, 2]
 
 
 def test_a_pruned_or_grown_model_consults_the_rows_with_its_new_coreset() -> None:

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import cvgp
 from cvgp import CVGPRegressor
-from cvgp.errors import CVGPWarning, InvalidInputError
 from tests.flat_options import make_regressor
 
 Array = NDArray[np.float64]
@@ -80,21 +78,6 @@ def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPR
     np.testing.assert_allclose(draws.std(1), sd, rtol=0.1)
 
 
-def test_pruned_model_keeps_the_noise() -> None:
-    model = regressor().fit(*make_rows(1500))
-    x, _ = make_rows(50, seed=3)
-    before = model.predict(x, return_noise=True)[1]
-    model.prune(0.05)
-    np.testing.assert_array_equal(model.predict(x, return_noise=True)[1], before)
-
-
-def test_merge_says_that_the_noise_becomes_constant(fitted: CVGPRegressor) -> None:
-    other = regressor().fit(*make_rows(1500, seed=5))
-    with pytest.warns(CVGPWarning, match="constant noise"):
-        merged = cvgp.merge([fitted, other])
-    assert merged.noise_ == "constant"
-
-
 def test_several_outputs_share_the_shape_of_the_noise() -> None:
     x, y = make_rows(1500)
     both = np.column_stack([y, 100.0 * y[::-1]])
@@ -102,12 +85,6 @@ def test_several_outputs_share_the_shape_of_the_noise() -> None:
     _, noise = model.predict(x[:5], return_noise=True)
     assert noise.shape == (5, both.shape[1])
     np.testing.assert_allclose(noise[:, 1], 100.0 * noise[:, 0], rtol=1e-6)
-
-
-@pytest.mark.parametrize("wrong", ["heavy", None, 1, True])
-def test_unknown_noise_is_refused(wrong: Any) -> None:
-    with pytest.raises(InvalidInputError, match="auto, constant, input-dependent"):
-        regressor(noise=wrong).fit(*make_rows(50))
 
 
 def test_input_dependent_noise_can_be_insisted_on() -> None:

@@ -2,16 +2,13 @@
 
 import inspect
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.means import LinearMean
 from scipy import stats
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
@@ -22,7 +19,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import cvgp
 from cvgp import Coreset, CVGPRegressor
-from cvgp.errors import InvalidInputError, InvalidTypeError, SeveralArraysError
+from cvgp.errors import InvalidTypeError, SeveralArraysError
 from cvgp.fitting.monitor import FitEvent
 from cvgp.gp.kernels import KERNEL_NAMES, evaluate
 from tests import reference as ref
@@ -82,15 +79,6 @@ def test_function_noise_and_relevant_inputs_are_learned(fitted: CVGPRegressor) -
     assert set(fitted.feature_importances_.argsort()[-2:]) == {0, 2}
 
 
-@pytest.mark.parametrize("n_coreset", [5, 20])
-@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
-def test_a_coreset_smaller_than_the_function_needs_does_not_give_up(n_coreset: int, solver: str) -> None:
-    rng = np.random.default_rng(4)
-    x = rng.uniform(-3.0, 3.0, size=(150, 2))
-    y = np.sin(2.0 * x[:, 0]) + x[:, 1] * np.cos(x[:, 0]) + 1e-3 * rng.normal(size=150)
-    assert regressor(n_coreset=n_coreset, solver=solver, max_iter=80).fit(x, y).score(x, y) > 0.3
-
-
 @pytest.mark.parametrize(
     ("options", "least"),
     [
@@ -104,26 +92,6 @@ def test_a_coreset_smaller_than_the_function_needs_does_not_give_up(n_coreset: i
 )
 def test_every_option_learns_the_function(options: dict[str, Any], least: float) -> None:
     assert regressor(**options).fit(X, Y).score(NEW, NEW_Y) > least
-
-
-def test_a_periodic_kernel_goes_on_beyond_the_data() -> None:
-    x = np.linspace(0.0, 15.0, 150)[:, None]
-    y = np.sin(2.0 * np.pi * x[:, 0] / 3.0)
-    noise = 0.05 * np.random.default_rng(0).normal(size=100)
-    model = regressor(kernel="periodic", max_iter=30).fit(x[:100], y[:100] + noise)
-    assert model.score(x[100:], y[100:]) > 0.9
-
-
-@pytest.mark.filterwarnings("ignore::cvgp.errors.JitterWarning")
-def test_real_data_are_predicted_better_than_by_a_constant(
-    uci: Callable[[str], tuple[np.ndarray, np.ndarray]],
-) -> None:
-    x, y = uci("concrete")
-    order = np.random.default_rng(0).permutation(len(x))
-    test, train = order[:200], order[200:]
-    model = regressor(n_coreset=50, max_time=3.0).fit(x[train], y[train])
-    constant = stats.norm.logpdf(y[test], y[train].mean(), y[train].std()).mean()
-    assert model.log_predictive_density(x[test], y[test]).mean() > constant + 0.5
 
 
 def test_intervals_of_data_from_a_gaussian_process_cover_what_they_say() -> None:
@@ -160,13 +128,6 @@ def test_results_have_the_units_of_y(fitted: CVGPRegressor) -> None:
     own = fitted.coreset_
     assert other.coreset_ == Coreset(own.X, UNITS * own.y, own.beta)
     assert other.elbo_ == pytest.approx(fitted.elbo_ - N * np.log(UNITS), abs=1e-9)
-
-
-def test_results_have_the_units_of_x(fitted: CVGPRegressor) -> None:
-    scale = np.array([1024.0, 0.25, 1.0, 2.0])
-    other = regressor(noise="constant").fit(scale * X, Y)
-    np.testing.assert_allclose(other.lengthscales_, scale * fitted.lengthscales_, rtol=1e-12)
-    np.testing.assert_allclose(other.feature_importances_, fitted.feature_importances_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -248,11 +209,6 @@ def test_draws_have_the_predicted_moments(fitted: CVGPRegressor) -> None:
     assert (fitted.sample_y(points, 5, 1) != fitted.sample_y(points, 5, 2)).all()
 
 
-def test_float32_predicts_nearly_the_same(fitted: CVGPRegressor) -> None:
-    model = regressor(dtype="float32", noise="constant").fit(X, Y)
-    np.testing.assert_allclose(model.predict(NEW), fitted.predict(NEW), atol=0.02)
-
-
 def test_several_outputs_are_predicted_together(two_outputs: CVGPRegressor, fitted: CVGPRegressor) -> None:
     mean, sd = two_outputs.predict(NEW, return_std=True)
     np.testing.assert_allclose(mean[:, 1], 100.0 - 20.0 * mean[:, 0], rtol=1e-6)
@@ -291,15 +247,6 @@ def test_tensors_lists_and_masked_arrays_that_hide_nothing_are_accepted(fitted: 
         np.testing.assert_array_equal(model.predict(own), fitted.predict(NEW))
 
 
-def test_frames_are_checked_by_the_names_of_their_columns() -> None:
-    named = quick().fit(pd.DataFrame(X, columns=list("abcd")), pd.Series(Y))
-    assert named.feature_names_in_.tolist() == list("abcd")
-    table = pd.DataFrame(NEW, columns=list("abcd"))
-    np.testing.assert_array_equal(named.predict(table), quick().fit(X, Y).predict(NEW))
-    with pytest.raises(InvalidInputError, match="feature names"):
-        named.predict(pd.DataFrame(NEW, columns=list("abce")))
-
-
 # The course of a fit
 
 
@@ -310,18 +257,6 @@ def test_the_random_state_decides_the_result_to_the_bit(solver: str) -> None:
     for model in same:
         assert_same_predictions(first, model)
     assert (first.predict(NEW) != other.predict(NEW)).any()
-
-
-def test_the_history_is_a_table_that_ends_where_the_fit_did(fitted: CVGPRegressor) -> None:
-    assert fitted.history_["iteration"][fitted.history_["phase"] == "lbfgs"][-1] == fitted.n_iter_
-    assert len({len(column) for column in fitted.history_.values()}) == 1
-
-
-@pytest.mark.parametrize(("options", "solver"), [({}, "lbfgs"), ({"early_stopping": True}, "adam")], ids=str)
-def test_the_solver_is_reported(options: dict[str, Any], solver: str) -> None:
-    model = quick(**options).fit(X, Y)
-    assert model.solver_ == solver
-    assert not model.converged_
 
 
 def test_a_fit_that_stopped_by_itself_converged() -> None:
@@ -346,16 +281,6 @@ def test_a_callback_sees_each_iteration_and_may_end_the_fit(solver: str) -> None
     assert model.n_iter_ == 30
     assert [event.iteration for event in events if event.phase == solver] == list(range(1, 31))
     assert model.score(NEW, NEW_Y) > 0.8
-
-
-def test_the_size_that_is_chosen_grows_with_the_function() -> None:
-    x = np.linspace(-3.0, 3.0, 300)[:, None]
-    noise = 0.05 * np.random.default_rng(9).normal(size=300)
-    sizes = [
-        len(make_regressor(max_iter=2, random_state=0).fit(x, np.sin(speed * x[:, 0]) + noise).coreset_)
-        for speed in (1.0, 12.0)
-    ]
-    assert sizes[0] < sizes[1]
 
 
 def test_only_a_verbose_fit_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -387,11 +312,6 @@ def test_a_given_kernel_is_fitted_as_a_copy() -> None:
     assert all(torch.equal(value, before[name]) for name, value in kernel.state_dict().items())
     scaling = quick(kernel=RBFKernel(), standardize=False).fit(X, Y)._gp.scaling
     np.testing.assert_array_equal(scaling.scale_x(X), X)
-
-
-def test_a_given_mean_is_learned() -> None:
-    model = regressor(mean=LinearMean(4), max_iter=60).fit(X, 30.0 * X[:, 1] + Y)
-    assert model.predict([[0.0, 200.0, 0.0, 0.0]])[0] == pytest.approx(6000.0, rel=0.05)
 
 
 def test_lengthscales_are_those_of_the_kernel() -> None:

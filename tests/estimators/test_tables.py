@@ -16,7 +16,6 @@ import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.estimators.tables import is_in_files
 from cvgp.fitting.monitor import FitEvent
 from cvgp.tables import stream
 from tests.flat_options import make_regressor
@@ -58,16 +57,6 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(stream, "WINDOW_BYTES", 1)
     monkeypatch.setattr(stream, "BLOCK_ROWS", 500)
-
-
-def test_paths_lists_of_them_datasets_and_open_tables_are_in_files(folder: Path) -> None:
-    path = folder / "part-0.parquet"
-    assert all(map(is_in_files, (path, str(path), [path, str(path)], ds.dataset(path), read_table(path))))
-
-
-@pytest.mark.parametrize("value", [3, [1.0, 2.0], [], np.ones((2, 2)), pd.DataFrame({"a": ["b"]}), ["a", 1.0]])
-def test_rows_themselves_are_not_in_files(value: object) -> None:
-    assert not is_in_files(value)
 
 
 def test_arrays_are_fitted_without_what_reads_files() -> None:

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import LinearMean
 
 from cvgp import CVGPRegressor
 from cvgp.data.scaling import learn_scaling
-from cvgp.fitting.prepare import ModelOptions, choose_scaling
+from cvgp.fitting.options import ModelOptions
+from cvgp.fitting.prepare import choose_scaling
 from cvgp.gp.kernels import square_matrix
 from tests.flat_options import make_regressor
 
@@ -48,23 +49,12 @@ def test_without_standardising_centred_data_give_the_standardised_fit(x_unit: fl
     np.testing.assert_allclose(plain.feature_importances_, standardised.feature_importances_, atol=0.05)
 
 
-def test_a_constant_mean_finds_the_level_without_standardising() -> None:
-    model = fitted(1e4 * X, 1e6 * Y + 1e9, standardize=False, mean="constant")
-    assert np.std(model.predict(1e4 * X) - (1e6 * F + 1e9)) < 0.1 * np.std(1e6 * F)
-
-
 @pytest.mark.parametrize("n_coreset", ["auto", 20])
 def test_a_linear_mean_learns_inputs_of_any_size(n_coreset: object) -> None:
     mean = LinearMean(2)
     mean.weights.data = torch.tensor([[0.9], [-1.3]])  # as GPyTorch might draw them
     model = fitted(1e4 * X, Y, mean=mean, standardize=False, n_coreset=n_coreset, max_iter=None)
     assert np.std(model.predict(1e4 * X) - F) < 0.2 * np.std(F)
-
-
-def test_without_standardising_the_prior_mean_is_the_zero_of_the_data() -> None:
-    far = np.full((1, 2), 1e3)
-    assert fitted(X, Y + 7.0, standardize=False).predict(far) == pytest.approx(0.0, abs=0.5)
-    assert fitted(X, Y + 7.0).predict(far) == pytest.approx(7.0, abs=0.5)
 
 
 @pytest.mark.parametrize("y_unit", [1e-6, 1e6])
@@ -74,33 +64,6 @@ def test_the_noise_of_an_own_kernel_is_in_proportion_to_the_data(y_unit: float) 
     model = fitted(X, y_unit * Y, kernel=kernel, standardize=False, max_iter=None)
     assert np.sqrt(np.mean((model.predict(X) / y_unit - Y) ** 2)) < 0.3
     assert np.sqrt(model.noise_variance_) / y_unit < 0.3
-
-
-def test_random_points_of_an_own_kernel_are_spread_as_the_data_are() -> None:
-    model = fitted(1e4 * X, 1e6 * Y, kernel=RBFKernel(), standardize=False, n_coreset=10, init="random", max_iter=1)
-    assert (model.coreset_.X.std(0) > 1e3).all()
-
-
-def test_standardising_takes_what_was_learned() -> None:
-    found = choose_scaling(LEARNED, ModelOptions(**BY_NAME | {"standardize": True}))
-    assert all(own is learned for own, learned in zip(found[:4], LEARNED[:4], strict=True))
-
-
-@pytest.mark.parametrize("objects", [{"kernel": RBFKernel()}, {"mean": LinearMean(2)}], ids=["kernel", "mean"])
-def test_an_object_sees_the_data_as_they_are(objects: dict[str, object]) -> None:
-    np.testing.assert_array_equal(choose_scaling(LEARNED, ModelOptions(**BY_NAME | objects)).scale_x(X), X)
-
-
-def test_one_lengthscale_for_all_columns_allows_one_unit() -> None:
-    assert np.ptp(choose_scaling(LEARNED, ModelOptions(**BY_NAME | {"ard": False})).x_scale) == 0.0
-
-
-def test_outputs_share_a_unit_as_they_share_a_covariance() -> None:
-    assert np.ptp(choose_scaling(LEARNED, ModelOptions(**BY_NAME)).y_scale) == 0.0
-
-
-def test_a_linear_kernel_keeps_the_origin_of_the_inputs() -> None:
-    assert (choose_scaling(LEARNED, ModelOptions(**BY_NAME | {"kernel": "linear"})).x_mean == 0.0).all()
 
 
 # Outliers in X

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 import cvgp
 from cvgp import CVGPRegressor
 from cvgp.errors import InvalidInputError
-from cvgp.plots import plot_partial_dependence
 from cvgp.tables import stream
 from tests.flat_options import make_regressor
 
@@ -65,32 +63,12 @@ def test_the_coreset_is_in_the_units_of_the_data(warped: CVGPRegressor) -> None:
     np.testing.assert_allclose(warped._gp.scaling.scale_x(points), warped.model_.X_c.detach(), atol=1e-8)
 
 
-def test_a_coreset_that_was_learned_can_be_started_from(warped: CVGPRegressor) -> None:
-    again = regressor(init=warped.coreset_, max_iter=1).fit(X, Y)
-    assert again.input_warp_ == "mixed"
-    assert density(again) > density(warped) - 0.5
-
-
 def test_a_lengthscale_is_its_width_at_the_middle_of_the_column(warped: CVGPRegressor) -> None:
     lengthscales, scaling = warped.lengthscales_, warped._gp.scaling
     assert lengthscales is not None
     own = warped.model_.kernel.base_kernel.lengthscale.detach().numpy()[0]
     ends = scaling.unscale_x(np.stack([-0.5 * own, 0.5 * own]))
     np.testing.assert_allclose(lengthscales, ends[1] - ends[0], rtol=1e-9)
-
-
-def test_a_warped_model_returns_from_its_file_to_the_bit(warped: CVGPRegressor, tmp_path: Path) -> None:
-    warped.save(tmp_path / "model.cvgp")
-    loaded = cvgp.load(tmp_path / "model.cvgp")
-    np.testing.assert_array_equal(loaded.predict(X_NEW), warped.predict(X_NEW))
-    assert loaded.input_warp_ == "mixed"
-    np.testing.assert_array_equal(loaded._gp.scaling.warp.shares, warped._gp.scaling.warp.shares)
-
-
-def test_rows_that_are_consulted_return_from_a_file_to_the_bit(tmp_path: Path) -> None:
-    model = regressor(n_neighbors=5, input_warp="rank", max_iter=None).fit(X[:100].astype(np.float32), Y[:100])
-    model.save(tmp_path / "model.cvgp")
-    np.testing.assert_array_equal(cvgp.load(tmp_path / "model.cvgp").predict(X_NEW), model.predict(X_NEW))
 
 
 def test_pruning_growing_and_conditioning_keep_the_warp() -> None:
@@ -113,30 +91,6 @@ def test_models_with_different_warps_are_merged_into_one_that_is_as_good() -> No
     assert density(merged) > max(density(plain), min(map(density, shards)) - 0.05)
 
 
-def test_a_warped_model_and_one_that_is_not_are_merged() -> None:
-    shards = [regressor(input_warp=name).fit(X[i::2], Y[i::2]) for i, name in enumerate(("mixed", "identity"))]
-    merged = cvgp.merge(shards)
-    assert merged.input_warp_ == "mixed"
-    assert density(merged) > density(shards[1])
-
-
-def test_partial_dependence_is_drawn_in_the_units_of_the_data(warped: CVGPRegressor) -> None:
-    ax = plot_partial_dependence(warped, 0, plt.figure().gca())
-    line = next(line for line in ax.get_lines() if line.get_label() == "mean")
-    grid = np.asarray(line.get_xdata(), dtype=float)
-    plt.close("all")
-    assert grid.min() > -X[:, 0].std()
-    assert grid.max() <= 2.0 * X[:, 0].max()
-    assert np.ptp(grid) > X[:, 0].std()
-
-
-def test_a_table_in_files_is_warped_as_rows_in_memory(tmp_path: Path) -> None:
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
-    model = regressor().fit(tmp_path / "table.csv", "y")
-    assert model.input_warp_ == "mixed"
-    assert model.feature_names_in_.tolist() == ["a", "b"]
-
-
 def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv(tmp_path / "table.csv", index=False)
@@ -144,22 +98,6 @@ def test_a_table_that_is_read_in_parts_is_warped_too(tmp_path: Path, monkeypatch
     assert model.input_warp_ == "mixed"
     predicted = model.predict(pd.DataFrame(X_NEW, columns=["a", "b"]))
     assert np.abs(predicted - Y_NEW).mean() < 0.3
-
-
-def test_constant_columns_are_left_alone() -> None:
-    x = np.column_stack([X, np.full(len(X), 3.0)])
-    with pytest.warns(cvgp.errors.CVGPWarning, match="one value in all rows"):
-        model = regressor(input_warp="rank").fit(x, Y)
-    assert model._gp.scaling.warp.warped.tolist() == [True, True, False]
-    assert model.lengthscales_ is not None
-    assert np.isinf(model.lengthscales_[2])
-    assert np.isfinite(model.predict(x)).all()
-
-
-def test_a_weight_of_two_is_a_row_twice() -> None:
-    weighted = regressor(input_warp="rank").fit(X, Y, sample_weight=np.full(len(X), 2.0))
-    repeated = regressor(input_warp="rank").fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
-    np.testing.assert_allclose(weighted.predict(X_NEW), repeated.predict(X_NEW), rtol=1e-8)
 
 
 def test_without_standardising_there_is_no_warp() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from experiments.paper.studies.pseudo_points import density, total_variation
 from scipy.stats import t as student
 from typer.testing import CliRunner, Result
 
@@ -13,7 +14,6 @@ from experiments.paper.command import estimate_seconds
 from experiments.paper.methods import Recipe
 from experiments.paper.studies.comparison import Cell, paired_table
 from experiments.paper.studies.predictive import PAPER_RMSE
-from experiments.paper.studies.pseudo_points import density, total_variation
 from experiments.paper.studies.stability import FAILED, smallest_jitter
 from experiments.paper.study import (
     PRESETS,
@@ -66,7 +66,7 @@ def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
 def test_tables_and_figures_come_from_the_shipped_store(name: str, tmp_path: Path) -> None:
     results = Results(Store(RESULTS / "paper" / f"{name}.jsonl"), PRESETS["fair"])
     study = find_study(name)
-    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "experiments" / "reports" / "paper.md").read_text(encoding="utf-8")
     assert study.table(results).strip() in page
     assert study.figures(results)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cvgp.optim import adam
+from cvgp import optim
 from experiments.peers import environments, workers
 from experiments.peers.environments import PINS, ROOT, PeerError, interpreter
 from experiments.peers.protocol import one_cycle
@@ -98,7 +98,7 @@ def test_scikit_learns_exact_gp_takes_no_more_rows_than_there_are() -> None:
 
 def test_peers_have_our_learning_rate_schedule() -> None:
     progress = np.linspace(0.0, 1.2, 49)
-    np.testing.assert_allclose([one_cycle(p) for p in progress], [adam.one_cycle(p) for p in progress], rtol=1e-12)
+    np.testing.assert_allclose([one_cycle(p) for p in progress], [optim.one_cycle(p) for p in progress], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -6,7 +6,7 @@ import torch
 from cvgp import CVGP
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource
-from cvgp.fitting.place import initial_coreset
+from cvgp.fitting.size import initial_coreset
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel
 
 

@@ -9,12 +9,11 @@ import torch
 
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.fitting.decide import Request
+from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.fit import Fit, fit
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import Settings
-from cvgp.fitting.prepare import FitData, ModelOptions, memory_data, merge_copies
+from cvgp.fitting.options import ModelOptions, Settings
+from cvgp.fitting.prepare import FitData, memory_data, merge_copies
 from tests.fitting.problems import make_rows
 
 NAMES = ["outliers", "target_transform", "input_warp", "kernel", "n_coreset", "n_neighbors", "solver", "noise"]

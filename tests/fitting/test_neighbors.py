@@ -16,9 +16,7 @@ from cvgp.fitting.neighbors import (
     adopt_neighbors,
     all_statistics,
     check_neighbors,
-    choose_neighbors,
     find_near,
-    fit_neighbors,
     gather_rows,
     in_random_order,
     late_residuals,
@@ -31,8 +29,7 @@ from cvgp.fitting.neighbors import (
 )
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import make_kernel, square_matrix
-from cvgp.gp.neighbours.search import RowIndex
-from cvgp.objectives.full_batch import statistics
+from cvgp.gp.neighbors import RowIndex
 from cvgp.parallel.group import ALONE, Group
 from tests.fitting.problems import make_model, make_source
 from tests.parallel.groups import run_in_threads
@@ -123,19 +120,6 @@ def rough_source(num_rows: int = 1200, noise: float = 0.05) -> MemorySource:
     x = rng.uniform(-2.0, 2.0, size=(num_rows, 2))
     y = np.sin(7.0 * x[:, 0]) * np.cos(6.0 * x[:, 1]) + noise * rng.normal(size=num_rows)
     return MemorySource(torch.tensor(x), torch.tensor(y))
-
-
-def verdict_on(source: MemorySource) -> object:
-    model, run = make_model(source, 10), Run.alone()
-    found = fit_neighbors(model, source, 10, run, tol=1e-4)
-    assert found is not None
-    return choose_neighbors(found, model, statistics(model, source.chunks(2048)), run)
-
-
-def test_neighbors_are_clearly_better_where_a_small_coreset_cannot_follow() -> None:
-    verdict = verdict_on(rough_source())
-    assert verdict.comparison.is_clear  # type: ignore[attr-defined]
-    assert verdict.is_good  # type: ignore[attr-defined]
 
 
 def test_copies_that_differ_in_an_irrelevant_column_do_not_speak_for_neighbors() -> None:

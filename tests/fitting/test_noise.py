@@ -9,18 +9,17 @@ import torch
 from torch import Tensor
 
 from cvgp.data.source import MemorySource
+from cvgp.fitting.compare import Residuals
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import adopt_neighbors
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe, fit_noise
-from cvgp.fitting.noise_map import Recipe, fit_noise_map
-from cvgp.fitting.residuals import Residuals
+from cvgp.fitting.noise import NoiseFit, NoiseRecipe, fit_noise, fit_noise_map
 from cvgp.fitting.solve import Solution
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise
-from cvgp.objectives.full_batch import statistics
-from cvgp.optim.stopping import Result, Status
+from cvgp.objectives import statistics
+from cvgp.optim import Result, Status
 from tests.fitting.problems import make_model
 
 
@@ -133,7 +132,7 @@ def test_a_noise_map_follows_the_noise() -> None:
     rows = residuals(3000, lambda rng, x: np.exp(0.5 * x) * rng.normal(size=len(x)))
     centers = torch.linspace(-2, 2, 10, dtype=torch.float64)[:, None]
     at = Features(centers, torch.ones(1, dtype=torch.float64)).at(rows.x)
-    found = fit_noise_map(at, rows, Recipe(0.3))
+    found = fit_noise_map(at, rows, NoiseRecipe(0.3), 0.0)
     sd = (0.5 * (found.level + at @ found.gamma)).exp()
     assert (sd.log() - 0.5 * rows.x[:, 0]).abs().mean() < 0.1
 
@@ -141,25 +140,27 @@ def test_a_noise_map_follows_the_noise() -> None:
 def test_learned_tails_are_heavier_for_residuals_of_student_t() -> None:
     rows = residuals(3000, lambda rng, x: rng.standard_t(3, size=len(x)))
     none = rows.x[:, :0]
-    normal, learned = fit_noise_map(none, rows, Recipe(0.3)), fit_noise_map(none, rows, Recipe(0.3, "learned"))
-    assert rows.mean(learned.densities(none, rows)) > rows.mean(normal.densities(none, rows)) + 0.05
+    normal, learned = (fit_noise_map(none, rows, NoiseRecipe(0.3, tails), 0.0) for tails in ("normal", "learned"))
+    assert learned.densities(none, rows).mean() > normal.densities(none, rows).mean() + 0.05
 
 
 def test_a_variance_of_f_that_is_too_large_is_discounted() -> None:
     rows = residuals(2000, lambda rng, x: 0.1 * rng.normal(size=len(x)), f_var=1.0)
-    found = fit_noise_map(rows.x[:, :0], rows, Recipe(0.3, largest_discount=10.0))
-    plain = fit_noise_map(rows.x[:, :0], rows, Recipe(0.3))
+    found = fit_noise_map(rows.x[:, :0], rows, NoiseRecipe(0.3, discounts_variance=True), 10.0)
+    plain = fit_noise_map(rows.x[:, :0], rows, NoiseRecipe(0.3), 0.0)
     none = rows.x[:, :0]
     assert found.variance_discount > 1.0
-    assert rows.mean(found.densities(none, rows)) > rows.mean(plain.densities(none, rows))
+    assert found.densities(none, rows).mean() > plain.densities(none, rows).mean()
 
 
-@pytest.mark.parametrize("recipe", [Recipe(0.3), Recipe(3.0, "heavy"), Recipe(0.3, largest_discount=1.0)])
-def test_the_noise_map_maximizes_its_posterior(recipe: Recipe) -> None:
+@pytest.mark.parametrize(
+    "recipe", [NoiseRecipe(0.3), NoiseRecipe(3.0, "heavy"), NoiseRecipe(0.3, discounts_variance=True)]
+)
+def test_the_noise_map_maximizes_its_posterior(recipe: NoiseRecipe) -> None:
     rows = residuals(300, lambda rng, x: np.exp(0.5 * x) * rng.normal(size=len(x)))
     centers = torch.linspace(-2, 2, 5, dtype=torch.float64)[:, None]
     at = Features(centers, torch.ones(1, dtype=torch.float64)).at(rows.x)
-    found = fit_noise_map(at, rows, recipe, tol=1e-9)
+    found = fit_noise_map(at, rows, recipe, 1.0, tol=1e-9)
 
     def posterior(level: Tensor, gamma: Tensor) -> float:
         changed = found._replace(level=level, gamma=gamma)

@@ -13,15 +13,15 @@ from cvgp import CVGP, Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 from cvgp.fitting import minibatches
-from cvgp.fitting.budget import Budget, Clock
+from cvgp.fitting.checkpoint import Checkpoint, fingerprint
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.minibatches import Precision
-from cvgp.fitting.monitor import FitEvent, FitLog, Run
+from cvgp.fitting.monitor import Budget, Clock, FitEvent, FitLog, Run
 from cvgp.fitting.options import Settings
 from cvgp.fitting.solve import Plan, Solution, exact_bound, is_exact_gp, make_plan, solve, warn_if_simpler_is_better
 from cvgp.gp.kernels import square_matrix
-from cvgp.objectives.full_batch import full_bound, solve_coreset
-from cvgp.optim.stopping import Status
+from cvgp.objectives import full_bound, solve_coreset
+from cvgp.optim import Status
 from tests.fitting.problems import make_model, make_source, rmse
 
 TINY = {"max_iter": 30}
@@ -32,10 +32,18 @@ def run_of(callbacks: Any = (), max_time: float | None = None, clock: Clock | No
 
 
 def solved(
-    settings: Settings, *, source: MemorySource | None = None, size: int = 8, run: Run | None = None, **options: Any
+    settings: Settings,
+    *,
+    source: MemorySource | None = None,
+    size: int = 8,
+    run: Run | None = None,
+    folder: Path | None = None,
+    **options: Any,
 ) -> Solution:
     source = make_source() if source is None else source
     model, run = make_model(source, size), run_of() if run is None else run
+    if folder is not None:
+        options["checkpoint"] = Checkpoint(folder, fingerprint(source.identity(), settings), run)
     if size == source.num_rows:
         model = model.with_coreset(Coreset(source.data.x, source.data.y, torch.ones(size)))
     plan = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run)
@@ -187,9 +195,9 @@ def test_an_interrupted_fit_is_resumed(solver: str, tmp_path: Path, monkeypatch:
             raise Killed
 
     with pytest.raises(Killed):
-        solved(settings, run=run_of([kill]), checkpoint_dir=str(tmp_path))
+        solved(settings, run=run_of([kill]), folder=tmp_path)
     events: list[FitEvent] = []
-    resumed = solved(settings, run=run_of([events.append]), checkpoint_dir=str(tmp_path))
+    resumed = solved(settings, run=run_of([events.append]), folder=tmp_path)
     assert events[0].iteration > 40
     assert resumed.result.num_iter <= 121
     if solver == "adam":
@@ -199,19 +207,19 @@ def test_an_interrupted_fit_is_resumed(solver: str, tmp_path: Path, monkeypatch:
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
-    solved(Settings(solver="adam", **TINY), checkpoint_dir=str(tmp_path))
+    solved(Settings(solver="adam", **TINY), folder=tmp_path)
     with pytest.raises(InvalidInputError, match="belongs to another fit"):
-        solved(Settings(solver="adam", **TINY), source=make_source(seed=1), checkpoint_dir=str(tmp_path))
+        solved(Settings(solver="adam", **TINY), source=make_source(seed=1), folder=tmp_path)
 
 
 def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    solved(Settings(solver="adam", **TINY), checkpoint_dir=str(tmp_path))
+    solved(Settings(solver="adam", **TINY), folder=tmp_path)
     (path,) = tmp_path.glob("adam*")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(FileFormatError):
-        solved(Settings(solver="adam", **TINY), checkpoint_dir=str(tmp_path))
+        solved(Settings(solver="adam", **TINY), folder=tmp_path)
 
 
 def test_a_model_whose_noise_is_known_is_not_compared() -> None:

@@ -6,10 +6,9 @@ import torch
 from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, RBFKernel, RFFKernel, ScaleKernel
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidTypeError
 from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, random_features, weight_posterior
 from cvgp.gp.kernels import cross_matrix, evaluate, make_kernel, stationary_form
-from cvgp.gp.posterior import covariance, factorize, mean
 from cvgp.gp.stationary import FAMILIES
 from tests import reference as ref
 
@@ -65,26 +64,6 @@ def test_the_inner_product_of_features_is_the_kernel(kernel: Kernel) -> None:
     torch.testing.assert_close(features(Sites.X_c) @ features(Sites.x).mT, evaluate(kernel, Sites.X_c, Sites.x))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "names"),
-    [
-        (LinearKernel(), ("age", "dose")),
-        (PolynomialKernel(power=2), ("age^2", "age*dose", "age", "dose^2", "dose", "1")),
-        (LinearKernel(active_dims=[1]), ("dose",)),
-        (LinearKernel() + LinearKernel(active_dims=[0]), ("age", "dose", "age")),
-        (RFFKernel(num_samples=2, num_dims=2), ("cos0", "cos1", "sin0", "sin1")),
-    ],
-    ids=["linear", "quadratic", "one column", "sum", "random features"],
-)
-def test_features_are_named_after_the_inputs(kernel: Kernel, names: tuple[str, ...]) -> None:
-    assert feature_map(kernel, 2, ("age", "dose")).names == names
-
-
-def test_a_wrong_number_of_names_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"Expected 3 feature names, one per dimension; got \['age', 'dose'\]"):
-        feature_map(LinearKernel(), 3, ("age", "dose"))
-
-
 @pytest.mark.parametrize("kernel", [RBFKernel(), ScaleKernel(RBFKernel()), LinearKernel() + RBFKernel()])
 def test_a_kernel_without_finite_features_is_refused(kernel: Kernel) -> None:
     with pytest.raises(InvalidTypeError, match=r"RBFKernel has no finite feature map.*use random_features"):
@@ -92,21 +71,6 @@ def test_a_kernel_without_finite_features_is_refused(kernel: Kernel) -> None:
 
 
 # The posterior.
-
-
-def test_the_mean_is_that_of_function_space(kernel: Kernel) -> None:
-    features, weights = both_spaces(kernel)
-    factor = factorize(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.w, Sites.y_c)
-    expected = mean(factor, evaluate(kernel, Sites.X_c, Sites.x))
-    torch.testing.assert_close(features(Sites.x) @ weights.mean, expected, rtol=1e-8, atol=1e-10)
-
-
-def test_the_covariance_is_that_of_function_space(kernel: Kernel) -> None:
-    features, weights = both_spaces(kernel)
-    factor = factorize(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.w, Sites.y_c)
-    expected = covariance(factor, evaluate(kernel, Sites.X_c, Sites.x), evaluate(kernel, Sites.x, Sites.x))
-    phi = features(Sites.x)
-    torch.testing.assert_close(phi @ weights.covariance @ phi.mT, expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("quantity", ["mean", "covariance", "kl"])
@@ -117,21 +81,7 @@ def test_the_posterior_is_bayesian_linear_regression(kernel: Kernel, quantity: s
     np.testing.assert_allclose(getattr(weights, quantity).detach().numpy(), expected[quantity], rtol=1e-8, atol=1e-9)
 
 
-def test_many_outputs_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"y_c of shape \[M\]; got \(5, 2\)"):
-        weight_posterior(Sites.X_c, Sites.w, torch.ones(5, 2))
-
-
 # The table.
-
-
-def test_the_table_finds_the_coefficients_of_a_line() -> None:
-    rng = np.random.default_rng(0)
-    X = torch.tensor(rng.normal(size=(200, 3)))
-    y = X @ torch.tensor([2.0, 0.0, -5.0], dtype=torch.float64) + 0.1 * torch.tensor(rng.normal(size=200))
-    features = feature_map(LinearKernel().double(), 3)
-    table = weight_posterior(features(X), torch.full((200,), 100.0), y).to_frame(features)
-    assert table.set_index("feature")["mean"][["x0", "x1", "x2"]].tolist() == pytest.approx([2.0, 0.0, -5.0], abs=0.05)
 
 
 # Random features of stationary kernels.

@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cvgp.gp.hyperparameters import (
+from cvgp.gp.kernels import (
     add_log_normal_prior,
     add_lower_prior,
+    gaussian_likelihood,
     is_held,
     log_density,
+    log_positive,
+    make_kernel,
     multiply_inside,
     registered_priors,
     release,
 )
-from cvgp.gp.kernels import gaussian_likelihood, log_positive, make_kernel
 
 CONSTRAINTS = {
     "Interval": lambda: Interval(0.3, 0.9),

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cvgp.gp.kernels import make_kernel
-from cvgp.gp.pivoting import randomly_pivoted
+from cvgp.gp.sites import randomly_pivoted
 from tests import reference as ref
 
 N, D = 60, 2
@@ -66,16 +66,5 @@ def test_no_row_is_chosen_twice(size: int, block: int, seed: int) -> None:
     assert len(set(chosen)) == len(chosen) == min(size, N)
 
 
-def test_points_that_are_there_are_not_chosen_again() -> None:
-    assert set(choose(N, present=X[:10])) == set(range(10, N))
-
-
 def test_choice_ends_with_the_rank_of_the_kernel() -> None:
     assert len(choose(N, kernel=make_kernel("linear", D))) == D
-
-
-def test_chosen_points_leave_less_variance_than_random_ones() -> None:
-    rng = np.random.default_rng(1)
-    random = [variance_left(X[rng.choice(N, 15, replace=False)]).mean() for _ in range(20)]
-    pivoted = [variance_left(X[choose(15, seed=seed)]).mean() for seed in range(20)]
-    assert np.mean(pivoted) < 0.9 * np.mean(random)

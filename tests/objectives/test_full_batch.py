@@ -12,12 +12,11 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from cvgp import CVGP, Coreset
+from cvgp import objectives as full_data
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
-from cvgp.gp import bounds
 from cvgp.gp.kernels import evaluate, gaussian_likelihood, make_kernel
-from cvgp.objectives import full_batch as full_data
-from cvgp.objectives.full_batch import (
+from cvgp.objectives import (
     TitsiasObjective,
     full_bound,
     searched_parameters,
@@ -95,7 +94,7 @@ def dense_bound(model: CVGP, case: Case, *, tight: bool = False) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for column in residual.T:
         joint = torch.distributions.MultivariateNormal(torch.zeros(N, dtype=torch.float64), Q + V.diag())
-        # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalisers.
+        # A weight repeats an observation; the Gaussian with variance V = noise / weight lacks the others' normalizers.
         missing = 0.5 * (2.0 * math.pi * V).log().sum() - 0.5 * (weight * (2.0 * math.pi * noise).log()).sum()
         total = total + joint.log_prob(column) + missing - 0.5 * trace
     return total
@@ -143,28 +142,10 @@ def test_objective_does_not_depend_on_the_chunks(bound: dict[str, Any]) -> None:
         torch.testing.assert_close(p.grad, gradient, rtol=1e-9, atol=1e-10)
 
 
-def test_frozen_parameters_are_not_searched_over() -> None:
-    model = CASES["plain"].model()
-    model.X_c.requires_grad_(False)
-    searched = {id(p) for p in searched_parameters(model)}
-    left_out = {name for name, p in model.named_parameters() if id(p) not in searched}
-    assert left_out == {"X_c", "y_c", "raw_beta"}
-
-
 @EVERY_CASE
 def test_titsias_value_is_the_objectives(case: Case) -> None:
     expected = value_and_gradients(case)[0]
     assert titsias_value(case.model(), case.chunks()) == pytest.approx(expected, rel=1e-9)
-
-
-@EVERY_CASE
-def test_statistics_of_chunks_add_up_to_those_of_all_rows(case: Case) -> None:
-    model, data = case.model(), case.whole()
-    parts, _ = full_data.statistics_and_gain(model, case.chunks())
-    L_inv = bounds.whitener(model.jittered_covariance())
-    whole = model.gather(L_inv, data.pop("x"), data.pop("y"), **data)
-    for part, expected in zip(parts, whole, strict=True):
-        torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-12)
 
 
 @EVERY_BOUND
@@ -187,14 +168,6 @@ def test_coreset_solved_over_chunks_is_that_of_the_data_in_memory(case: Case) ->
     points = torch.tensor(X)
     torch.testing.assert_close(chunked.posterior(points).mean, at_once.posterior(points).mean, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(chunked.beta, at_once.beta, rtol=1e-4, atol=1e-6)
-
-
-@EVERY_CASE
-def test_solved_coreset_attains_the_bound_that_is_returned(case: Case) -> None:
-    model = case.model()
-    value = solve_coreset(model, case.chunks())
-    # The jitter that the sites absorb can only lift the bound.
-    assert full_bound(model, case.chunks(), N) == pytest.approx(value, rel=1e-5)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])

@@ -9,7 +9,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.gp.kernels import make_kernel
 from cvgp.gp.linalg import SYMMETRIC_BY_BLOCKS
-from cvgp.objectives.minibatch import MinibatchObjective, direct_elbo
+from cvgp.objectives import MinibatchObjective, direct_elbo
 
 NUM_DATA = 400.0
 FACTOR = -1.0 / NUM_DATA
@@ -88,24 +88,6 @@ def test_large_coresets_take_their_own_routines_to_the_same_end() -> None:
 
     rise = moved(1.0) - moved(-2.0)
     assert rise == pytest.approx((2.0 * length * sum(g.square().sum() for g in found)).item(), rel=1e-5)
-
-
-def test_gradient_is_added_to_what_is_there() -> None:
-    model, batch = make_model(), make_batch()
-    direct(model, batch).value_and_backward(FACTOR)
-    once = gradients(model)
-    for _ in range(2):
-        direct(model, batch).value_and_backward(FACTOR)
-    for twice, g in zip(gradients(model), once, strict=True):
-        torch.testing.assert_close(twice, 2.0 * g)
-
-
-def test_frozen_parameter_gets_no_gradient() -> None:
-    model = make_model()
-    model.X_c.requires_grad_(False)
-    direct(model, make_batch()).value_and_backward(FACTOR)
-    assert model.X_c.grad is None
-    assert model.y_c.grad is not None
 
 
 def two_outputs() -> CVGP:

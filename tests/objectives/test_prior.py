@@ -16,10 +16,7 @@ from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.errors import DivergenceError
 from cvgp.gp.kernels import gaussian_likelihood, log_positive, make_kernel
-from cvgp.objectives import Objective
-from cvgp.objectives.exact import ExactObjective
-from cvgp.objectives.full_batch import TitsiasObjective
-from cvgp.objectives.minibatch import MinibatchObjective, direct_elbo
+from cvgp.objectives import ExactObjective, MinibatchObjective, Objective, TitsiasObjective, direct_elbo
 from tests.parallel.groups import ThreadGroup, run_in_threads
 
 N, M, D = 17, 5, 2

@@ -6,10 +6,9 @@ from gpytorch.means import ConstantMean
 from cvgp import CVGP, Coreset
 from cvgp.data.rows import Rows
 from cvgp.gp import bounds
-from cvgp.gp.neighbours.conditionals import order_rows, vecchia_statistics, whiten_points
-from cvgp.gp.neighbours.prediction import InducingPosterior, inducing_posterior
-from cvgp.objectives.vecchia import VecchiaObjective
-from tests.gp.neighbours.problems import all_before, inducing_kl, make_problem
+from cvgp.gp.vecchia import InducingPosterior, inducing_posterior, order_rows, vecchia_statistics, whiten_points
+from cvgp.objectives import VecchiaObjective
+from tests.gp.neighbors.problems import all_before, inducing_kl, make_problem
 
 
 def make_model(M: int = 4, **options: object) -> CVGP:
@@ -53,7 +52,7 @@ def test_without_a_coreset_all_rows_before_give_the_exact_likelihood() -> None:
         torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("with_coreset", [True, False], ids=["coreset", "neighbours alone"])
+@pytest.mark.parametrize("with_coreset", [True, False], ids=["coreset", "neighbors alone"])
 def test_mean_over_batches_is_the_value_over_all_rows(with_coreset: bool) -> None:
     model, rows = make_model(mean=ConstantMean().double()), make_rows()
     u = posterior(model, rows)[0] if with_coreset else None

@@ -1,6 +1,6 @@
 import pytest
 
-from cvgp.optim.stopping import NoImprovement, Plateau
+from cvgp.optim import NoImprovement, Plateau
 
 
 def test_plateau_is_reached_when_the_window_brings_less_than_tol() -> None:

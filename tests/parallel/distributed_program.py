@@ -13,10 +13,9 @@ import pandas as pd
 import torch
 
 import cvgp
-from cvgp.data.source import DataSource, SharedSource, SplitSource
-from cvgp.fitting.budget import Budget, Clock
+from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import FitLog, Run
+from cvgp.fitting.monitor import Budget, Clock, FitLog, Run
 from cvgp.fitting.neighbors import (
     adopt_neighbors,
     find_near,
@@ -26,9 +25,8 @@ from cvgp.fitting.neighbors import (
 )
 from cvgp.fitting.options import Settings
 from cvgp.fitting.solve import make_plan, solve
-from cvgp.objectives.full_batch import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
-from cvgp.parallel.group import Group
-from cvgp.parallel.process_group import current_group, process_group
+from cvgp.objectives import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
+from cvgp.parallel.group import Group, current_group, process_group
 from cvgp.tables import stream
 from tests.fitting.problems import make_model, make_source
 from tests.flat_options import make_regressor
@@ -46,7 +44,7 @@ def spread(group: Group, how: str) -> DataSource:
     if group.world == 1:
         return whole
     if how == "split":
-        return SplitSource(whole, group)
+        return MemorySource(*whole.data, group=group)
     start, stop = PARTS[how][group.rank : group.rank + 2]
     return SharedSource(whole.part(start, stop), group)
 
@@ -82,12 +80,12 @@ def estimator(group: Group, **parameters: Any) -> dict[str, Any]:
     model = make_regressor(12, **parameters).fit(data.x.numpy(), data.y.numpy())
     mean, sd = model.predict(data.x.numpy()[:50], return_std=True)
     return {"mean": mean, "sd": sd, "elbo": model.elbo_, "coreset": model.coreset_.X, "rows": model.n_rows_} | {
-        "neighbours": model.n_neighbors_
+        "neighbors": model.n_neighbors_
     }
 
 
 def consulting(group: Group, dims: int) -> dict[str, Any]:
-    """A model with neighbours, at given parameters, and what is left of its late rows."""
+    """A model with neighbors, at given parameters, and what is left of its late rows."""
     source = make_source(ROWS, dims=dims, frequency=3.0)
     model = make_model(source, size=12)
     kept, bound = adopt_neighbors(model, in_random_order(source.data, 0), 5, group=group)
@@ -164,9 +162,9 @@ CASES: dict[str, Callable[[Group, Path], dict[str, Any]]] = {
     "estimator-lbfgs": lambda g, t: estimator(g, random_state=0, max_iter=60),
     "estimator-adam": lambda g, t: estimator(g, random_state=0, solver="adam", max_iter=100, dtype="float64"),
     # One noise level: of two kinds that are as good, rounding may decide for either.
-    "estimator-neighbours": lambda g, t: estimator(g, random_state=0, n_neighbors=5, noise="constant"),
-    "neighbours-tree": lambda g, t: consulting(g, dims=2),
-    "neighbours-blocks": lambda g, t: consulting(g, dims=6),
+    "estimator-neighbors": lambda g, t: estimator(g, random_state=0, n_neighbors=5, noise="constant"),
+    "neighbors-tree": lambda g, t: consulting(g, dims=2),
+    "neighbors-blocks": lambda g, t: consulting(g, dims=6),
     "estimator-any-seed": lambda g, t: estimator(g, max_iter=10),
     "table-parts": lambda g, t: fit_table(t / "parts"),
     "table-one-part": lambda g, t: fit_table(t / "one-part"),

@@ -5,17 +5,8 @@ import torch
 from torch import Tensor
 
 from cvgp.errors import FactorizationError, WorkerError
-from cvgp.parallel import Launch, launched
-from cvgp.parallel.group import ALONE, check_same, gather_text, sum_of
+from cvgp.parallel.group import Launch, check_same, gather_text, launched, sum_of
 from tests.parallel.groups import ThreadGroup, run_in_threads
-
-
-def test_a_process_alone_keeps_what_it_has() -> None:
-    tensor = torch.tensor([1.0, 2.0])
-    assert ALONE.sum([tensor])[0] is tensor
-    assert ALONE.first([tensor])[0] is tensor
-    assert ALONE.gather(tensor)[0] is tensor
-    assert ALONE.first_bytes(b"abc") == b"abc"
 
 
 def test_texts_are_gathered_in_order() -> None:
@@ -42,10 +33,6 @@ def test_a_process_that_fails_on_numbers_makes_the_sums_of_the_others_nan() -> N
     first, second, third = run_in_threads(3, work)
     assert second == "not positive definite"
     assert str(first) == str(third) == "[nan, nan]"
-
-
-def test_equal_numbers_pass_the_check() -> None:
-    assert run_in_threads(2, lambda group: check_same(group, torch.ones(3), "The numbers")) == [None, None]
 
 
 def test_numbers_that_differ_in_the_last_digit_are_told_to_all() -> None:

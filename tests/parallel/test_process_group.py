@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from cvgp.errors import InvalidInputError, WorkerError
-from cvgp.parallel.process_group import TIMEOUT_VARIABLE, current_group, process_group
+from cvgp.parallel.group import TIMEOUT_VARIABLE, current_group, process_group
 from tests.parallel.distributed_program import BOUNDS, CASES, GRID, PARTS, write_tables
 from tests.parallel.groups import ROOT, torchrun
 
@@ -96,19 +96,19 @@ def test_a_time_limit_ends_all_processes_at_the_same_step(results: Results) -> N
     assert first["steps"] == second["steps"]
 
 
-@pytest.mark.parametrize("case", ["neighbours-tree", "neighbours-blocks"])
-def test_statistics_given_neighbours_are_those_of_one_process(results: Results, case: str) -> None:
+@pytest.mark.parametrize("case", ["neighbors-tree", "neighbors-blocks"])
+def test_statistics_given_neighbors_are_those_of_one_process(results: Results, case: str) -> None:
     alone, first, _ = results(case)
     for name, values in alone.items():
         np.testing.assert_allclose(first[name], values, rtol=1e-9, atol=1e-9 * np.abs(values).max(), err_msg=name)
 
 
-def test_an_estimator_consults_neighbours_in_a_group(results: Results) -> None:
-    alone, first, _ = results("estimator-neighbours")
-    assert alone["neighbours"] == first["neighbours"] == 5
+def test_an_estimator_consults_neighbors_in_a_group(results: Results) -> None:
+    alone, first, _ = results("estimator-neighbors")
+    assert alone["neighbors"] == first["neighbors"] == 5
 
 
-@pytest.mark.parametrize("case", ["estimator-lbfgs", "estimator-adam", "estimator-neighbours"])
+@pytest.mark.parametrize("case", ["estimator-lbfgs", "estimator-adam", "estimator-neighbors"])
 def test_an_estimator_predicts_as_one_process_does(results: Results, case: str) -> None:
     alone, first, _ = results(case)
     for name in ("mean", "sd"):

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from cvgp import CVGPRegressor, TrainingOptions
-from cvgp.estimators.training_summary import FeatureQuantiles
 from cvgp.gp.kernels import NOISE_FLOOR
-from cvgp.report.cautions import distance
 
 X = np.random.default_rng(0).uniform(-1, 1, (150, 2))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=150)
@@ -66,19 +64,3 @@ def test_a_line_that_is_better_is_reported() -> None:
         X[:100], y[:100]
     )
     assert "A line has a lower RMSE" in warnings_of(poor, X[100:], y[100:])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_distance_of_distributions_is_that_of_all_values_at_the_quantiles(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    known, new = rng.normal(size=4000), rng.normal(0.5, 1.0, 3000)
-    quantiles = FeatureQuantiles.learn(known[:, None], known[:, None]).x[:, 0]
-    every = np.sort(np.concatenate([known, new]))
-    apart = [np.searchsorted(np.sort(own), every, side="right") / len(own) for own in (known, new)]
-    assert distance(quantiles, new) == pytest.approx(np.abs(apart[0] - apart[1]).max(), abs=0.02)
-
-
-def test_values_beyond_the_range_are_at_distance_one() -> None:
-    quantiles = FeatureQuantiles.learn(np.zeros((5, 1)), np.zeros((5, 1))).x[:, 0]
-    assert distance(quantiles, np.ones(4)) == 1.0
-    assert distance(quantiles, np.zeros(4)) == 0.0

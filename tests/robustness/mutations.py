@@ -5,7 +5,7 @@ Every function draws its choices from a `random.Random`, so that a case can be t
 
 import json
 import struct
-from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,24 +15,19 @@ from numpy.typing import NDArray
 
 from cvgp.files import read_state, split_state, state_bytes
 
-__all__ = ["damage", "forge_arrays", "forge_header", "forge_json", "forge_text", "read_parts", "tensor_file"]
-
 ArrayDict = dict[str, NDArray[Any]]
 
 EXTREMES = (0, 1, 0x7F, 0xFF, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
-NAMES = (
-    "os.system",
-    "eval",
-    "builtins.exec",
-    "__reduce__",
-    "../../x",
-    "ScaleKernel",
-    "RFFKernel",
-    "x" * 5000,
-    "\0",
-    "é",
-)
 DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "U8", "BOOL", "C64", "X", "", "F4")
+GONE = object()
+"""In place of a value: the field is left out."""
+DEEP: Any = []
+for _ in range(200):
+    DEEP = [DEEP]
+NUMBERS = (-1, 0, 2**63, 10**400, -1.0, 0.0, 5e-324, 1e-200, 1e200, -1.7e308, float("nan"), float("inf"))
+TEXTS = ("", "\ud800", "\x1b[2J\u202e", "long" * 5000, "os.system", "../../x", "RFFKernel")
+VALUES: tuple[Any, ...] = (GONE, None, True, *NUMBERS, *TEXTS, [], [10**400], [None], DEEP, {}, {"": DEEP})
+"""Wrong values of every kind."""
 
 
 def damage(random: Random, content: bytes) -> bytes:
@@ -80,7 +75,7 @@ def forge_header(random: Random, content: bytes) -> bytes:
         elif kind == 3:
             entry["dtype"] = random.choice(DTYPES)
         elif kind == 4:
-            header[random.choice(NAMES)] = {"dtype": "F64", "shape": [0, 2**62], "data_offsets": [0, 0]}
+            header[random.choice(TEXTS)] = {"dtype": "F64", "shape": [0, 2**62], "data_offsets": [0, 0]}
         else:
             entry[random.choice(("shape", "data_offsets", "dtype"))] = forge_json(random, None)
     text = json.dumps(header).encode()
@@ -89,52 +84,16 @@ def forge_header(random: Random, content: bytes) -> bytes:
 
 
 def forge_json(random: Random, value: Any) -> Any:
-    """A JSON value with one thing in it replaced; of None, any value."""
-    places = _places(value)
-    if not places:
-        return _any_value(random, depth=0)
-    *parents, last = random.choice(places)
-    at = value
-    for key in parents:
-        at = at[key]
-    kind = random.randrange(4)
-    if kind == 0 and isinstance(at, dict):
-        del at[last]
-    elif kind == 1 and isinstance(at, dict):
-        at[random.choice(NAMES)] = at[last]
-    elif kind == 2 and isinstance(at, dict):
-        at[last] = at[random.choice(list(at))]
-    else:
-        at[last] = _any_value(random, depth=0)
-    return value
+    """A JSON value with another value at one of its places."""
+    paths = places(value)
+    return replaced(value, random.choice(paths), random.choice(VALUES)) if paths else random.choice(VALUES[1:])
 
 
 def forge_arrays(random: Random, arrays: ArrayDict) -> ArrayDict:
-    """Arrays of which one has other values, another shape or type, is missing, or is one too many."""
-    forged = dict(arrays)
-    name = random.choice(list(forged))
-    array = forged[name]
-    flat = array.reshape(-1)
-    changes: tuple[Callable[[], NDArray[Any]], ...] = (
-        lambda: np.where(np.arange(flat.size) == random.randrange(max(flat.size, 1)), _extreme(random), flat).reshape(
-            array.shape
-        ),
-        lambda: np.full_like(array, random.choice((0, 1))),
-        lambda: flat,
-        lambda: flat[:-1],
-        lambda: np.zeros((0, *array.shape[1:]), array.dtype),
-        lambda: np.concatenate([flat, flat]),
-        lambda: array.astype(random.choice(("float16", "float32", "int64", "uint8", "bool"))),
-        lambda: np.sort(flat)[::-1].reshape(array.shape),
-    )
-    if random.random() < 0.1:
-        del forged[name]
-    elif random.random() < 0.1:
-        forged[random.choice(NAMES[:-1])] = array
-    else:
-        with np.errstate(all="ignore"):
-            forged[name] = random.choice(changes)()
-    return forged
+    """Arrays of which one has other values, another shape or type, or is missing."""
+    name = random.choice(list(arrays))
+    others = {other: array for other, array in arrays.items() if other != name}
+    return others if random.random() < 0.1 else others | {name: random.choice(list(changed(arrays[name]).values()))}
 
 
 def forge_text(random: Random) -> str:
@@ -169,22 +128,51 @@ def read_parts(path: Path) -> tuple[ArrayDict, Any]:
     return arrays, json.loads(text)
 
 
-def _places(value: Any, *above: Any) -> list[tuple[Any, ...]]:
-    """The paths to everything in a JSON value; of lists, to the first two items."""
-    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-    return [path for key, inner in items for path in [(*above, key), *_places(inner, *above, key)]]
+def places(value: Any, *above: Any) -> list[tuple[Any, ...]]:
+    """The paths to everything in a JSON value; of lists, to the first two items and the last."""
+    items: Any = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        items = [(i, value[i]) for i in sorted({0, 1, len(value) - 1} & set(range(len(value))))]
+    return [path for key, inner in items for path in [(*above, key), *places(inner, *above, key)]]
 
 
-def _any_value(random: Random, depth: int) -> Any:
-    simple = (None, True, False, -1, 0, 1, 3, 10**400, -(2**63), 1e308, -0.0, 5e-324, float("nan"), float("inf"), "")
-    kind = random.randrange(6 if depth < 3 else 4)
-    if kind < 3:
-        return random.choice(simple)
-    if kind == 3:
-        return random.choice(NAMES)
-    inner = [_any_value(random, depth + 1) for _ in range(random.randrange(4))]
-    return inner if kind == 4 else {random.choice(NAMES): value for value in inner}
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a JSON value with another one at a path, or without it if that is `GONE`."""
+    forged = deepcopy(value)
+    *above, last = path
+    at = forged
+    for key in above:
+        at = at[key]
+    if new is GONE:
+        del at[last]
+    else:
+        at[last] = new
+    return forged
 
 
-def _extreme(random: Random) -> float:
-    return random.choice((0.0, -1.0, 1e300, -1e300, 1e-300, 1e30, float("inf"), float("nan")))
+def changed(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Other values, shapes and types in the place of an array, by what is done to it."""
+    flat = array.reshape(-1)
+    extremes = [float("nan"), float("inf"), -1.0, 0.0, 5e-324, 1e-200, 1e15, 1e200, -1.7e308]
+    found: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        for value in extremes if array.dtype.kind == "f" else np.array([-1, 0, 1, 2**62, -(2**63)]).astype(array.dtype):
+            found[f"all {value}"] = np.full_like(array, value)
+            if array.size > 1:
+                one = flat.copy()
+                one[-1] = value
+                found[f"one {value}"] = one.reshape(array.shape)
+        for dtype in ("float16", "float32", "float64", "int64", "uint8", "bool"):
+            if array.dtype != dtype:
+                found[dtype] = array.astype(dtype)
+    found |= {
+        "empty": np.zeros((0, *array.shape[1:]), array.dtype),
+        "flat": flat if array.ndim != 1 else array[:, None],
+        "shorter": flat[:-1],
+        "twice": np.concatenate([array, array]) if array.ndim else np.stack([array, array]),
+        "reversed": flat[::-1].reshape(array.shape),
+        "huge and empty": np.zeros((0, 10**6), array.dtype),
+    }
+    return {
+        name: value for name, value in found.items() if value.dtype != array.dtype or not np.array_equal(value, array)
+    }

@@ -4,7 +4,6 @@
 """
 
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -28,18 +27,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.mark.parametrize("target", ["model file", "checkpoint", "search", "table"])
-@settings(max_examples=60)
+@pytest.mark.parametrize("target", ["model file", "checkpoint", "table"])
+@settings(max_examples=30)
 @given(number=NUMBERS)
 def test_a_spoilt_file_is_read_or_refused(corpus: Corpus, target: str, number: int) -> None:
-    assert attempt(target, corpus, seeded(number)[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["model", "command"])
-@settings(max_examples=100)
-@given(number=NUMBERS)
-def test_a_spoilt_file_can_be_used_or_is_refused(corpus: Corpus, target: str, number: int) -> None:
     assert attempt(target, corpus, seeded(number)[1])
 
 
@@ -51,48 +42,6 @@ def test_two_minutes_of_cases_end_without_anything_unexpected() -> None:
     *failures, last = done.stdout.splitlines()
     assert failures == []
     assert int(last.split()[1]) > 500
-
-
-LIMITED = """
-import sys
-import cvgp
-from tests.robustness.fuzzing import limit_memory, peak
-from cvgp.errors import CVGPError
-cvgp.load(sys.argv[1])
-limit_memory(300_000_000)
-before = peak()
-for path in sys.argv[2:]:
-    try:
-        cvgp.load(path)
-    except CVGPError as error:
-        print(type(error).__name__)
-assert peak() - before < 100_000, f"{peak() - before} kB"
-"""
-
-
-@pytest.mark.slow
-def test_a_forged_size_takes_no_memory(corpus: Corpus, tmp_path: Path) -> None:
-    (length,) = struct.unpack("<Q", corpus.model[:8])
-    text, data = corpus.model[8 : 8 + length], corpus.model[8 + length :]
-    header = json.loads(text)
-    forged = [struct.pack("<Q", size) + text + data for size in (2**27, 2**40, 2**63)]
-    for shape, offsets in [
-        ([2**40], [0, 2**43]),
-        ([2**62], [0, 8]),
-        ([2**33, 2**33], [0, 8]),
-        ([0, 2**62], [0, 0]),
-        ([5, 4], [-8, 152]),
-    ]:
-        changed = json.dumps(header | {"model.X_c": {"dtype": "F64", "shape": shape, "data_offsets": offsets}}).encode()
-        forged.append(struct.pack("<Q", len(changed)) + changed + data)
-    paths = [tmp_path / f"{i}.cvgp" for i in range(len(forged))]
-    for path, content in zip(paths, forged, strict=True):
-        path.write_bytes(content)
-    (tmp_path / "good.cvgp").write_bytes(corpus.model)
-    command = [sys.executable, "-W", "ignore", "-c", LIMITED, tmp_path / "good.cvgp", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["FileFormatError"] * len(forged)
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: f"fit {failure['seed']}")

@@ -33,16 +33,6 @@ ORDERED = Column("rank", "ordered", ("low", "high"))
 SHARES = dataclasses.replace(COLOR, typical=(1.0, 3.0, 1.0), marks_missing=True)
 
 
-def test_features_are_named_in_the_order_of_the_columns() -> None:
-    assert SCHEMA.feature_names == ("size", "color=blue", "color=red", "sold")
-
-
-def test_a_marked_gap_and_parts_of_dates_have_names() -> None:
-    columns = (MARKED, DATE, LEVELS)
-    expected = ("size", "size is missing", "when trend", "when hour sin", "when hour cos", "city", "city x size")
-    assert Schema("price", columns).feature_names == expected
-
-
 # Storing a column.
 
 
@@ -53,46 +43,36 @@ def test_column_survives_json(column: Column) -> None:
     assert Column.from_json(json.loads(json.dumps(column.to_json()))) == column
 
 
-GOOD_COLUMN = {"name": "a", "kind": "categorical", "categories": ["x", "y"], "fill": None}
+GOOD_COLUMN = Column("a", "categorical", ("x", "y")).to_json()
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"name": 1},
-        {"name": None},
         {"kind": "text"},
-        {"kind": ["numeric"]},
-        {"kind": None},
         {"kind": "numeric"},
-        {"categories": "xy"},
         {"categories": ["y", "x"]},
         {"categories": ["x", "x"]},
         {"categories": []},
         {"categories": [1, 2]},
-        {"categories": [["x"]]},
         {"categories": [f"name {i:03}" for i in range(51)]},
         {"n_missing": -1},
         {"marks_missing": 1},
         {"typical": [1.0]},
         {"typical": [-1.0, 1.0]},
         {"typical": [0.0, 0.0]},
-        {"typical": "xy"},
         {"parts": ["trend"]},
         {"dims": ["a"]},
         {"effects": [[1.0], [1.0]]},
         {"prior_sd": [1.0]},
         {"unheard": 1},
-        {"categories": {"x": 1}},
         {"fill": "z"},
         {"fill": 1.0},
         {"kind": "boolean", "categories": [], "fill": 1},
         {"kind": "numeric", "categories": [], "fill": True},
         {"kind": "numeric", "categories": [], "fill": float("nan")},
-        {"kind": "numeric", "categories": [], "fill": float("inf")},
         {"kind": "numeric", "categories": [], "fill": 10**400},
-        {"kind": "numeric", "categories": [], "fill": "1"},
-        {"__class__": "os.system"},
     ],
     ids=str,
 )
@@ -105,12 +85,9 @@ def test_column_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     "change",
     [
         {"effects": [[0.5, 0.1]]},
-        {"effects": [[0.5], [0.5]]},
         {"effects": [[0.5, "0.1"], [0.5, 0.1]]},
         {"effects": [[0.5, float("nan")], [0.5, 0.1]]},
         {"effect_sd": [[0.5, -0.1], [0.5, 0.1]]},
-        {"prior_sd": [1.0]},
-        {"prior_sd": [1.0, -1.0]},
         {"dims": []},
         {"dims": [1, 2]},
     ],
@@ -124,21 +101,6 @@ def test_levels_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
 # Storing a schema.
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        Schema("y", (SIZE,)),
-        Schema(("y", "z"), (MARKED, LEVELS)),
-        Schema("y", (SIZE, COLOR), "drop", 3),
-        Schema("y", FILLED, "median"),
-    ],
-    ids=str,
-)
-def test_schema_survives_json(schema: Schema) -> None:
-    restored = Schema.from_json(json.loads(json.dumps(schema.to_json(), allow_nan=False)))
-    assert (restored, restored.n_dropped) == (schema, schema.n_dropped)
-
-
 GOOD = SCHEMA.to_json()
 
 
@@ -148,24 +110,17 @@ GOOD = SCHEMA.to_json()
         {"target": None},
         {"target": "size"},
         {"columns": []},
-        {"columns": None},
-        {"columns": {"name": "a"}},
         {"columns": ["size"]},
         {"columns": GOOD["columns"] * 2},
         {"columns": [SIZE.to_json()]},
         {"impute": None},
         {"impute": "drop"},
         {"impute": "zero"},
-        {"impute": "most_frequent"},
-        {"impute": ["mean"]},
         {"n_dropped": -1},
         {"n_dropped": True},
-        {"n_dropped": 1.0},
-        {"n_dropped": "1"},
         {"target": []},
         {"target": ["y", 1]},
         {"extra": 1},
-        {"unused": "id"},
         {"unused": [1]},
     ],
     ids=str,
@@ -173,12 +128,6 @@ GOOD = SCHEMA.to_json()
 def test_schema_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(FileFormatError, match="schema"):
         Schema.from_json({**GOOD, **change})
-
-
-@pytest.mark.parametrize("key", list(GOOD))
-def test_schema_without_a_field_is_refused(key: str) -> None:
-    with pytest.raises(FileFormatError, match="must have exactly"):
-        Schema.from_json({name: value for name, value in GOOD.items() if name != key})
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -202,14 +151,6 @@ def test_any_json_in_a_column_gives_a_valid_schema_or_is_refused(key: str, value
     assert isinstance(outcome, FileFormatError) or is_default or outcome.to_json()["columns"][0][key] == value
 
 
-def test_deeply_nested_json_is_refused() -> None:
-    nested: list = []
-    for _ in range(100_000):
-        nested = [nested]
-    with pytest.raises(FileFormatError, match="schema"):
-        Schema.from_json({**GOOD, "target": nested})
-
-
 # Dates.
 
 EVERY = ("trend", "season", "weekday", "hour")
@@ -217,10 +158,6 @@ EVERY = ("trend", "season", "weekday", "hour")
 
 def days(*times: str) -> np.ndarray:
     return pd.DatetimeIndex(times).to_numpy("datetime64[s]").astype(np.int64) / 86400.0
-
-
-def test_the_trend_is_in_days() -> None:
-    assert date_features(days("1970-01-02 12:00"), ("trend",)).tolist() == [[1.5]]
 
 
 @pytest.mark.parametrize(
@@ -234,13 +171,6 @@ def test_the_trend_is_in_days() -> None:
 def test_a_part_is_the_same_a_turn_later(part: str, first: str, second: str) -> None:
     one, other = date_features(days(first, second), (part,))
     np.testing.assert_allclose(one, other, atol=0.02)  # leap years move a season by less than a day
-
-
-def test_weekdays_are_seven_places_on_a_circle_that_begins_with_monday() -> None:
-    week = date_features(days(*(f"2024-05-{day:02}" for day in range(6, 13))), ("weekday",))
-    np.testing.assert_allclose(np.hypot(*week.T), np.ones(7))
-    np.testing.assert_allclose(week[0], [0.0, 1.0], atol=1e-12)
-    assert len(np.unique(week.round(6), axis=0)) == 7
 
 
 @pytest.mark.parametrize(

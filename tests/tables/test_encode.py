@@ -5,7 +5,7 @@ import pytest
 
 from cvgp.errors import CVGPWarning
 from cvgp.tables.columns import TYPICAL, Column
-from cvgp.tables.encode import DRAWS, UNKNOWN, Findings, Inputs, column_features, features_of, new_inputs
+from cvgp.tables.encode import DRAWS, UNKNOWN, Findings, Inputs, column_features, new_inputs
 
 QUANTILES = tuple(np.linspace(0.0, 15.0, TYPICAL).tolist())
 NUMBER = Column("a", "numeric", typical=QUANTILES)
@@ -45,26 +45,11 @@ def test_a_cell_has_the_features_of_its_column(column: Column, cell: float, expe
     np.testing.assert_allclose(column_features(column, np.array([cell])), [expected], atol=1e-12)
 
 
-def test_a_missing_cell_without_a_fill_is_nan() -> None:
-    assert np.isnan(features_of((NUMBER, COLOR, LEVELS), np.full((1, 3), np.nan))).all()
-
-
 # What is not known.
-
-
-def test_a_known_row_has_no_draws() -> None:
-    inputs, found = new_inputs((NUMBER, COLOR, LEVELS), np.array([[1.0, 0.0, 0.0]]))
-    assert not inputs.unknown
-    assert found == Findings()
-    np.testing.assert_array_equal(inputs.x, [[1.0, 1.0, 0.0, 1.0]])
 
 
 def test_a_missing_number_has_the_quantiles_of_its_column() -> None:
     assert sorted(drawn(NUMBER, np.nan)[:, 0]) == list(QUANTILES)
-
-
-def test_an_unknown_category_has_the_shares_of_the_known_ones() -> None:
-    np.testing.assert_array_equal(drawn(COLOR, UNKNOWN).sum(axis=0), [12.0, 4.0])
 
 
 def test_an_unknown_level_has_the_prior() -> None:
@@ -105,11 +90,6 @@ def test_columns_are_drawn_independently() -> None:
     assert abs(np.corrcoef(draws.T)[0, 1]) < 0.5
 
 
-def test_the_features_of_an_uncertain_row_are_the_means_of_its_draws() -> None:
-    inputs, _ = new_inputs((NUMBER, COLOR), np.array([[np.nan, 1.0]]))
-    np.testing.assert_allclose(inputs.x, inputs.draws().mean(axis=1))
-
-
 def test_taken_and_joined_rows_keep_their_draws() -> None:
     cells = np.array([[1.0], [np.nan], [2.0], [np.nan]])
     inputs, _ = new_inputs((NUMBER,), cells)
@@ -132,10 +112,3 @@ def test_findings_are_counted_by_column_and_said_once() -> None:
     said = [str(warning.message) for warning in caught]
     assert ["did not have: 'color' 2" in said[0], "complete in the training table: 'a' 1" in said[1]] == [True, True]
     assert "Dates outside the range of the training table: 'when' 1" in said[2]
-
-
-def test_findings_of_several_batches_add_up() -> None:
-    _, found = new_inputs((COLOR,), np.array([[UNKNOWN]]))
-    _, more = new_inputs((COLOR,), np.array([[UNKNOWN], [UNKNOWN]]))
-    found.add(more)
-    assert found.unknown == {"color": 3}

@@ -44,7 +44,7 @@ def weighted() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["file", "memory"])
-def test_a_store_holds_what_was_appended_and_keeps_what_is_asked(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_a_store_holds_what_was_appended(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(stream, "IN_MEMORY_BYTES", limit)
     values = np.random.default_rng(0).normal(size=(10_000, 3))
     store = Store(3)
@@ -52,8 +52,6 @@ def test_a_store_holds_what_was_appended_and_keeps_what_is_asked(monkeypatch: py
         store.append(values[start : start + 777])
     np.testing.assert_array_equal(np.concatenate(list(store.blocks())), values)
     np.testing.assert_array_equal(store.read(9_990, 20_000), values[9_990:])
-    kept = store.keep(lambda block: block[:, 0] > 0)
-    np.testing.assert_array_equal(kept.read(0, 10_000), values[values[:, 0] > 0])
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,25 +83,9 @@ def test_chunks_hold_every_row_once_in_order(size: int) -> None:
     assert {len(chunk.x) for chunk in chunks[:-1]} == {size}
 
 
-def test_chunks_are_scaled() -> None:
-    scaling = Scaling(np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([3.0]), np.array([5.0]))
-    chunk = next(source(scaling=scaling).chunks(10))
-    row = torch.arange(10, dtype=torch.float64)
-    torch.testing.assert_close(chunk.x, torch.stack([(row - 1.0) / 2.0, (-2.0 * row - 2.0) / 4.0], 1))
-    torch.testing.assert_close(chunk.y, (row / 2.0 - 3.0) / 5.0)
-
-
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_epoch_covers_every_row_once(epoch: int) -> None:
     assert sorted(epoch_rows(source(), epoch, size=1000)) == list(range(NUM_ROWS))
-
-
-def test_remainder_that_fills_no_batch_sits_the_epoch_out() -> None:
-    data = source()
-    rows = epoch_rows(data, 0, size=9000)
-    assert len(set(rows)) == len(rows) == 36_000
-    assert sorted(epoch_rows(data, 1, size=1000)) == list(range(NUM_ROWS))
-    assert len(data.minibatch(0, 10**6, 0).x) == NUM_ROWS
 
 
 def test_batch_depends_only_on_seed_and_step() -> None:
@@ -141,15 +123,6 @@ def test_precision_is_that_asked_for_of_the_same_rows() -> None:
     assert batch.x.double().equal(data.minibatch(7, BATCH, 0).x)
 
 
-def test_sample_holds_different_rows_in_order_and_all_without_a_draw() -> None:
-    rng = np.random.default_rng(0)
-    assert len(source().sample(NUM_ROWS, rng).x) == NUM_ROWS
-    assert rng.integers(2**31) == np.random.default_rng(0).integers(2**31)
-    rows = source().sample(500, rng).x[:, 0].tolist()
-    assert rows == sorted(set(rows))
-    assert len(rows) == 500
-
-
 def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
     table, data = weighted(), source(weighted(), sample_weight="w")
     assert data.total_weight == pytest.approx(table["w"].sum())
@@ -163,14 +136,6 @@ def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
     assert chunk.sample_weight.tolist() == table["w"][chunk.x[:, 0].long().tolist()].tolist()
 
 
-def test_harmonic_noise_counts_the_rows_own_noise() -> None:
-    table = frame().assign(v=np.random.default_rng(0).uniform(0.1, 2.0, NUM_ROWS))
-    data = source(table, no_scaling(2, 1)._replace(y_scale=np.array([2.0])), noise_variance="v")
-    assert data.has_known_noise
-    assert data.harmonic_noise(0.3) == pytest.approx(1.0 / (1.0 / (0.3 + table["v"] / 4.0)).mean())
-    assert source().harmonic_noise(0.3) == 0.3
-
-
 def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> None:
     rest, held = source().hold_out(4000, np.random.default_rng(0))
     apart = set(held.data.x[:, 0].long().tolist())
@@ -182,9 +147,16 @@ def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> Non
     assert rest.total_weight + held.total_weight == pytest.approx(weighted()["w"].sum())
 
 
+def test_more_noise_is_in_every_batch_and_in_the_harmonic_mean() -> None:
+    plain = source()
+    noisy = plain.with_noise(lambda x: 1.0 + x[:, 0]).with_noise(lambda x: x[:, 0])
+    for rows in (next(noisy.chunks(10)), noisy.minibatch(3, BATCH, 0), noisy.sample(5, np.random.default_rng(0))):
+        assert rows.noise_variance.equal(1.0 + 2.0 * rows.x[:, 0])
+    expected = NUM_ROWS / np.sum(1.0 / (1.5 + 2.0 * np.arange(NUM_ROWS)))
+    assert noisy.harmonic_noise(0.5) == pytest.approx(expected)
+    assert not plain.has_known_noise
+    assert plain.identity() != noisy.identity()
+
+
 def test_identity_is_that_of_the_content() -> None:
     assert source().identity() == source().identity() != source(frame().assign(b=lambda t: t["b"] + 1.0)).identity()
-
-
-def test_the_largest_value_is_no_smaller_than_any() -> None:
-    assert 2.0 * (NUM_ROWS - 1) <= source().largest_value < 4.0 * NUM_ROWS

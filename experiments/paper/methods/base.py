@@ -18,10 +18,8 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.fitting.place import initial_coreset
-from cvgp.optim.adam import AdamState, constant, minimize_adam, one_cycle
-from cvgp.optim.lbfgs import minimize_lbfgs
-from cvgp.optim.stopping import NoImprovement, Progress, Status
+from cvgp.fitting.size import initial_coreset
+from cvgp.optim import AdamState, NoImprovement, Progress, Status, constant, minimize_adam, minimize_lbfgs, one_cycle
 from experiments.scores import Prediction
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.gp.kernels import diagonal
-from cvgp.objectives.full_batch import full_bound
+from cvgp.objectives import full_bound
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Inducing, MinibatchBaseline, Start, random_start
 from experiments.scores import Prediction
 

@@ -15,7 +15,7 @@ from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.posterior import factorize, kl_divergence
-from cvgp.objectives.full_batch import TitsiasObjective, statistics
+from cvgp.objectives import TitsiasObjective, statistics
 from experiments.divergences import kl_gaussian
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Baseline, Inducing, Start, train_full
 from experiments.scores import Prediction

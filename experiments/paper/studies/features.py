@@ -87,7 +87,7 @@ def _run(key: Key) -> Outcome:
     kernel = make_kernel("linear", num_dims, ard=False) if linear else _random_kernel(num_dims, seed)
     model = CVGP(int(key["size"] or 1), kernel=kernel, recipe=recipe_of(key), seed=seed)
     model.fit(problem.x, problem.y, validation=problem.validation)
-    features = feature_map(model.prior_kernel, num_dims, problem.names)
+    features = feature_map(model.prior_kernel, num_dims)
     with torch.no_grad():
         posterior = weight_posterior(features(model.model.X_c), model.model.site_precision, model.model.y_c)
     if linear:

@@ -10,7 +10,7 @@ import cvgp
 from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
-from cvgp.objectives.full_batch import full_bound, statistics
+from cvgp.objectives import full_bound, statistics
 from experiments.figures import grid, shared_legend
 from experiments.markdown import markdown_table, mean_and_error
 from experiments.paper.methods import ExactGP, SparseGP, Start

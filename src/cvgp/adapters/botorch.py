@@ -35,11 +35,10 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.kernel import raise_noise
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import Settings
-from cvgp.fitting.place import initial_coreset
+from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import make_plan, solve
 from cvgp.gp.bounds import log_marginal
-from cvgp.gp.hyperparameters import inside, multiply_inside
-from cvgp.gp.kernels import check_finite, evaluate, log_above, square_matrix
+from cvgp.gp.kernels import check_finite, evaluate, inside, log_above, multiply_inside, square_matrix
 from cvgp.gp.kernels import prior_mean as mean_at
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, pathwise_weights

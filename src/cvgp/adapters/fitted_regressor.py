@@ -55,9 +55,9 @@ def fitted_parts(regressor: Any) -> FittedParts:
             "Fit with target_transform='identity', and transform y yourself (in BoTorch by an outcome_transform)."
         )
     lost = []
-    if gp.local is not None:
+    if gp.kept is not None:
         lost.append(
-            f"its {gp.local.kept.num_neighbors} neighbors (the coreset alone predicts less accurately; fit with "
+            f"its {gp.kept.num_neighbors} neighbors (the coreset alone predicts less accurately; fit with "
             "n_neighbors=0 for a coreset that needs none)"
         )
     if gp.tails is not None:

@@ -2,7 +2,7 @@ r"""The coreset posterior in GPyTorch: a variational strategy that takes the pla
 
 The process is that of an exact GP that saw M pseudo-targets y_c at the inducing points, each with its own precision w:
 :math:`q(f) = N(m_x + K_{cx}^T A (y_c - m_c), K_{xx} - K_{cx}^T A K_{cx})` with :math:`A = (K_{cc} + W^{-1})^{-1}`.
-The algebra is :mod:`cvgp.gp.marginals` in training, where only variances of single points are needed, and
+The algebra is :mod:`cvgp.gp.bounds.elbo` in training, where only variances of single points are needed, and
 :mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the prior at points and x, the strategy, the
 model that has seen new rows, and a complete model with its likelihood.
 """
@@ -34,10 +34,10 @@ from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, a
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, MissingPartError, NotSupportedError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp import bounds, posterior
+from cvgp.gp.bounds.elbo import marginals
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_above, log_positive
-from cvgp.gp.linalg import add_jitter
-from cvgp.gp.marginals import marginals
-from cvgp.gp.model import JITTER, SMALLEST_SHARE
+from cvgp.gp.linalg import JITTER, add_jitter
+from cvgp.gp.model import SMALLEST_SHARE
 from cvgp.gp.posterior import Factor, joined
 from cvgp.gp.sites import best_coreset
 

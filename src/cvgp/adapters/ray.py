@@ -1,8 +1,8 @@
 """Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`.
 
 Ray Train starts the workers of :func:`fit`, replaces lost ones, and keeps the checkpoints. Every worker runs the
-estimator's own fit as one process of a group (`cvgp.parallel.process_group`) and reads its own parts of the table. If a
-worker is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
+estimator's own fit as one process of a group (`cvgp.parallel.group`) and reads its own parts of the table. If a worker
+is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import torch.distributed as dist
 
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, WorkerError, optional_packages
 from cvgp.fitting.monitor import FitEvent
-from cvgp.parallel.group import Group
-from cvgp.parallel.process_group import process_group, worker_timeout
+from cvgp.parallel.group import Group, process_group, worker_timeout
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
@@ -40,13 +39,10 @@ def connect(address: str = "local") -> None:
     Parameters
     ----------
     address : str
-        The address that ``ray start --head`` printed, ``auto`` for the cluster of this machine, or ``local`` to start
-        one.
+        The address that ``ray start --head`` printed, ``auto`` for the one of this machine, or ``local`` for a new one.
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
     WorkerError
         If there is no cluster at the address.
 
@@ -104,9 +100,7 @@ def fit(
     fit_options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> CVGPRegressor:
-    """Fit a `CVGPRegressor` to a table on the workers of a Ray cluster.
-
-    The cluster is the one that the program has joined (`connect`, or ``ray.init``), or a new one on this machine.
+    """Fit a `CVGPRegressor` to a table on the workers of the Ray cluster that the program has joined, or of a new one.
 
     Parameters
     ----------
@@ -137,17 +131,8 @@ def fit(
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
-    InvalidInputError
-        If a parameter, the table or the target cannot be used.
     WorkerError
         If workers were lost more than `max_failures` times; the same call with the same `name` continues.
-
-    Warns
-    -----
-    CVGPWarning
-        If the cluster has too few processors, so that the fit waits for more.
 
     Examples
     --------
@@ -341,10 +326,6 @@ def fit_and_merge(
 
     Raises
     ------
-    MissingDependencyError
-        If Ray is not installed.
-    InvalidInputError
-        If there is no shard, or one cannot be fitted.
     WorkerError
         If a task was lost too often.
 

@@ -31,19 +31,18 @@ COMMANDS = {
 class _Unloaded(TyperCommand):
     """A command whose module is imported when its arguments are parsed."""
 
-    def make_context(self, *given: Any, **options: Any) -> Any:
-        module = import_module(f"cvgp.cli.{COMMANDS[self.name or ''][0]}")
-        return module.build(self.name).make_context(*given, **options)
+    def make_context(self, info_name: Any, args: list[str], *given: Any, **options: Any) -> Any:
+        from cvgp.cli.options import command, joined_numbers
+
+        name = self.name or ""
+        loaded = command(getattr(import_module(f"cvgp.cli.{COMMANDS[name][0]}"), name))
+        return loaded.make_context(info_name, joined_numbers(args, "--quantiles"), *given, **options)
 
 
 class _Commands(GuardedGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of the help page."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name, or None."""
-        return _Unloaded(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands.update({name: _Unloaded(name, help=text) for name, (_, text) in COMMANDS.items()})
 
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -35,22 +35,39 @@ def note(text: str) -> None:
         print(printable_lines(text), file=sys.stderr, flush=True)
 
 
-def say(text: str) -> None:
-    """Print a result; at once, so that a reader who has left is noticed here."""
-    print(printable_lines(text), flush=True)
-
-
 def note_reading(data: str, reading: Any) -> None:
     """Print how a table was read, if it could have been read otherwise."""
     if not reading.is_plain:
         note(f"{data}: {reading.describe()}")
 
 
+def say(text: str) -> None:
+    """Print a result; at once, so that a reader who has left is noticed here."""
+    print(printable_lines(text), flush=True)
+
+
+def print_result(as_json: bool, value: Mapping[str, Any], text: str | Mapping[str, str]) -> None:
+    """Print the result of a command for programs, or for people: a line, or names and values."""
+    if as_json:
+        print_json(value)
+    elif isinstance(text, str):
+        say(text)
+    else:
+        print_facts(text)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON cannot express become null."""
     is_utf = (sys.stdout.encoding or "").lower().startswith("utf")
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=not is_utf)
-    print(printable_json(text), flush=True)
+    print(printable_json(json.dumps(_finite(value), indent=2, ensure_ascii=not is_utf)), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
@@ -60,38 +77,28 @@ def print_facts(facts: Mapping[str, str]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        grid.add_row(printable_lines(name), printable_lines(value))
-    _print(grid)
+    _print_rows(grid, facts.items())
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table whose first column has names and whose others have numbers."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
     for position, name in enumerate(columns):
-        table.add_column(printable_lines(name), justify="left" if position == 0 else "right")
-    for row in rows:
-        table.add_row(*map(printable_lines, row))
-    _print(table)
+        table.add_column(printable_lines(name), justify="right" if position else "left")
+    _print_rows(table, rows)
 
 
-def _print(content: Any) -> None:
+def _print_rows(table: Any, rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
 
+    for row in rows:
+        table.add_row(*map(printable_lines, row))
     # In a log or a pipe there is no screen whose width would matter. A name such as "[red]" or ":cat:" is not markup.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(content)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
     sys.stdout.flush()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Terminated(KeyboardInterrupt):

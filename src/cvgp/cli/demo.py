@@ -4,12 +4,14 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 import typer
 
 from cvgp.cli.console import note
-from cvgp.cli.options import command
 from cvgp.errors import FileAccessError
 from cvgp.files import make_folder
+from cvgp.tables.write import write_table
 
 TRAINING_ROWS, TEST_ROWS = 1000, 300
 COLUMNS = ("hour", "day", "temperature", "wind", "demand")
@@ -22,10 +24,12 @@ def demo(
     """Make a table of electricity demand; fit, predict, evaluate and draw it."""
     make_folder(out)
     train, test, model = out / "train.csv", out / "test.csv", out / "model.cvgp"
-    for table in (train, test):
-        if table.is_file() and not table.read_bytes().startswith(",".join(COLUMNS).encode()):
-            raise FileAccessError(f"{table} exists, and it is not a table of the demo; choose another folder.")
-    _write_tables(train, test)
+    for path in (train, test):
+        if path.is_file() and not path.read_bytes().startswith(",".join(COLUMNS).encode()):
+            raise FileAccessError(f"{path} exists, and it is not a table of the demo; choose another folder.")
+    table = _electricity_demand(TRAINING_ROWS + TEST_ROWS)
+    write_table(table.slice(0, TRAINING_ROWS), train)
+    write_table(table.slice(TRAINING_ROWS), test)
     note(f"Wrote {train} and {test}: electricity demand by hour, day and weather, with noise of 2.")
     commands: list[list[Any]] = [
         ["fit", train, "--target", "demand", "--out", model],
@@ -43,19 +47,8 @@ def demo(
             raise typer.Exit(code)
 
 
-def build(name: str) -> Any:
-    """The command."""
-    return command(demo)
-
-
-def _write_tables(train: Path, test: Path) -> None:
-    import numpy as np
-    import pyarrow as pa
-
-    from cvgp.tables.write import write_table
-
+def _electricity_demand(rows: int) -> pa.Table:
     rng = np.random.default_rng(0)
-    rows = TRAINING_ROWS + TEST_ROWS
     hour = rng.integers(0, 24, rows)
     day = rng.choice(["workday", "saturday", "sunday"], rows, p=[5 / 7, 1 / 7, 1 / 7])
     temperature = rng.normal(12.0, 8.0, rows).round(1)
@@ -64,6 +57,4 @@ def _write_tables(train: Path, test: Path) -> None:
     weekend = np.select([day == "saturday", day == "sunday"], [-4.0, -8.0], 0.0)
     weather = 0.05 * (temperature - 18.0) ** 2 + 0.1 * wind * np.maximum(18.0 - temperature, 0.0) / 5
     demand = (45.0 + daily + weekend + weather + rng.normal(0.0, 2.0, rows)).round(2)
-    table = pa.table(dict(zip(COLUMNS, (hour, day, temperature, wind, demand), strict=True)))
-    write_table(table.slice(0, TRAINING_ROWS), train)
-    write_table(table.slice(TRAINING_ROWS), test)
+    return pa.table(dict(zip(COLUMNS, (hour, day, temperature, wind, demand), strict=True)))

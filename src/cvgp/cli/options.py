@@ -6,22 +6,59 @@ import glob
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.files import atomic_write, read_state
+from cvgp.tables.formats import check_csv
+from cvgp.tables.table import read_table
 
+
+@dataclass(frozen=True)
+class OptionsOf:
+    """Marks a parameter that gets a dictionary of options: those of a function or class, under one heading."""
+
+    source: Callable[..., Any]
+    panel: str
+    only: Sequence[str] = ()
+    leave_out: Sequence[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that are not the library's."""
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """The options: names, types, defaults and help are those of the library."""
+        function: Any = self.source.__init__ if inspect.isclass(self.source) else self.source
+        hints, described = get_type_hints(function), parameter_texts(self.source.__doc__ or "")
+        found = []
+        for name, parameter in inspect.signature(self.source).parameters.items():
+            if name in self.leave_out or (self.only and name not in self.only):
+                continue
+            default = self.defaults.get(name, parameter.default)
+            settings: dict[str, Any] = {"help": described.get(name, ""), "rich_help_panel": self.panel}
+            kind = _option_type(name, type(default) if name in self.defaults else hints[name], settings)
+            default = None if kind == list[str] else default
+            if isinstance(kind, type(StrEnum)) and default is not None:
+                default = kind(default)
+            option = Annotated[kind | None if default is None else kind, typer.Option(**settings)]  # type: ignore[valid-type]
+            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option))
+        return found
+
+
+TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")
+"""The options of `read_table` that every command which reads tables has."""
+TextFormat = Annotated[
+    dict[str, Any], OptionsOf(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
+]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file at --out even if cvgp did not write it.")]
 CLUSTER = "On a Ray cluster"
 Ray = Annotated[
@@ -29,37 +66,6 @@ Ray = Annotated[
     typer.Option(metavar="ADDRESS", help="Run on this cluster; 'local' starts one here.", rich_help_panel=CLUSTER),
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]
-TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")
-"""The options of `read_table` that every command which reads tables has."""
-
-Options = list[inspect.Parameter]
-
-
-def options_of(
-    source: Callable[..., Any], panel: str, *, only: Iterable[str] = (), leave_out: Iterable[str] = (), **defaults: Any
-) -> Options:
-    """Options for the parameters of a function or class: names, types, defaults and help are those of the library.
-
-    The heading on the help page is `panel`. Other `defaults` can be given, with their types.
-    """
-    function: Any = source.__init__ if inspect.isclass(source) else source
-    hints, described = get_type_hints(function), parameter_texts(source.__doc__ or "")
-    found = []
-    for name, parameter in inspect.signature(source).parameters.items():
-        if name in leave_out or (only and name not in only):
-            continue
-        default = defaults.get(name, parameter.default)
-        kind = type(default) if name in defaults else hints[name]
-        settings: dict[str, Any] = {"help": described.get(name, ""), "rich_help_panel": panel}
-        annotation = _option_type(name, kind, settings)
-        default = None if annotation == list[str] else default
-        if default is None:
-            annotation = annotation | None
-        elif isinstance(annotation, type(StrEnum)):
-            default = annotation(default)
-        option = Annotated[annotation, typer.Option(**settings)]  # type: ignore[valid-type]
-        found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option))
-    return found
 
 
 def parameter_texts(docstring: str) -> dict[str, str]:
@@ -115,42 +121,36 @@ def _number_or(choices: list[str]) -> Callable[[str], int | str]:
     return read
 
 
-def command(function: Callable[..., Any], *, several: str | None = None, **groups: Options) -> Any:
-    """The command of a function whose parameters with the names of groups get the options of each as a dictionary.
-
-    The option `several` may be followed by several numbers, as in ``--quantiles .1 .5 .9``.
-    """
+def command(function: Callable[..., Any]) -> Any:
+    """The command of a function; a parameter that is marked by `OptionsOf` stands for several options."""
+    own: list[inspect.Parameter] = []
+    groups: dict[str, list[inspect.Parameter]] = {}
     hints = get_type_hints(function, include_extras=True)
-    own = [p for p in inspect.signature(function).parameters.values() if p.name not in groups]
-    resolved = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    first = [p for p in resolved if p.default is p.empty]
+    for name, parameter in inspect.signature(function).parameters.items():
+        marks = [mark for mark in getattr(hints[name], "__metadata__", ()) if isinstance(mark, OptionsOf)]
+        if marks:
+            groups[name] = marks[0].parameters()
+        else:
+            own.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+    needed = [parameter for parameter in own if parameter.default is parameter.empty]
     added = [option for options in groups.values() for option in options]
-    every = [*first, *added, *(p for p in resolved if p.default is not p.empty)]
+    every = [*needed, *added, *(parameter for parameter in own if parameter not in needed)]
 
     def run(**given: Any) -> Any:
+        plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
         for group, options in groups.items():
-            given[group] = {option.name: _plain(given.pop(option.name)) for option in options}
-        return function(**given)
+            plain[group] = {option.name: plain.pop(option.name) for option in options}
+        return function(**plain)
 
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in every}
-
-    class Command(TyperCommand):
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """Join the values of the option into one word before they are parsed."""
-            return super().parse_args(ctx, joined_numbers(args, several))
-
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     application = typer.Typer(add_completion=False)
-    application.command(cls=Command)(run)
+    application.command()(run)
     return typer.main.get_command(application)
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, StrEnum) else value
-
-
-def joined_numbers(args: list[str], option: str | None) -> list[str]:
+def joined_numbers(args: list[str], option: str) -> list[str]:
     """``--quantiles .1 .5`` as ``--quantiles .1,.5``."""
     joined: list[str] = []
     for word in args:
@@ -170,19 +170,10 @@ def is_number(word: str) -> bool:
         return False
 
 
-def text_format() -> Options:
-    """How a text table is written, as options."""
-    from cvgp.tables.table import read_table
-
-    return options_of(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
-
-
 def csv_options(given: dict[str, Any]) -> Any:
     """What the user says of a text table."""
-    from cvgp.tables.formats import check_csv
-
     try:
-        return check_csv({name: given[name] for name in TEXT_FORMAT})
+        return check_csv(given)
     except InvalidInputError as error:
         raise typer.BadParameter(str(error), param_hint=f"'--{str(error).partition(' ')[0]}'") from error
 
@@ -199,23 +190,18 @@ def check_output(
     An input of the command (a file, folder, glob or address) is never replaced. Another file is replaced only if cvgp
     wrote it as a result of this `kind`, or with `overwrite`.
     """
+    problem = ""
     if not out.name.lower().endswith(endings):
-        raise typer.BadParameter(
-            f"{out} has no ending that names a format; use one of {', '.join(endings)}.", param_hint="'--out'"
-        )
-    if any(_is_part_of(out, str(given)) for given in inputs if given is not None):
-        raise typer.BadParameter(
-            f"{out} is read by this command, and would be replaced by its result; choose another name.",
-            param_hint="'--out'",
-        )
-    with suppress(_OnlyATrial), atomic_write(out):
-        raise _OnlyATrial
-    if out.exists() and out.stat().st_size and not overwrite and not _is_result(out, kind):
-        raise typer.BadParameter(
-            f"{out} exists, and it is not a {kind} that cvgp wrote; choose another name, or add --overwrite to "
-            "replace it.",
-            param_hint="'--out'",
-        )
+        problem = f"has no ending that names a format; use one of {', '.join(endings)}."
+    elif any(_is_part_of(out, str(given)) for given in inputs if given is not None):
+        problem = "is read by this command, and would be replaced by its result; choose another name."
+    else:
+        with suppress(_OnlyATrial), atomic_write(out):
+            raise _OnlyATrial
+        if out.exists() and out.stat().st_size and not overwrite and not _is_result(out, kind):
+            problem = f"exists, and it is not a {kind} that cvgp wrote; choose another name, or add --overwrite."
+    if problem:
+        raise typer.BadParameter(f"{out} {problem}", param_hint="'--out'")
 
 
 def _is_part_of(out: Path, given: str) -> bool:
@@ -232,17 +218,13 @@ def _is_part_of(out: Path, given: str) -> bool:
 
 def _is_result(path: Path, kind: str) -> bool:
     """Whether a file looks as if cvgp had written it."""
-    if kind == "model":
-        with suppress(CVGPError):
+    if kind not in ("model", "table"):
+        return b"cvgp" in path.read_bytes()
+    with suppress(CVGPError):
+        if kind == "model":
             return bool(read_state(path))
-        return False
-    if kind == "table":
-        from cvgp.tables.read import open_table
-
-        with suppress(CVGPError):
-            names = set(open_table(str(path)).names)
-            ends = [name for name in names if "_lower" in name]
-            parts = ("mean", "sd", "upper")
-            return "beta" in names or any({n.replace("_lower", f"_{p}") for p in parts} <= names for n in ends)
-        return False
-    return b"cvgp" in path.read_bytes()
+        names = set(read_table(path).names)
+        ends = [name for name in names if "_lower" in name]
+        parts = ("mean", "sd", "upper")
+        return "beta" in names or any({n.replace("_lower", f"_{p}") for p in parts} <= names for n in ends)
+    return False

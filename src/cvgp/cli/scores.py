@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import cvgp
-from cvgp.cli.console import note_reading, print_json, print_table, say
-from cvgp.cli.options import AsJson, ModelFile, Overwrite, check_output, command, csv_options, text_format
+from cvgp import plots
+from cvgp.cli.console import note_reading, print_json, print_result, print_table, say
+from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options
 from cvgp.cli.predict import model_schema
+from cvgp.data.rows import Array
 from cvgp.errors import printable
-from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model, scores_of_normal
-from cvgp.estimators.training_summary import Baselines
+from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
+from cvgp.report.facts import scores_of_baselines
+from cvgp.report.page import MODEL_NAMES
 from cvgp.tables.apply import load_rows, load_rows_in_time
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from cvgp.data.rows import Array
-    from cvgp.estimators.regressor import CVGPRegressor
-    from cvgp.tables.encode import Inputs
+from cvgp.tables.encode import Inputs
 
 PERIODS = 5
 MOST_COLUMNS = 4
@@ -36,7 +35,7 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the mode
 def evaluate(
     model_file: ModelFile,
     data: Data,
-    text: dict[str, Any],
+    text: TextFormat,
     by_time: Annotated[
         str | None,
         typer.Option(
@@ -52,20 +51,13 @@ def evaluate(
     """
     model = cvgp.load(model_file)
     schema, csv = model_schema(model, model_file), csv_options(text)
-    if by_time is None:
-        (inputs, targets), times = load_rows(data, schema, csv, note_reading), None
-    else:
-        inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
-    x, y = inputs.x, targets[:, 0]
-    scores = {"cvgp": _scores_of(model, inputs, y)}
-    stored = getattr(model, "_baselines", None)
-    if stored is not None:
-        simple = Baselines.from_json(stored, x.shape[1])
-        predictions = {"linear": simple.linear(x), "constant": simple.constant(len(y))}
-        scores |= {name: scores_of_normal(y, *pair) for name, pair in predictions.items()}
-    periods = {} if times is None else _scores_by_time(model, inputs, y, times)
+    inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
+    y = targets[:, 0]
+    simple = getattr(model, "_baselines", None)
+    scores = {"cvgp": _scores_of(model, inputs, y), **scores_of_baselines(simple, inputs.x, y)}
+    periods = {} if by_time is None else _scores_by_time(model, inputs, y, times)
     if as_json:
-        in_time = {} if times is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
+        in_time = {} if by_time is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
         print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
         return
     say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
@@ -73,7 +65,7 @@ def evaluate(
     if periods:
         say(f"by {printable(by_time or '')}:")
         _print_scores(periods)
-    if stored is None:
+    if simple is None:
         say("The file has no linear and constant model to compare with.")
 
 
@@ -81,7 +73,7 @@ def report(
     model_file: ModelFile,
     data: Data,
     out: Annotated[Path, typer.Option(help="The page to write: .html.")],
-    text: dict[str, Any],
+    text: TextFormat,
     train: Annotated[
         str | None,
         typer.Option(help="The table of the fit: finds its rows in DATA, and trains models to compare with."),
@@ -93,8 +85,6 @@ def report(
 
     It is one file that needs no network.
     """
-    from cvgp.report.page import MODEL_NAMES
-
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite, kind="page")
     model = cvgp.load(model_file)
     schema, csv = model_schema(model, model_file), csv_options(text)
@@ -113,7 +103,7 @@ def report(
 def plot(
     model_file: ModelFile,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
-    text: dict[str, Any],
+    text: TextFormat,
     data: Annotated[str | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
     train: Annotated[
         str | None,
@@ -144,27 +134,17 @@ def plot(
     metadata = {"Software" if kind == "png" else "Creator": f"cvgp {cvgp.__version__}"}
     with atomic_write(out) as temporary:
         figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
-    if as_json:
-        numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
-        print_json({"out": str(out), "pictures": names, **numbers})
-        return
-    say(f"Wrote {out}: {', '.join(map(printable, names))}")
-    if quality is not None:
+    numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
+    said = f"Wrote {out}: {', '.join(map(printable, names))}"
+    print_result(as_json, {"out": str(out), "pictures": names, **numbers}, said)
+    if quality is not None and not as_json:
         columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
         print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
 
 
-def build(name: str) -> Any:
-    """One of the commands."""
-    commands: dict[str, Callable[..., None]] = {"evaluate": evaluate, "report": report, "plot": plot}
-    return command(commands[name], text=text_format())
-
-
 def _print_scores(scores: dict[str, dict[str, float]]) -> None:
-    rows = [
-        [label, *(score_as_text(name, found[name]) for found in scores.values())] for name, label in SCORE_NAMES.items()
-    ]
-    print_table(["", *scores], rows)
+    names = SCORE_NAMES.items()
+    print_table(["", *scores], [[label, *(score_as_text(n, own[n]) for own in scores.values())] for n, label in names])
 
 
 def _scores_of(model: CVGPRegressor, inputs: Inputs, y: Array) -> dict[str, float]:
@@ -189,25 +169,19 @@ def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) 
 def _draw(
     model: CVGPRegressor, table: tuple[Any, Any] | None, quality: dict[str, Any] | None
 ) -> tuple[Figure, list[str]]:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    from cvgp import plots
-
     drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
     if model.noise_ == "input-dependent":
         drawings["noise"] = partial(plots.plot_noise, model)
-    drawings["coreset"] = partial(plots.plot_coreset, model)
-    drawings["weights"] = partial(plots.plot_weights, model)
-    drawings["training"] = partial(plots.plot_training, model)
+    for name in ("coreset", "weights", "training"):
+        drawings[name] = partial(getattr(plots, f"plot_{name}"), model)
     if table is not None:
         drawings["predictions"] = partial(plots.plot_predicted, model, *table)
         drawings["calibration"] = partial(plots.plot_calibration, model, *table)
     if quality is not None:
         drawings["quality by size"] = partial(plots.plot_quality_by_size, quality)
-    across = min(len(drawings), 4 if len(drawings) > 6 else 3)
+    across = 4 if len(drawings) > 6 else 3
     down = math.ceil(len(drawings) / across)
     figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for position, draw in enumerate(drawings.values(), start=1):

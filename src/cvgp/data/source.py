@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Protocol, Self
@@ -16,13 +15,15 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
+Variance = Callable[[Tensor], Tensor]
+"""From inputs [n, D] to noise variances [n]."""
+
 
 class DataSource(Protocol):
     """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.
 
-    This is all that training knows of data: where they are, and whether they fit in memory, is a source's own affair.
-    The rows may be spread over a group of processes. Then `chunks` and `minibatch` give those of this process alone,
-    and everything else describes the rows of all of them.
+    Training knows nothing else about data. The rows may be spread over a group of processes: `chunks` and `minibatch`
+    then give those of this process, and everything else describes the rows of all processes.
     """
 
     @property
@@ -62,6 +63,9 @@ class DataSource(Protocol):
     def to(self, dtype: torch.dtype) -> Self:
         """The same rows, given out in another precision."""
 
+    def with_noise(self, variance: Variance) -> Self:
+        """The same rows, each with this much more noise."""
+
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order, `size` at a time."""
 
@@ -75,33 +79,24 @@ class DataSource(Protocol):
         """`count` different rows, drawn uniformly; all rows, without a draw, if there are fewer."""
 
 
-class Undivided(ABC):
-    """What holds for a source whose rows are all in one process."""
+class MemorySource:
+    """Tensors as a :class:`DataSource`; every process of a group holds all rows and works on its part.
 
-    group: Group = ALONE
-
-    @property
-    @abstractmethod
-    def num_rows(self) -> int:
-        """N, the number of rows."""
-
-    @property
-    def local_rows(self) -> int:
-        """All rows."""
-        return self.num_rows
-
-    def share(self, size: int) -> float:
-        """All of a batch."""
-        return 1.0
-
-
-class MemorySource(Undivided):
-    """Tensors as a :class:`~cvgp.data.source.DataSource`."""
+    Samples, minibatches (cut into parts) and the identity are those of a single process. So the fit is the same, and
+    another number of processes can resume it.
+    """
 
     def __init__(
-        self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None, noise_variance: Tensor | None = None
+        self,
+        x: Tensor,
+        y: Tensor,
+        sample_weight: Tensor | None = None,
+        noise_variance: Tensor | None = None,
+        *,
+        group: Group = ALONE,
     ) -> None:
         self.data = Rows(x, y, sample_weight, noise_variance)
+        self.group = group
         self._epoch_key: tuple[int, int] | None = None
         self._order = torch.empty(0, dtype=torch.long)
 
@@ -109,6 +104,12 @@ class MemorySource(Undivided):
     def num_rows(self) -> int:
         """N."""
         return len(self.data.x)
+
+    @property
+    def local_rows(self) -> int:
+        """The rows in the part of this process."""
+        start, stop = cut(self.num_rows, self.group)
+        return stop - start
 
     @property
     def device(self) -> torch.device:
@@ -142,7 +143,11 @@ class MemorySource(Undivided):
 
     def to(self, dtype: torch.dtype) -> MemorySource:
         """The same rows in another precision."""
-        return MemorySource(*self.data.map(lambda values: values.to(dtype)))
+        return MemorySource(*self.data.map(lambda values: values.to(dtype)), group=self.group)
+
+    def with_noise(self, variance: Variance) -> MemorySource:
+        """The same rows with more noise."""
+        return MemorySource(*add_noise(self.data, variance), group=self.group)
 
     def take(self, rows: Tensor) -> MemorySource:
         """Some of the rows, by index."""
@@ -160,9 +165,10 @@ class MemorySource(Undivided):
         return self.take(rows.to(self.device)).data
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """Every row once, in order; the chunks are views."""
-        for start in range(0, self.num_rows, size):
-            yield self.part(start, start + size).data
+        """Every row of the part of this process, in order; the chunks are views."""
+        first, last = cut(self.num_rows, self.group)
+        for start in range(first, last, size):
+            yield self.data.take(slice(start, min(start + size, last)))
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
@@ -179,8 +185,15 @@ class MemorySource(Undivided):
             generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
             self._order = self._shuffle(generator).to(self.data.x.device)
             self._epoch_key = (seed, epoch)
-        rows = self._order[position * size : (position + 1) * size]
+        first, last = cut(size, self.group)
+        rows = self._order[position * size + first : position * size + last]
         return self.data._replace(sample_weight=None).map(lambda values: values.index_select(0, rows))
+
+    def share(self, size: int) -> float:
+        """The part of a batch that is this process's, by the number of rows."""
+        rows = min(size, self.num_rows)
+        start, stop = cut(rows, self.group)
+        return (stop - start) / rows
 
     @cached_property
     def total_weight(self) -> float:
@@ -199,51 +212,14 @@ class MemorySource(Undivided):
         return torch.searchsorted(edges, ticks, right=True).clamp_max(self.num_rows - 1)[permutation]
 
 
-def split(whole: MemorySource, group: Group) -> SplitSource:
-    """Spread rows that every process of a group of several holds, after a look whether they are the same."""
+def split(whole: MemorySource, group: Group) -> MemorySource:
+    """Spread rows that every process of a group holds, if they are the same in each."""
     if len(set(gather_text(group, whole.identity()))) > 1:
         raise InvalidInputError(
             f"The {group.world} workers of this fit were given different rows. Give each of them the same data: every "
             "one of them works on its own part."
         )
-    return SplitSource(whole, group)
-
-
-class SplitSource(MemorySource):
-    """Rows that every process holds, and of which each works on its part.
-
-    Samples and minibatches are those of a single process, the latter cut into parts, so that the fit is the same. So
-    is the identity: a run can be resumed by another number of processes.
-    """
-
-    def __init__(self, whole: MemorySource, group: Group) -> None:
-        super().__init__(*whole.data)
-        self.group = group
-
-    @property
-    def local_rows(self) -> int:
-        """Those of the part of this process."""
-        start, stop = cut(self.num_rows, self.group)
-        return stop - start
-
-    def to(self, dtype: torch.dtype) -> SplitSource:
-        """The same rows in another precision."""
-        return SplitSource(super().to(dtype), self.group)
-
-    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """Part of the rows."""
-        return self.part(*cut(self.num_rows, self.group)).chunks(size)
-
-    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
-        """Part of the batch of a single process."""
-        batch = super().minibatch(step, size, seed)
-        return batch.take(slice(*cut(len(batch.x), self.group)))
-
-    def share(self, size: int) -> float:
-        """By the number of rows."""
-        rows = min(size, self.num_rows)
-        start, stop = cut(rows, self.group)
-        return (stop - start) / rows
+    return MemorySource(*whole.data, group=group)
 
 
 class SharedSource:
@@ -282,6 +258,10 @@ class SharedSource:
         """The same rows in another precision."""
         return SharedSource(self._local.to(dtype), self.group)
 
+    def with_noise(self, variance: Variance) -> SharedSource:
+        """The same rows with more noise."""
+        return SharedSource(self._local.with_noise(variance), self.group)
+
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """The rows of this process."""
         return self._local.chunks(size)
@@ -310,12 +290,6 @@ def cut(rows: int, group: Group) -> tuple[int, int]:
     return rows * group.rank // group.world, rows * (group.rank + 1) // group.world
 
 
-Variance = Callable[[Tensor], Tensor]
-"""From inputs [n, D] to noise variances [n]."""
-
-CHUNK_ROWS = 8192
-
-
 def add_noise(rows: Rows[Tensor], variance: Variance) -> Rows[Tensor]:
     """The rows with this noise beside what is known."""
     known = 0.0 if rows.noise_variance is None else rows.noise_variance
@@ -323,68 +297,5 @@ def add_noise(rows: Rows[Tensor], variance: Variance) -> Rows[Tensor]:
 
 
 def with_extra_noise(source: DataSource, variance: Variance) -> DataSource:
-    """The same rows with more noise; rows in memory stay in memory."""
-    if isinstance(source, MemorySource):
-        noisy = MemorySource(*add_noise(source.data, variance))
-        return noisy if source.group.world == 1 else SplitSource(noisy, source.group)
-    return _ExtraNoise(source, variance)
-
-
-class _ExtraNoise:
-    """A source of which each part gets its noise when it is read."""
-
-    def __init__(self, source: DataSource, variance: Variance) -> None:
-        self._source = source
-        self._variance = variance
-        self.has_known_noise = True
-
-    @property
-    def group(self) -> Group:
-        return self._source.group
-
-    @property
-    def num_rows(self) -> int:
-        return self._source.num_rows
-
-    @property
-    def local_rows(self) -> int:
-        return self._source.local_rows
-
-    @property
-    def total_weight(self) -> float:
-        return self._source.total_weight
-
-    @property
-    def device(self) -> torch.device:
-        return self._source.device
-
-    @property
-    def largest_value(self) -> float:
-        return self._source.largest_value
-
-    def harmonic_noise(self, learned: float) -> float:
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        for rows in self.chunks(CHUNK_ROWS):
-            assert rows.noise_variance is not None, "each chunk has its noise"
-            precision = (learned + rows.noise_variance.to(torch.float64)).reciprocal()
-            sums += torch.stack([precision.sum(), precision.new_tensor(len(precision))])
-        (total,) = self.group.sum([sums])
-        return (total[1] / total[0]).item()
-
-    def identity(self) -> str:
-        return f"{self._source.identity()} with more noise"
-
-    def to(self, dtype: torch.dtype) -> _ExtraNoise:
-        return _ExtraNoise(self._source.to(dtype), self._variance)
-
-    def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        return (add_noise(rows, self._variance) for rows in self._source.chunks(size))
-
-    def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
-        return add_noise(self._source.minibatch(step, size, seed), self._variance)
-
-    def share(self, size: int) -> float:
-        return self._source.share(size)
-
-    def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
-        return add_noise(self._source.sample(count, rng), self._variance)
+    """The same rows with more noise."""
+    return source.with_noise(variance)

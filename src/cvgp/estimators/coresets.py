@@ -22,6 +22,7 @@ from gpytorch.means import Mean
 from scipy.linalg.lapack import dpstrf
 from torch import Tensor
 
+from cvgp import objectives
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource
@@ -29,18 +30,17 @@ from cvgp.errors import InvalidInputError
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import NeighborRows, adopt_neighbors, ordered, whitened
-from cvgp.fitting.place import initial_coreset
+from cvgp.fitting.size import initial_coreset
 from cvgp.gp import sites as site_algebra
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.linalg import inverse_lower, safe_cholesky
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditionals import order_rows, vecchia_statistics
-from cvgp.gp.neighbours.search import RowIndex
-from cvgp.gp.pivoting import randomly_pivoted
-from cvgp.objectives import full_batch
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, full_bound, solve_coreset, titsias_value
-from cvgp.optim.stopping import Result
+from cvgp.gp.neighbors import RowIndex
+from cvgp.gp.sites import randomly_pivoted
+from cvgp.gp.vecchia import order_rows, vecchia_statistics
+from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, solve_coreset, titsias_value
+from cvgp.optim import Result
 
 CANDIDATES = 12_000
 """New points are chosen among a sample of this many rows, or of as many as there are new points."""
@@ -61,22 +61,19 @@ SILENT = 1e-12
 """Learned noise of a model whose observations carry all their noise with them; a model cannot have none."""
 
 
-class Grown(NamedTuple):
-    """A larger model and the statistics of its data."""
+class Updated(NamedTuple):
+    """A model with other points or more rows than before."""
 
     model: CVGP
     statistics: Statistics
-    added: int
     bound: float
-    """The paper's bound on the log density of all rows, in nats."""
-
-    def tight_bound(self, source: DataSource) -> float:
-        """The tighter bound on the same rows, by one more pass over them."""
-        return full_bound(self.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
+    """On the log density of all rows, in nats and in the model's units."""
+    kept: NeighborRows | None = None
+    """The rows that predictions consult."""
 
 
 @torch.no_grad()
-def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Generator) -> Grown:
+def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Generator) -> Updated:
     """The best coreset of all rows on the present points and others among the rows, `size` in all.
 
     With the present size, the present points are solved for again. If nothing is left to explain, fewer points than
@@ -88,10 +85,10 @@ def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Genera
     beta_new = (FIRST_WEIGHT * model.beta.mean()).repeat(len(new))
     X_c, y_c, beta = (torch.cat(pair) for pair in ((model.X_c, new), (model.y_c, y_new), (model.beta, beta_new)))
     larger = model.with_coreset(Coreset(X_c, y_c, beta))
-    found = full_batch.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
+    found = objectives.statistics(larger, source.chunks(CHUNK_ROWS), source.group)
     bound = larger.adopt_optimum(found).item()
     larger.set_site_noise_offset(source.harmonic_noise(larger.noise.item()) - larger.noise.item())
-    return Grown(larger, found, len(new), bound)
+    return Updated(larger, found, bound)
 
 
 def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Generator) -> Tensor:
@@ -109,24 +106,15 @@ def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Gene
     return candidates[chosen[chosen >= 0].long().to(candidates.device)]
 
 
-class Pruned(NamedTuple):
-    """A smaller model and the statistics of its data."""
-
-    model: CVGP
-    statistics: Statistics
-    dropped: int
-    loss: float
-    """By how many nats the bound fell."""
-
-
 @torch.no_grad()
-def prune_model(model: CVGP, statistics: Statistics, tolerance: float) -> Pruned:
-    """Drop as many points as the bound allows: it may fall by less than `tolerance` nats in all.
+def prune_model(
+    model: CVGP, statistics: Statistics, *, tolerance: float = 0.0, size: int | None = None
+) -> tuple[CVGP, Statistics, float]:
+    """Drop points, and solve for those that are left; returns the model, its statistics and how far the bound fell.
 
-    The number is found by bisection, along the order of :func:`_least_needed_first`.
+    Either as many as the bound allows, which may fall by less than `tolerance` nats, or until `size` are left. Points
+    go in the order of :func:`_least_needed_first`, and the number is found by bisection.
     """
-    if not tolerance >= 0:
-        raise InvalidInputError(f"tolerance must be a number of nats of at least 0; got {tolerance!r}.")
     K_cc = model.jittered_covariance()
     order = _least_needed_first(K_cc, model.site_precision)
     before = site_algebra.best_coreset(K_cc, statistics, model.site_precision).value.item()
@@ -136,22 +124,17 @@ def prune_model(model: CVGP, statistics: Statistics, tolerance: float) -> Pruned
         part = restrict(K_cc, statistics, kept)
         return site_algebra.best_coreset(K_cc[kept][:, kept], part, model.site_precision[kept]).value.item()
 
-    most, too_many = 0, len(order)
+    most, too_many = (0, len(order)) if size is None else (len(order) - size, 0)
     while too_many - most > 1:
         middle = (most + too_many) // 2
         if before - bound_without(middle) < tolerance:
             most = middle
         else:
             too_many = middle
-    return _keep(model, statistics, order[most:], before)
-
-
-@torch.no_grad()
-def shrink_model(model: CVGP, statistics: Statistics, size: int) -> Pruned:
-    """Drop the points that are needed least until `size` of them are left, whatever the bound loses."""
-    K_cc = model.jittered_covariance()
-    before = site_algebra.best_coreset(K_cc, statistics, model.site_precision).value.item()
-    return _keep(model, statistics, _least_needed_first(K_cc, model.site_precision)[-size:], before)
+    kept = order[most:].sort().values
+    part = restrict(K_cc, statistics, kept)
+    smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
+    return smaller, part, before - smaller.adopt_optimum(part).item()
 
 
 def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
@@ -163,15 +146,6 @@ def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
     L_kept_inv = inverse_lower(safe_cholesky(K_cc[kept][:, kept], "K_cc"))
     Q = L_kept_inv @ L[kept]  # [m, M]
     return statistics._replace(Phi=Q @ statistics.Phi @ Q.mT, b=Q @ statistics.b)
-
-
-def _keep(model: CVGP, statistics: Statistics, points: Tensor, before: float) -> Pruned:
-    """The model on some of its points, solved anew, and what it loses of the bound that was there before."""
-    kept = points.sort().values
-    part = restrict(model.jittered_covariance(), statistics, kept)
-    smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
-    after = smaller.adopt_optimum(part).item()
-    return Pruned(smaller, part, len(model.X_c) - len(kept), before - after)
 
 
 def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
@@ -186,48 +160,22 @@ def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
     return torch.as_tensor(np.flip(pivots - 1).copy(), dtype=torch.long, device=w.device)
 
 
-class Conditioned(NamedTuple):
-    """A model of its data and of new rows."""
-
-    model: CVGP
-    statistics: Statistics
-    kept: NeighborRows | None
-    bound: float
-    """On the log density of all rows, in nats and in the model's units."""
-
-
 @torch.no_grad()
-def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> Conditioned:
-    """Consult new rows too: their statistics, given the rows before each, are added to those of the old ones.
-
-    Parameters
-    ----------
-    model, kept
-        The fitted model, and the rows that it consults.
-    new
-        Rows in the model's units, with the noise by which the model weighs them.
-    """
+def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> Updated:
+    """Consult new rows too: their statistics, given the rows before each, are added to those of the old ones."""
     model, rows, start = deepcopy(model), append_rows(kept.rows, new), len(kept.rows.x)
     near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbors, start)
     found = vecchia_statistics(whitened(model), ordered(model, rows), near, start)
     larger, bound = adopt_neighbors(model, rows, kept.num_neighbors, kept.statistics.merge(found))
-    return Conditioned(model, larger.statistics, larger, bound)
+    return Updated(model, larger.statistics, bound, larger)
 
 
 @torch.no_grad()
-def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Conditioned:
+def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
     """Condition the coreset's posterior on new rows, which become points of the coreset.
 
-    The statistics are those of the sites, since the data of the old ones are not here.
-
-    Parameters
-    ----------
-    model
-        The fitted model.
-    new
-        Rows in the model's units, with the noise by which the model weighs them.
-    bound
-        That of the model. The log density of the new rows under its posterior is added, so the sum is an estimate.
+    The statistics are those of the sites, since the data of the old ones are not here. The log density of the new rows
+    under the posterior is added to the `bound` of the model, so the sum is an estimate.
     """
     device = model.X_c.device
     prior = deepcopy(model).cpu()
@@ -235,18 +183,17 @@ def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Condition
     noise = prior.total_noise(new.noise_variance).expand(len(new.x))
     rows = order_rows(new.x, new.y, noise, sample_weight=new.sample_weight)
     old = sites_of(prior)
-    every = Rows[Tensor].join(
-        [old, Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())]
-    )
-    spread = SiteNoise(prior.noise.item(), prior.site_noise_offset.item())
+    fresh = Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())
+    every = Rows[Tensor].join([old, fresh])
     rng = np.random.default_rng(0)  # nothing is drawn if all sites are kept
-    combined = combine(every, prior.kernel, prior.mean, spread, rng, Run.alone(), size=None)
+    noises = (prior.noise.item(), prior.site_noise_offset.item())
+    combined, _ = combine(every, prior.kernel, prior.mean, *noises, rng, Run.alone(), size=None)
     # A row of weight c is one site of c times the precision, except for its normalizer.
     as_sites = 0.5 * (rows.precision / (2.0 * torch.pi)).log()
     extra = rows.y.shape[1] * (rows.log_normalizer - as_sites).sum().item()
     gain = combined.bound - log_evidence(old, prior.kernel, prior.mean) + extra
     found = Statistics(*(sums.to(device) for sums in combined.statistics))
-    return Conditioned(combined.model.to(device), found, None, bound + gain)
+    return Updated(combined.model.to(device), found, bound + gain)
 
 
 def append_rows(first: Rows[Tensor], then: Rows[Tensor]) -> Rows[Tensor]:
@@ -260,27 +207,6 @@ def append_rows(first: Rows[Tensor], then: Rows[Tensor]) -> Rows[Tensor]:
         return Rows(rows.x, rows.y, weight, torch.zeros_like(rows.x[:, 0]) if noisy and noise is None else noise)
 
     return Rows[Tensor].join([completed(first), completed(then)])
-
-
-class SiteNoise(NamedTuple):
-    """What a combined model says of the noise of an observation."""
-
-    learned: float
-    """Variance that predictions of y add."""
-    site_offset: float
-    """What a weight of one stands for beyond it."""
-
-
-class Combined(NamedTuple):
-    """A model of all sites."""
-
-    model: CVGP
-    statistics: Statistics
-    """Of the sites, at the model's kernel and pseudo-inputs."""
-    bound: float
-    """On the log evidence of the sites, in nats; equal to it where no point was left out."""
-    result: Result | None
-    """Of the search for pseudo-inputs; None where all sites are kept."""
 
 
 @torch.no_grad()
@@ -298,24 +224,18 @@ def combine(
     sites: Rows[Tensor],
     kernel: Kernel,
     mean: Mean,
-    noise: SiteNoise,
+    noise: float,
+    site_offset: float,
     rng: np.random.Generator,
     run: Run,
     *,
     size: int | None,
-) -> Combined:
-    """The posterior of all sites under one prior.
+) -> tuple[Updated, Result | None]:
+    """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended.
 
-    Parameters
-    ----------
-    sites
-        Pseudo-observations of all models, in one unit, with their noise variances.
-    kernel, mean
-        The prior.
-    noise
-        Of an observation; sites say nothing of it.
-    size
-        How many pseudo-points the result may have; all of them by default.
+    Sites say nothing of the noise of an observation: `noise` is what predictions of y add, and `site_offset` what a
+    weight of one stands for beyond it. The bound is one on the log evidence of the sites, and equal to it if all of
+    them are kept.
     """
     source, whole = _as_data(sites), _coreset(sites)
     result = None
@@ -327,7 +247,8 @@ def combine(
         model = _silent_model(initial_coreset("greedy", whole.X, whole.y, size, rng, kernel=kernel), kernel, mean)
         result = _maximize(model, [model.X_c], source, run, EVALUATIONS)
         bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
-    return Combined(_with_noise(model, noise), full_batch.statistics(model, source.chunks(CHUNK_ROWS)), bound, result)
+    found = objectives.statistics(model, source.chunks(CHUNK_ROWS))
+    return Updated(_with_noise(model, noise, site_offset), found, bound), result
 
 
 def refit_prior(
@@ -341,19 +262,15 @@ def refit_prior(
     """
     whole = _coreset(sites)
     kernel, mean = deepcopy(kernel), deepcopy(mean)
-    believable = _standardized_residual(_silent_model(whole, kernel, mean)) < BELIEVABLE
+    start = _silent_model(whole, kernel, mean)
+    with torch.no_grad():  # |y_m - f(x_m)| sqrt(w_m), where alpha = w (y - f)
+        alpha = start.process().factor.alpha.reshape(len(whole), -1).abs().amax(1)  # [M]
+        believable = alpha / start.site_precision.sqrt() < BELIEVABLE
     source = _as_data(sites).take(believable.nonzero()[:, 0])
     x, y = source.data.x.numpy(), source.data.y.numpy()
     model = _silent_model(initial_coreset("greedy", x, y, KERNEL_POINTS, rng, kernel=kernel), kernel, mean)
     learned = [p for p in (*kernel.parameters(), *mean.parameters()) if p.requires_grad]
     return kernel, mean, _maximize(model, [*learned, model.X_c], source, run, KERNEL_EVALUATIONS)
-
-
-@torch.no_grad()
-def _standardized_residual(model: CVGP) -> Tensor:
-    """|y_m - f(x_m)| sqrt(w_m) at the posterior mean, the largest over outputs [M]: alpha = w (y - f)."""
-    alpha = model.process().factor.alpha
-    return alpha.reshape(len(alpha), -1).abs().amax(1) / model.site_precision.sqrt()
 
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
@@ -387,10 +304,10 @@ def _silent_model(coreset: Coreset, kernel: Kernel, mean: Mean) -> CVGP:
 
 
 @torch.no_grad()
-def _with_noise(model: CVGP, noise: SiteNoise) -> CVGP:
+def _with_noise(model: CVGP, noise: float, site_offset: float) -> CVGP:
     """The same posterior over functions, with a noise for observations."""
-    learned = max(noise.learned, LEAST_NOISE)
-    coreset = Coreset(model.X_c, model.y_c, model.site_precision * (learned + noise.site_offset))
-    final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(learned))
-    final.site_noise_offset.fill_(noise.site_offset)
+    noise = max(noise, LEAST_NOISE)
+    coreset = Coreset(model.X_c, model.y_c, model.site_precision * (noise + site_offset))
+    final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(noise))
+    final.site_noise_offset.fill_(site_offset)
     return final

@@ -5,7 +5,7 @@ Report and adapters import estimators, so they are imported here by name, when t
 
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpytorch.models import ApproximateGP
@@ -15,9 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp.errors import optional_packages, printable
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST_COLUMNS = 5
 
@@ -30,19 +27,18 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Any:
         """Return a page about the fitted model and its predictions for some rows, which it should not have seen.
 
-        The page has cautions, scores beside those of simple models, calibration, errors and noise by column, the
-        coreset, the relevance of columns and what each does, and the course of training. A notebook shows it. It is one
-        file of HTML that needs no network. It needs ``pip install 'cvgp[plot]'``.
+        The page has cautions, scores beside those of simple models, calibration, errors, the coreset, what each column
+        does, and the decisions of the fit. It is one file of HTML that needs no network, and a notebook shows it. It
+        needs ``pip install 'cvgp[plot]'``.
 
         Parameters
         ----------
         X : array-like, DataFrame or a table in files
             Rows to predict, with the columns of the fit.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
+        y : array-like, or the name of a column
             Their outputs; with a table the name of the column, or the list of names, as for `fit`.
         train : (X, y), optional
-            The training rows, in the same forms. Gradient boosting is trained on them for comparison, and the page
-            says how many of its rows are training rows.
+            The training rows. Gradient boosting is trained on them for comparison.
         output : int
             Which output the page is about, where there are several.
 
@@ -51,25 +47,13 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         cvgp.report.Report
             With `save(path)`, `html`, `scores` and `cautions`.
 
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If the rows cannot be used, have other columns or outputs than those of the fit, or there is no such output.
-        InvalidTypeError
-            If X or y holds no numbers.
-
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(0, 6, (60, 1))
-        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X[:40], y[:40])
-        >>> report = model.report(X[40:], y[40:])
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.random.default_rng(0).uniform(0, 6, (60, 1))
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X[:40], np.sin(X[:40, 0]))
+        >>> report = model.report(X[40:], np.sin(X[40:, 0]))
         >>> report.scores["cvgp"]["rmse"] < report.scores["constant"]["rmse"]
         True
         """
@@ -79,36 +63,22 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def to_gpytorch(self) -> ApproximateGP:
         """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data.
 
-        The estimator stays as it is, and the model can be trained on. Its kernel and mean keep the standardized units
-        of the fit, behind its `input_transform`.
+        The estimator stays as it is, and the model can be trained on. A warning says what is lost: neighbors, outliers,
+        heavy tails. A model of a transformed y, or of a table that is more than numbers, raises.
 
         Returns
         -------
         cvgp.adapters.gpytorch.CoresetGP
-            A ``gpytorch.models.ApproximateGP`` in float64 and in eval mode, whose `likelihood` holds the learned noise.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If the estimator models a transform of y, or was fitted to a table that is more than numbers.
-
-        Warns
-        -----
-        CVGPWarning
-            If predictions of the estimator use more than the coreset and Gaussian noise: neighbors, heavy tails, or
-            outliers. The message says what is lost.
+            A ``gpytorch.models.ApproximateGP`` in float64 and in eval mode.
 
         Examples
         --------
         >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0, training=TrainingOptions(max_iter=20))
-        >>> model = regressor.fit(X, np.sin(X[:, 0])).to_gpytorch()
-        >>> mean = model(torch.tensor([[1.0], [2.0]], dtype=torch.float64)).mean
-        >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
+        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
+        >>> mean = regressor.to_gpytorch()(torch.tensor([[1.0]], dtype=torch.float64)).mean
+        >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0]]), atol=1e-8))
         True
         """
         check_is_fitted(self)
@@ -118,46 +88,25 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.
 
-        It needs the extra ``botorch``. The estimator stays as it is. Its noise goes along, also one that depends on x.
+        It warns and raises as `to_gpytorch` does, and needs the extra ``botorch``.
 
         Returns
         -------
         cvgp.adapters.botorch.CVGPModel
             A ``botorch.models.model.Model`` in float64 and in eval mode.
 
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If y is transformed, or the estimator was fitted to a table that is more than numbers.
-        MissingDependencyError
-            If BoTorch is not installed.
-
-        Warns
-        -----
-        CVGPWarning
-            If predictions of the estimator use more than the coreset and Gaussian noise: neighbors, outliers, or a
-            noise with heavy tails. The message says what is lost.
-
         Examples
         --------
         >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(n_coreset=8, n_neighbors=0, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> regressor = regressor.fit(X, np.sin(X[:, 0]))
-        >>> posterior = regressor.to_botorch().posterior(torch.tensor([[1.0], [2.0]], dtype=torch.float64))
-        >>> bool(np.allclose(posterior.mean[:, 0].detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
+        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
+        >>> posterior = regressor.to_botorch().posterior(torch.tensor([[1.0]], dtype=torch.float64))
+        >>> bool(np.allclose(posterior.mean[:, 0].detach(), regressor.predict([[1.0]]), atol=1e-8))
         True
         """
         check_is_fitted(self)
         return _adapter("botorch").from_regressor(self)
-
-    @property
-    def _repr_html_(self) -> "Callable[[], str]":
-        diagram = super()._repr_html_  # none, where scikit-learn is set to show text
-        return lambda: diagram() + self._facts_as_html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
@@ -170,7 +119,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "_gp"):
             return ""
         rows = "".join(
-            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in _facts(self).items()
+            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in model_facts(self).items()
         )
         return f"<table>{rows}</table>"
 
@@ -181,13 +130,16 @@ def _adapter(name: str) -> Any:
         return import_module(f"cvgp.adapters.{name}")
 
 
-def _facts(model: Any) -> dict[str, str]:
+def model_facts(model: Any) -> dict[str, str]:
+    """What was fitted, in a few words each; a notebook and the command line show it."""
     coreset = model.coreset_
     noise = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
     facts = {
         "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})",
         "kernel": model.kernel_name_,
-        "neighbors": f"{model.n_neighbors_} nearest rows per prediction" if model.n_neighbors_ else "none",
+        "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
+        if model.n_neighbors_
+        else "none",
         "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,11 @@ from cvgp.data.source import DataSource, with_extra_noise
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.prediction import NeighbourProcess
 from cvgp.gp.noise import Contamination, InputNoise, Tails
 from cvgp.gp.process import CoresetProcess
+from cvgp.gp.vecchia import NeighborProcess
 from cvgp.tables.encode import DRAWS, Inputs
 
 if TYPE_CHECKING:
@@ -44,92 +44,44 @@ FARTHEST = 1e15
 """Inputs farther than this many standard deviations count as this far: their squares would overflow."""
 
 
-class LocalPart:
-    """Predictions of a model that consults training rows.
-
-    Parameters
-    ----------
-    model
-        The fitted model.
-    kept
-        The rows that it consults.
-    """
-
-    def __init__(self, model: CVGP, kept: NeighborRows) -> None:
-        self.model = model
-        self.kept = kept
-
-    @cached_property
-    def process(self) -> NeighbourProcess:
-        """The posterior of f minus its prior mean, prepared once."""
-        return self.kept.process(self.model)
-
-    @torch.no_grad()
-    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows."""
-        f_mean, f_var = self.process.moments(x)
-        return f_mean + prior_mean(self.model.mean, x.to(f_mean.dtype), f_mean), f_var
-
-    @torch.no_grad()
-    def covariance(self, x: Tensor) -> Tensor:
-        """Covariance of f `[n, n]` at x `[n, D]`, with the variances of :meth:`moments`."""
-        return self.process.covariance(x)
-
-
+@dataclass(eq=False)
 class FittedGP:
-    """Predictions of a `CVGP` in the units of its data.
+    """Predictions of a `CVGP` in the units of its data; the model must not change afterwards."""
 
-    Parameters
-    ----------
-    model
-        The fitted model, in standardized units. It must not change afterwards.
-    scaling
-        From the user's units to the model's.
-    dtype
-        Precision of predictions by the coreset; those with neighbors are in float64.
-    kept
-        The training rows that predictions consult, if any.
-    noise
-        The noise where it depends on x, in the model's units; None if it is the model's constant.
-    target
-        What y became before it was scaled.
-    outliers
-        If some observations are gross outliers; in the units of T(y).
-    """
-
-    def __init__(
-        self,
-        model: CVGP,
-        scaling: Scaling,
-        dtype: torch.dtype = torch.float64,
-        kept: NeighborRows | None = None,
-        noise: InputNoise | None = None,
-        target: TargetTransform = IDENTITY,
-        outliers: Contamination | None = None,
-    ) -> None:
-        self.outliers = outliers
-        self.target = target
-        self.model = model
-        self.scaling = scaling
-        self.dtype = dtype
-        self.noise = noise
-        self.local = None if kept is None else LocalPart(model, kept)
-        self.indices_of_fit: SobolIndices | None = None
-        """How much predictions need each column, by rows of the fit; a file holds it."""
-        self.indices_of_held_rows: SobolIndices | None = None
-        """The same by what the model holds, once it has been asked for."""
+    model: CVGP
+    scaling: Scaling
+    """From the user's units to the model's."""
+    dtype: torch.dtype = torch.float64
+    """Precision of predictions by the coreset; those with neighbors are in float64."""
+    kept: NeighborRows | None = None
+    """The training rows that predictions use, if any."""
+    noise: InputNoise | None = None
+    """The noise where it depends on x, in the model's units; None if it is the model's constant."""
+    target: TargetTransform = IDENTITY
+    outliers: Contamination | None = None
+    """If some observations are gross outliers; in the units of T(y)."""
+    indices_of_fit: SobolIndices | None = None
+    """How much predictions need each column, by rows of the fit; a file holds it."""
+    indices_of_held_rows: SobolIndices | None = None
+    """The same by what the model holds, once it has been asked for."""
 
     @cached_property
     def process(self) -> CoresetProcess:
-        """The posterior over functions, factorized once."""
+        """The posterior over functions by the coreset alone, factorized once."""
         with torch.no_grad():
             return self.model.process()
+
+    @cached_property
+    def _neighbors(self) -> NeighborProcess:
+        """The posterior of f minus its prior mean, each point given its nearest rows."""
+        assert self.kept is not None, "asked only of a model with neighbors"
+        return self.kept.process(self.model)
 
     def mean(self, x: Array | Inputs) -> Array:
         """Posterior mean [n, Q]."""
         if isinstance(x, Inputs):
             return mixed_mean(self.mean, x)
-        if self.local is not None:
+        if self.kept is not None:
             return self.mean_and_variance(x)[0]
         process = self.process  # made outside: it may serve autograd later
         with torch.inference_mode():
@@ -140,15 +92,25 @@ class FittedGP:
         """Posterior mean [n, Q] and variance of f [n, Q]."""
         if isinstance(x, Inputs):
             return mixed_moments(self.mean_and_variance, x)
-        moments = self._moments_of_coreset if self.local is None else self.local.moments
         means, variances = [], []
         for chunk in self._chunks(x):
-            f_mean, f_var = moments(chunk)
+            f_mean, f_var = self._moments(chunk)
             f_var = f_var if self.noise is None else f_var * self.noise.f_factor(f_var)
             means.append(_columns(f_mean))
             variances.append(_columns(f_var))
         mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
         return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
+
+    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean `[n]` or `[n, Q]` and variance `[n]` of f at x `[n, D]`, in the model's units."""
+        if self.kept is not None:
+            with torch.no_grad():
+                f_mean, f_var = self._neighbors.moments(x)
+                return f_mean + prior_mean(self.model.mean, x.to(f_mean.dtype), f_mean), f_var
+        process = self.process
+        with torch.inference_mode():
+            prediction = process(x)
+            return prediction.mean, prediction.variance
 
     def covariance(self, x: Array | Inputs) -> Array:
         """Joint posterior covariance of f, [n, n, Q]; rows with cells that are not known have their own variances."""
@@ -158,7 +120,7 @@ class FittedGP:
             return joint
         with torch.no_grad():
             points = self._tensor(x)
-            C = self.process(points).covariance_matrix if self.local is None else self.local.covariance(points)
+            C = self.process(points).covariance_matrix if self.kept is None else self._neighbors.covariance(points)
             if self.noise is not None:
                 root = self.noise.f_factor(C.diagonal()).sqrt()  # [n]
                 C = root[:, None] * C * root
@@ -227,27 +189,16 @@ class FittedGP:
 
         Of a warped column it is the width of one lengthscale about the column's middle.
         """
-        inverse = self._inverse_lengthscales()
-        if inverse is None:
-            return None
-        widths = np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
-        for d, path in self.scaling.warp.paths().items():
-            low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
-            widths[d] = high - low
-        return widths
-
-    def _inverse_lengthscales(self) -> Array | None:
         with torch.no_grad():
             form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
             if form is None:
                 return None
-            return form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies
-
-    def _moments_of_coreset(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        process = self.process  # made outside: it may serve autograd later
-        with torch.inference_mode():
-            prediction = process(x)
-            return prediction.mean, prediction.variance
+            inverse = form.inverse_lengthscale.to(torch.float64).cpu().numpy() * self.scaling.varies  # [D]
+        widths: Array = np.divide(self.scaling.x_scale, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
+        for d, path in self.scaling.warp.paths().items():
+            low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
+            widths[d] = high - low
+        return widths
 
     def _checked(self, values: Array) -> Array:
         if not np.isfinite(values).all():
@@ -259,7 +210,7 @@ class FittedGP:
 
     def _tensor(self, x: Array) -> Tensor:
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
-        dtype = self.dtype if self.local is None else torch.float64
+        dtype = self.dtype if self.kept is None else torch.float64
         return torch.as_tensor(scaled, dtype=dtype, device=self.model.X_c.device)
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
@@ -292,9 +243,6 @@ def _columns(values: Tensor) -> Array:
 
 
 # Rows with unknown cells: mixtures over the values that the cells may have (§14 of the mathematics).
-
-ROWS_AT_ONCE = 4096
-"""Rows whose draws are in memory together."""
 
 
 def mixed_mean(function: Callable[[Array], Array], inputs: Inputs) -> Array:
@@ -330,8 +278,8 @@ def noise_of_gaps(mean: Callable[[Array], Array], noise: Callable[[Array], Array
 def _draws(inputs: Inputs) -> Iterator[tuple[NDArray[np.int64], Array]]:
     """Uncertain rows [k], and the features [k DRAWS, D] of all their draws."""
     uncertain = inputs.uncertain_rows
-    for start in range(0, len(uncertain), ROWS_AT_ONCE):
-        rows = uncertain[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(uncertain), CHUNK_ROWS):
+        rows = uncertain[start : start + CHUNK_ROWS]
         draws = inputs.take(rows).draws()
         yield rows, draws.reshape(-1, draws.shape[-1])
 

@@ -36,6 +36,11 @@ def is_frame(x: Any) -> bool:
     return hasattr(x, "__dataframe__") or (hasattr(x, "__arrow_c_stream__") and hasattr(x, "columns"))
 
 
+def is_name(y: Any) -> bool:
+    """Whether a target is the name of a column, or several names."""
+    return isinstance(y, str) or (isinstance(y, list | tuple) and bool(y) and all(isinstance(n, str) for n in y))
+
+
 def is_plain(frame: Any) -> bool:
     """Whether a frame holds only numbers, true and false, without gaps."""
     if hasattr(frame, "isna"):  # pandas
@@ -159,9 +164,8 @@ def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any, kno
 
     names = column_names(frame)
     beside: dict[str, Any] = {}
-    is_named = isinstance(y, str) or (isinstance(y, list | tuple) and bool(y) and all(isinstance(n, str) for n in y))
-    target = y if isinstance(y, str) else tuple(y) if is_named else y
-    if not is_named:
+    target = tuple(y) if isinstance(y, list) else y
+    if not is_name(y):
         own = target_names(y, names)
         values = np.asarray(_numbers("y", y))
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))

@@ -9,10 +9,8 @@ and c the first row with its column j from the second,
 (Jansen, 1999, and Saltelli et al., 2010). So one more prediction per row and column has both. §13 of
 docs/mathematics.md says what they mean where columns are correlated.
 
-The indices are averages over rows, and a fitted coreset holds none. So a fit without neighbors computes them from a
-sample of its rows and keeps the result. Where there is none, the rows that predictions consult take their place. Where
-these are missing too, in old files and after `prune`, `condition` or `merge`, the coreset's points do, as often as
-their weights say.
+A fit without neighbors computes the indices from a sample of its rows and keeps the result. Where there is none, the
+rows that predictions use take their place, or else the coreset's points, as often as their weights say.
 """
 
 from __future__ import annotations
@@ -37,18 +35,11 @@ from cvgp.fitting.monitor import Run
 from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
-"""Predictions that indices are made of; one that consults neighbors takes far longer."""
+"""Predictions that indices are made of; one that uses neighbors takes far longer."""
 ROWS_TO_DRAW_FROM = 8192
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
 """Of a time limit, what is kept back for the importance of columns."""
 TIMED_ROWS = 128
-
-
-Function = Callable[[Array], Array]
-"""From inputs [n, D] to values [n, Q]."""
-Covariance = Callable[[Array], Array]
-"""From inputs [n, D] to the posterior covariance of the function there [n, n, Q]."""
-
 LEAST_PAIRS, MOST_PAIRS = 1024, 2048
 """As many pairs of rows as there are rows, between these; fewer only where columns are many."""
 FEWEST_PAIRS = 64
@@ -57,6 +48,9 @@ POSTERIOR_POINTS = 4096
 """Pairs times columns, of which the posterior standard deviation is made, within the limits below."""
 POSTERIOR_PAIRS = (32, 64)
 LARGEST = 1e100
+
+Function = Callable[[Array], Array]
+"""From inputs [n, D] to values [n, Q], or to the posterior covariance of the function there [n, n, Q]."""
 
 
 class SobolIndices(NamedTuple):
@@ -119,29 +113,15 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), optional
-            Rows over which the indices are averaged. By default they are a sample of the rows of the fit; the result is
-            then kept with the model and its file. A model that was changed since (`prune`, `condition`, `merge`) has
-            no such result. It takes the rows that predictions use, or without neighbors the points of its coreset, by
-            their weights. These need not lie as the rows did, so give rows where they matter.
+            Rows over which the indices are averaged. By default they are a sample of the rows of the fit. After
+            `prune`, `condition` or `merge` they are the rows that predictions use, or without neighbors the points of
+            the coreset, which need not lie as the rows did: give rows where it matters.
 
         Returns
         -------
         SobolIndices
-            The arrays `first_order` and `total` with one number per column, `first_order_error` and `total_error`, the
-            standard errors of these averages, and `total_sd`, the posterior standard deviation of `total`. Features
-            that stand for one column of a table count together. A constant column has zeros, and several outputs count
-            alike.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If X cannot be used.
-        InvalidTypeError
-            If X holds no numbers.
-        FileFormatError
-            If the model comes from a file whose columns and importances do not fit.
+            One number per column in each array. Features that stand for one column of a table count together. A
+            constant column has zeros, and several outputs count alike.
 
         Examples
         --------
@@ -150,11 +130,8 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 3))
         >>> model = CVGPRegressor(n_coreset=40, random_state=0, training=TrainingOptions(max_iter=30))
         >>> model = model.fit(X, X[:, 0] * X[:, 1])
-        >>> found = model.sobol_indices()
-        >>> found.total.round(1).tolist()  # neither of the first two can be spared,
+        >>> model.sobol_indices().total.round(1).tolist()
         [1.0, 1.0, 0.0]
-        >>> bool(abs(found.first_order).max() < 0.2)  # and neither says anything by itself
-        True
         """
         check_is_fitted(self)
         if X is not None:
@@ -177,20 +154,21 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
 
     def _indices_over(self, gp: FittedGP, x: Array, weight: Array | None, run: Run | None = None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
-        affordable = MOST_PREDICTIONS if gp.local is None else MOST_WITH_NEIGHBORS
+        affordable = MOST_PREDICTIONS if gp.kept is None else MOST_WITH_NEIGHBORS
         if run is not None and run.budget.max_time is not None:
             affordable = min(affordable, _predictions_in_time(gp, x, len(columns), run))
-        count = number_of_pairs(len(x), len(columns), affordable)
+        # A pair of rows is predicted once as it is and once more for each column.
+        affordable = max(affordable // (len(columns) + 1), FEWEST_PAIRS)
+        count = min(max(len(x), LEAST_PAIRS), MOST_PAIRS, affordable)
         rows = drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
         if gp.target.name == "identity":
             return sobol_indices(rows, columns, gp.mean, gp.covariance)
-        return sobol_indices(
-            rows,
-            columns,
-            lambda at: Predictive.at(gp, at).moments.mean,
-            lambda at: Predictive.at(gp, at).function_covariance(gp.covariance(at)),
-        )
+
+        def covariance(at: Array) -> Array:
+            return Predictive.at(gp, at).function_covariance(gp.covariance(at))
+
+        return sobol_indices(rows, columns, lambda at: Predictive.at(gp, at).moments.mean, covariance)
 
 
 def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, run: Run) -> None:
@@ -199,7 +177,7 @@ def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, run
     They are averages over fewer rows where a time limit has left little time.
     """
     gp = estimator._gp
-    if gp.local is not None:
+    if gp.kept is not None:
         return
     another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
     try:
@@ -234,29 +212,22 @@ def _predictions_in_time(gp: FittedGP, x: Array, num_columns: int, run: Run) -> 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
     """Inputs that a model holds, in the user's units, and their weights."""
-    if gp.local is None:
+    if gp.kept is None:
         return gp.coreset.X, gp.coreset.beta
-    rows = gp.local.kept.rows
+    rows = gp.kept.rows
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     return gp.scaling.unscale_x(rows.x.cpu().numpy()), weight
 
 
-def number_of_pairs(num_rows: int, num_columns: int, most_predictions: int) -> int:
-    """How many pairs of rows are predicted, once as they are and once more for each column."""
-    affordable = max(most_predictions // (num_columns + 1), FEWEST_PAIRS)
-    return min(max(num_rows, LEAST_PAIRS), MOST_PAIRS, affordable)
-
-
 def drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
     """A systematic sample of rows, each as often as its weight says."""
-    shares = np.ones(len(x)) if weight is None else weight
-    edges = np.cumsum(shares)
+    edges = np.cumsum(np.ones(len(x)) if weight is None else weight)
     ticks = (np.arange(count) + rng.random()) * (edges[-1] / count)
     rows = np.minimum(np.searchsorted(edges, ticks, side="right"), len(x) - 1)
     return x[rng.permutation(rows)]
 
 
-def sobol_indices(x: Array, columns: Sequence[slice], f: Function, covariance: Covariance) -> SobolIndices:
+def sobol_indices(x: Array, columns: Sequence[slice], f: Function, covariance: Function) -> SobolIndices:
     """The indices of columns, each of which is some features of x [n, D], over rows x in random order."""
     values = f(x)
     z, unit = _standardized(values)  # [n, Q]
@@ -315,18 +286,13 @@ def _average(terms: Array, spread: Array, chance: Array) -> tuple[float, float]:
     slope = float((terms - terms.mean()) @ chance) / max(float(chance @ chance), TINY)
     terms = terms - slope * chance
     mean = float(terms.mean())
-    return mean, _standard_error(terms - mean * spread)
-
-
-def _standard_error(influence: Array) -> float:
-    """That of the mean of influences [n] of pairs, of which each shares a row with the next one."""
-    variance = float((influence**2).mean())
-    shared = float((influence * np.roll(influence, -1)).mean())
-    return float(np.sqrt((variance + max(2.0 * shared, 0.0)) / len(influence)))
+    influence = terms - mean * spread  # each pair shares a row with the next one
+    variance, shared = float((influence**2).mean()), float((influence * np.roll(influence, -1)).mean())
+    return mean, float(np.sqrt((variance + max(2.0 * shared, 0.0)) / len(terms)))
 
 
 def _posterior_sd(
-    x: Array, replaced: Array, z: Array, change: Array, total: float, unit: Array, covariance: Covariance
+    x: Array, replaced: Array, z: Array, change: Array, total: float, unit: Array, covariance: Function
 ) -> float:
     r"""The posterior standard deviation of a total index, to first order in what the function may differ from its mean.
 

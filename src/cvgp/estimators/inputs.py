@@ -12,10 +12,10 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, check_X_y, column_or_1d, validate_data
 
+from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
-from cvgp.finite import check_sum, refuse_masked
 from cvgp.fitting.options import Settings
 from cvgp.parallel.group import Group
 from cvgp.runtime import sklearn_alone
@@ -23,8 +23,6 @@ from cvgp.tables.encode import Inputs
 
 MOST_SHOWN = 3
 """Rows that an error names."""
-MERGE_ROWS = 100_000
-"""Up to this many rows, equal rows become one with their summed weight, and rows are put in order."""
 
 
 def check_training(

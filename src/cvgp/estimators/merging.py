@@ -1,7 +1,7 @@
 """One model from the coresets of several that were fitted on shards of the data."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
-from cvgp.estimators.coresets import SiteNoise, combine, log_evidence, refit_prior, sites_of
+from cvgp.estimators.coresets import combine, log_evidence, refit_prior, sites_of
 from cvgp.estimators.fitted import FittedGP, kernel_in_units
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
@@ -28,7 +28,7 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import TINY
 from cvgp.fitting.monitor import Run, as_columns
 from cvgp.gp.kernels import prior_mean, square_matrix
-from cvgp.optim.stopping import Result
+from cvgp.optim import Result
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.columns import Schema
 
@@ -44,10 +44,8 @@ def merge(
     """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
     Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. The prior is the kernel and the mean, in the units of the data. Where the models' priors differ, the
-    result has the mean of their parameters, on the scale on which they are learned and weighted by rows. The noise
-    variance is the mean of the models', weighted by rows. Where models warp columns in different ways, the result has
-    the mean of the warps (each in standard deviations of its rows), weighted by rows.
+    pseudo-data. Where kernels, means, noise or warps differ, the result has the mean of their parameters, on the scale
+    on which they are learned and weighted by rows. Its noise is constant, and it uses no neighbors.
 
     Parameters
     ----------
@@ -69,31 +67,24 @@ def merge(
 
     Raises
     ------
-    InvalidTypeError
-        If `models` is not a list of at least one CVGPRegressor.
-    NotFittedError
-        If one of them is not fitted.
     InvalidInputError
-        If the models have different columns or outputs, or one is given twice. If they transform y in different ways,
-        as ``target_transform="yeo-johnson"`` does with a power that each shard learns for itself.
+        If the models have different columns or outputs, one is given twice, or they transform y in different ways, as
+        ``target_transform="yeo-johnson"`` does with a power that each shard learns for itself.
 
     Warns
     -----
     CVGPWarning
-        If the models read tables in different ways, so that the merged one reads none. If a model consults neighbors:
-        the merged one does not, since its coreset alone stands for the data.
+        If what a model knows is not merged: neighbors, outliers, noise that depends on x, how it reads tables.
 
     Examples
     --------
     >>> import cvgp, numpy as np
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> y = np.sin(X[:, 0])
-    >>> shards = [cvgp.CVGPRegressor(6, random_state=0).fit(X[i::2], y[i::2]) for i in range(2)]
+    >>> shards = [cvgp.CVGPRegressor(6, random_state=0).fit(X[i::2], np.sin(X[i::2, 0])) for i in range(2)]
     >>> len(cvgp.merge(shards).coreset_)
     12
     """
     models = _checked(models)
-    _notice_neighbours(models)
     rng = np.random.default_rng(check_seed(random_state).randint(2**31))
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
@@ -102,8 +93,7 @@ def merge(
     pooled, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
     scaling = largest._gp.scaling if shared else pooled
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    run = Run.alone()
-    searches: list[Result] = []
+    run, searches = Run.alone(), list[Result]()
     if shared:
         kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
     else:
@@ -111,30 +101,17 @@ def merge(
         if refit:
             kernel, mean, search = refit_prior(sites, kernel, mean, rng, run)
             searches.append(search)
-    combined = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), rng, run, size=size)
-    if combined.result is not None:
-        searches.append(combined.result)
+    noise, offset = _mean_noise(models, rows, scaling)
+    combined, placing = combine(sites, kernel, mean, noise, offset, rng, run, size=size)
+    searches += [] if placing is None else [placing]
 
-    if any(model._gp.outliers is not None for model in models):
-        warnings.warn(
-            "The merged model knows of no outliers: its parts left them out, but the share of them is not merged.",
-            CVGPWarning,
-            stacklevel=2,
-        )
-    if any(model._gp.noise is not None for model in models):
-        warnings.warn(
-            "The merged model has constant noise: what its parts learned of noise that depends on x is not merged.",
-            CVGPWarning,
-            stacklevel=2,
-        )
     merged: CVGPRegressor = clone(largest)
     merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
     if merged.training is not None:
         merged.set_params(training__callbacks=None, training__checkpoint_dir=None)
-    merged.n_features_in_ = largest.n_features_in_
-    if hasattr(largest, "feature_names_in_"):
-        merged.feature_names_in_ = largest.feature_names_in_
-    merged._single_output = largest._single_output
+    for name in ("n_features_in_", "feature_names_in_", "_single_output"):
+        if hasattr(largest, name):
+            setattr(merged, name, getattr(largest, name))
     dtypes = {model._gp.dtype for model in models}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
     merged._gp = FittedGP(combined.model, scaling, dtype, target=largest._gp.target)
@@ -152,8 +129,24 @@ def merge(
         "points": [len(model.coreset_) for model in models],
         "noise_variance": [np.atleast_1d(model.noise_variance_).tolist() for model in models],
     }
-    _take_schema(merged, models)
+    lost = [*_lost_parts(models), *_take_schema(merged, models)]
+    if lost:
+        warnings.warn(f"Not all is merged. {' '.join(lost)}", CVGPWarning, stacklevel=2)
     return merged
+
+
+def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
+    """What parts of the models know and the merged one does not, in sentences."""
+    consulting = [str(number) for number, model in enumerate(models, start=1) if model.n_neighbors_]
+    if consulting:
+        yield (
+            f"Models {', '.join(consulting)} of {len(models)} consult neighbors among their training rows, and the "
+            "merged one is made of coresets alone; fit shards with n_neighbors=0."
+        )
+    if any(model._gp.outliers is not None for model in models):
+        yield "The merged model knows of no outliers: its parts left them out, but the share of them is not merged."
+    if any(model._gp.noise is not None for model in models):
+        yield "The merged model has constant noise: what its parts learned of noise that depends on x is not merged."
 
 
 def _checked(models: Any) -> list[CVGPRegressor]:
@@ -188,25 +181,9 @@ def _checked(models: Any) -> list[CVGPRegressor]:
     return list(models)
 
 
-def _notice_neighbours(models: Sequence[CVGPRegressor]) -> None:
-    consulting = [number for number, model in enumerate(models, start=1) if model.n_neighbors_]
-    if consulting:
-        warnings.warn(
-            f"Models {', '.join(map(str, consulting))} of {len(models)} consult neighbors among their training rows. "
-            "The merged model is made of the coresets alone and consults none; fit shards with n_neighbors=0.",
-            CVGPWarning,
-            stacklevel=3,
-        )
-
-
 def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
     names = tuple(feature_names(model)) if hasattr(model, "feature_names_in_") else None
-    return (
-        len(model._gp.scaling.x_mean),
-        names,
-        model._single_output,
-        len(model._gp.scaling.y_mean),
-    )
+    return len(model._gp.scaling.x_mean), names, model._single_output, len(model._gp.scaling.y_mean)
 
 
 def _same_transform(model: CVGPRegressor, other: CVGPRegressor) -> bool:
@@ -227,12 +204,8 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
     y = scaling.scale_y(own.unscale_y(_as_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
-    return Rows(
-        torch.as_tensor(x),
-        torch.as_tensor(y[:, 0] if model._single_output else y),
-        None,
-        sites.noise_variance.cpu() * ratio,
-    )
+    y = y[:, 0] if model._single_output else y
+    return Rows(torch.as_tensor(x), torch.as_tensor(y), None, sites.noise_variance.cpu() * ratio)
 
 
 def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, scaling: Scaling) -> float:
@@ -245,21 +218,19 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
     return total
 
 
-def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> None:
-    """Keep how tables are read, where all models read them in the same way."""
+def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> Iterator[str]:
+    """Keep how tables are read where all models read them in the same way; otherwise say that none are read."""
     schemas = [schema_of(model) for model in models]
     if all(schema is not None and _reading(schema) == _reading(schemas[0]) for schema in schemas):
         dropped = sum(schema.n_dropped for schema in schemas if schema is not None)
         merged.schema_ = {**models[0].schema_, "n_dropped": dropped}
     elif any(schema is not None for schema in schemas):
-        warnings.warn(
-            "The models read tables in different ways (another rule or fill for missing values, or other effects of "
-            "levels), so the merged one reads none; it predicts from features in Python.",
-            CVGPWarning,
-            stacklevel=3,
-        )
         merged.n_features_in_ = len(merged._gp.scaling.x_mean)
         merged.feature_names_in_ = np.array(feature_names(models[0]), dtype=object)
+        yield (
+            "The models read tables in different ways (another rule or fill for missing values, or other effects of "
+            "levels), so the merged one reads none; it predicts from features in Python."
+        )
 
 
 def _reading(schema: Schema | None) -> Schema | None:
@@ -303,12 +274,9 @@ def _mean_prior(
     The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms. `scalings` are those
     of the models, with the warps of `scaling`.
     """
-    kernels, means = (
-        [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)],
-        [deepcopy(model.model_.mean) for model in models],
-    )
+    kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)]
     _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
-    return _average(kernels, rows), _average(means, rows)
+    return _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
 
 
 @torch.no_grad()
@@ -350,14 +318,14 @@ def _kind(part: Module) -> tuple[list[Any], list[Any], list[Any]]:
     return classes, shapes, bounds
 
 
-def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> SiteNoise:
-    """The mean over rows of the models' noise, which their coresets do not contain."""
+def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) -> tuple[float, float]:
+    """The mean over rows of the models' noise, which their coresets do not contain, and of the sites' offset to it."""
     ratios = np.array([np.mean((model._gp.scaling.y_scale / scaling.y_scale) ** 2) for model in models])
     constants = [model.model_.noise if model._gp.noise is None else model._gp.noise.constant for model in models]
     learned = np.array([constant.item() for constant in constants])
     offsets = np.array([model.model_.site_noise.item() for model in models]) - learned
     share = ratios * rows / rows.sum()
-    return SiteNoise(float(share @ learned), float(share @ offsets))
+    return float(share @ learned), float(share @ offsets)
 
 
 def _as_array(tensor: torch.Tensor) -> Array:

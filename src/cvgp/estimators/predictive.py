@@ -1,4 +1,4 @@
-r"""The predictive distribution of new observations in the units of y, its moments and its scores.
+r"""Predictions of new observations in the units of y: their distribution, and the methods of an estimator.
 
 T(y) = f + noise. The function in the units of y is :math:`\mu = E[y \mid f]`, which is f itself where T is the
 identity. With t the standardized f + noise and :math:`g(t) = y`, an expansion in Hermite polynomials has
@@ -12,22 +12,27 @@ Var mu, and with rho = 1 it is Var y. For the logarithm the sums are exponential
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
 from cvgp.data.rows import Array, Rows
 from cvgp.data.transforms import TargetTransform
-from cvgp.errors import InvalidInputError
+from cvgp.errors import InvalidInputError, InvalidTypeError, SeveralArraysError
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.inputs import check_noise
+from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
 from cvgp.fitting.outliers import regular_rows
+from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal
+from cvgp.runtime import clean_torch_state
 from cvgp.tables.encode import Inputs
 
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
@@ -53,32 +58,19 @@ class Moments(NamedTuple):
         return self.f_variance + self.noise_variance
 
 
+@dataclass(eq=False)
 class Predictive:
-    """Observations y for which T(y) is Gaussian, except for outliers.
+    """Observations y for which T(y) is Gaussian, except for outliers and tails."""
 
-    Parameters
-    ----------
-    target
-        The transform T.
-    mean, f_var, noise
-        Of T(y): its mean, the variance of f and that of the noise, each [n, Q].
-    outliers
-        If some observations are gross outliers. Quantiles, densities and draws count them, and moments do not.
-    tails
-        The shape of observations around their mean, if it is not normal; never together with outliers.
-    """
-
-    def __init__(
-        self,
-        target: TargetTransform,
-        mean: Array,
-        f_var: Array,
-        noise: Array,
-        outliers: Contamination | None = None,
-        tails: Tails | None = None,
-    ) -> None:
-        self.target, self.mean, self.f_var, self.noise, self.outliers = target, mean, f_var, noise, outliers
-        self.tails = tails
+    target: TargetTransform
+    """The transform T."""
+    mean: Array  # [n, Q], of T(y)
+    f_var: Array  # [n, Q]
+    noise: Array  # [n, Q]
+    outliers: Contamination | None = None
+    """If some observations are gross outliers. Quantiles, densities and draws include them, moments do not."""
+    tails: Tails | None = None
+    """The shape of observations around their mean, if it is not normal; never together with outliers."""
 
     @classmethod
     def at(cls, gp: FittedGP, x: Array | Inputs) -> Predictive:
@@ -100,19 +92,17 @@ class Predictive:
         if self.outliers is None:
             return np.zeros((n, Q, num_draws))
         is_outlier = rng.random_sample((n, 1, num_draws)) < self.outliers.share
-        return np.asarray(
-            is_outlier * np.sqrt(self.outliers.variance)[:, None] * rng.standard_normal((n, Q, num_draws))
-        )
+        sd = np.sqrt(self.outliers.variance)[:, None]
+        return np.asarray(is_outlier * sd * rng.standard_normal((n, Q, num_draws)))
 
     def quantiles(self, levels: Array) -> Array:
         """Quantiles of y at probabilities [L], as [n, Q, L]: a monotone transform maps quantiles to quantiles."""
         variance = self.f_var + self.noise
-        if self.outliers is None:
-            errors = [
-                np.sqrt(variance) * z for z in (ndtri(levels) if self.tails is None else self.tails.quantiles(levels))
-            ]
-        else:
+        if self.outliers is not None:
             errors = [self.outliers.quantile(level, variance) for level in levels]
+        else:
+            z = ndtri(levels) if self.tails is None else self.tails.quantiles(levels)  # [L]
+            errors = [np.sqrt(variance) * value for value in z]
         return np.stack([self.target.invert(self.mean + error) for error in errors], axis=-1)
 
     def log_density(self, y: Array) -> Array:
@@ -152,18 +142,6 @@ def ends_of_interval(level: float) -> Array:
     return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
 
-def known_noise(target: TargetTransform, noise_variance: ArrayLike | None, num_rows: int) -> Array:
-    """Known noise variances of points to predict [n, 1]; zero where there are none."""
-    if noise_variance is None:
-        return np.zeros((num_rows, 1))
-    if target.name != "identity":
-        raise InvalidInputError(
-            f"noise_variance is in the units of y squared, and the model describes y by "
-            f"target_transform={target.name!r}. Fit with target_transform='identity' to predict with known noise."
-        )
-    return check_noise(noise_variance, num_rows)[:, None]
-
-
 def moments_of_y(
     target: TargetTransform, mean: Array, f_var: Array, noise: Array, tails: Tails | None = None
 ) -> Moments:
@@ -175,24 +153,28 @@ def moments_of_y(
     """
     if target.name == "identity":
         return Moments(mean, f_var, noise)
-    if tails is not None:
-        normal, total = moments_of_y(target, mean, f_var, noise), f_var + noise
+    if len(mean) > PART_ROWS:
         rows = [slice(i, i + PART_ROWS) for i in range(0, len(mean), PART_ROWS)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            by_part = [_with_tails(target, mean[part], total[part], tails) for part in rows]
-            y_mean, variance = (np.concatenate(column) for column in zip(*by_part, strict=True))
+        parts = [moments_of_y(target, mean[part], f_var[part], noise[part], tails) for part in rows]
+        return Moments(*map(np.concatenate, zip(*parts, strict=True)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if tails is not None:
+            normal = moments_of_y(target, mean, f_var, noise)
+            y_mean, variance = _with_tails(target, mean, f_var + noise, tails)
             f_variance = variance * normal.f_variance / normal.variance
-        return _checked(Moments(y_mean, f_variance, variance - f_variance))
-    if target.name == "log":
-        with np.errstate(over="ignore", invalid="ignore"):
+            found = Moments(y_mean, f_variance, variance - f_variance)
+        elif target.name == "log":
             y_mean = np.exp(mean + 0.5 * (f_var + noise))
             square = y_mean**2
             found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
-        return _checked(found)
-    parts = range(0, len(mean), PART_ROWS)
-    with np.errstate(over="ignore", invalid="ignore"):
-        pieces = [_by_expansion(target, *(a[i : i + PART_ROWS] for a in (mean, f_var, noise))) for i in parts]
-    return _checked(Moments(*(np.concatenate(column) for column in zip(*pieces, strict=True))))
+        else:
+            found = _by_expansion(target, mean, f_var, noise)
+    if not all(np.isfinite(values).all() for values in found):
+        raise InvalidInputError(
+            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
+            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
+        )
+    return found
 
 
 def covariance_of_y(
@@ -261,15 +243,6 @@ def _quadrature() -> tuple[Array, Array, Array]:
     return nodes, weights / weights.sum(), np.array(rows[1:])
 
 
-def _checked(moments: Moments) -> Moments:
-    if not all(np.isfinite(values).all() for values in moments):
-        raise InvalidInputError(
-            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
-            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
-        )
-    return moments
-
-
 LEVELS = (50, 90, 95)
 """The probabilities of intervals in percent."""
 
@@ -308,3 +281,296 @@ SCORE_NAMES = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "cr
 def score_as_text(name: str, value: float) -> str:
     """A score for people: shares in percent."""
     return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
+
+
+class _Noise(TypedDict, total=False):
+    """What `predict` may be told of the noise, whatever else it is asked for."""
+
+    include_noise: bool
+    noise_variance: ArrayLike | None
+
+
+class _Arrays(tuple[Array, ...]):
+    """The mean and what was asked for beside it.
+
+    `TransformedTargetRegressor` of scikit-learn takes what a regressor predicts for one array, whose `ndim` it asks
+    for. A standard deviation cannot be transformed back as a value can, so what it reads instead is what to do.
+    """
+
+    __slots__ = ()
+
+    @property
+    def ndim(self) -> NoReturn:
+        raise SeveralArraysError(
+            "predict was asked for several arrays (return_std, return_cov or return_noise), where one array is "
+            "expected. A TransformedTargetRegressor cannot transform a standard deviation back. Fit "
+            "CVGPRegressor(target_transform='log'), 'yeo-johnson' or 'auto' without it: mean, standard deviation and"
+            " intervals are then those of y itself."
+        )
+
+
+class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
+    """Predictions of an estimator whose fit leaves a `FittedGP` in `_gp`."""
+
+    _gp: FittedGP
+    _single_output: bool
+
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: Literal[False] = ..., return_cov: Literal[False] = ..., **noise: Unpack[_Noise]
+    ) -> Array: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_cov: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self, X: ArrayLike, return_std: bool = ..., return_cov: bool = ..., **noise: Unpack[_Noise]
+    ) -> Array | tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        *,
+        return_noise: Literal[True],
+        **noise: Unpack[_Noise],
+    ) -> tuple[Array, ...]: ...
+
+    @clean_torch_state()
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = True,
+        noise_variance: ArrayLike | None = None,
+        return_noise: bool = False,
+    ) -> Array | tuple[Array, ...]:
+        """Predict the mean, and the standard deviation, the covariance or the noise on request.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or a table
+            Where to predict, with the columns of the fit. After a fit to a table with text, dates or missing values it
+            is a DataFrame or an Arrow table. Unknown cells are integrated out, with a warning.
+        return_std, return_cov : bool
+            Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
+        include_noise : bool
+            Whether the uncertainty is that of a new observation y, or that of the function alone, which is what y would
+            be on average over its noise. The mean is the same for both.
+        noise_variance : array-like of shape (n_samples,), optional
+            Known noise variances at these rows, beside the learned noise; not for a model that transforms y.
+        return_noise : bool
+            Also return the standard deviation of the learned noise at each row, as the last value.
+
+        Returns
+        -------
+        ndarray, or a tuple of ndarrays
+            The mean, of shape (n_samples,) or (n_samples, n_outputs), and after it what was asked for: the standard
+            deviation, the covariance of shape (n_samples, n_samples[, n_outputs]), the noise.
+
+        Raises
+        ------
+        InvalidInputError
+            If X has other columns than the data of the fit, or holds NaN or infinity.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
+        >>> model = model.fit(X, np.sin(X[:, 0]))
+        >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
+        >>> mean.round(1).tolist()
+        [0.8, 0.9]
+        """
+        check_is_fitted(self)
+        x = check_prediction(self, X)
+        if return_std and return_cov:
+            raise InvalidInputError("Ask for return_std or return_cov, not both.")
+        if not (return_std or return_cov or return_noise) and self._gp.target.name == "identity":
+            return self._shape(self._gp.mean(x))
+        known = self._known_noise(noise_variance if include_noise else None, len(x))
+        found = Predictive.at(self._gp, x)
+        mean, f_variance, noise = found.moments
+        extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
+        if return_std:
+            sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
+            return _Arrays((self._shape(mean), self._shape(sd), *extra))
+        if return_cov:
+            cov = found.function_covariance(self._gp.covariance(x))
+            if include_noise:
+                cov[np.arange(len(x)), np.arange(len(x))] += noise + known
+            return _Arrays((self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra))
+        return _Arrays((self._shape(mean), *extra)) if extra else self._shape(mean)
+
+    @clean_torch_state()
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
+        """Predict quantiles of new observations, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Where to predict.
+        q : float or array-like of shape (n_quantiles,)
+            Probabilities between 0 and 1, both excluded.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
+            The quantiles, in the units of y.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> low, median, high = model.predict_quantiles([[1.0]], [0.05, 0.5, 0.95])[0]
+        >>> bool(low < median < high)
+        True
+        """
+        levels = _probabilities("q", q)
+        check_is_fitted(self)
+        return self._shape(Predictive.at(self._gp, check_prediction(self, X)).quantiles(levels))
+
+    @clean_torch_state()
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
+        """Predict central intervals of new observations, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Where to predict.
+        level : float
+            The probability that an observation is inside, between 0 and 1. As many are below as above on average.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
+            Lower and upper ends, in the units of y: the quantiles at (1 - level) / 2 and (1 + level) / 2.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> low, high = model.predict_interval(X, level=0.9).T
+        >>> bool((low < high).all())
+        True
+        """
+        if np.ndim(level):
+            raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.")
+        (probability,) = _probabilities("level", level)
+        return self.predict_quantiles(X, ends_of_interval(probability))
+
+    @clean_torch_state()
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw new observations at all rows of X jointly, with their noise and, if there are any, outliers.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples_X, n_features)
+            Where to draw. The cost grows with the cube of the number of rows.
+        n_samples : int
+            How many draws.
+        random_state : int, RandomState or None
+            The same number gives the same draws.
+
+        Returns
+        -------
+        ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
+            The draws, one per column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.sample_y(X, n_samples=3).shape
+        (40, 3)
+        """
+        check_is_fitted(self)
+        x = check_prediction(self, X)
+        n_samples = check_size("n_samples", n_samples)
+        rng = check_seed(random_state)
+        scale = self._gp.scaling.y_scale  # outputs share a covariance, but for their scales
+        cov = self._gp.covariance(x)[:, :, 0] + np.diag(self._gp.noise_at(x)[:, 0])
+        L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
+        found = Predictive.at(self._gp, x)
+        mean = found.mean
+        draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
+        if self._gp.tails is not None:
+            # Each draw is taken to the place of the same rank in its own distribution.
+            sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
+            draws = sd * self._gp.tails.from_normal(draws / sd)
+        errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
+        samples = np.stack([self._gp.target.invert(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
+        return np.asarray(samples[:, 0] if self._single_output else samples)
+
+    @clean_torch_state()
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Return the density log p(y_i | x_i) of each row in nats, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Where to predict.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Observations there, in their own units.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats per row; several outputs are summed. Minus infinity where y cannot be: at and below 0 for a model with
+            ``target_transform="log"``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> near, far = model.log_predictive_density([[1.0], [1.0]], [0.8, 9.0])
+        >>> bool(near > far)
+        True
+        """
+        check_is_fitted(self)
+        found = Predictive.at(self._gp, check_prediction(self, X))
+        values = check_observed(y, self._shape(found.mean).shape).reshape(found.mean.shape)
+        return np.asarray(found.log_density(values).sum(axis=1))
+
+    def _known_noise(self, noise_variance: ArrayLike | None, num_rows: int) -> Array:
+        """Known noise variances of points to predict [n, 1]; zero where there are none."""
+        if noise_variance is None:
+            return np.zeros((num_rows, 1))
+        if self._gp.target.name != "identity":
+            raise InvalidInputError(
+                f"noise_variance is in the units of y squared, and the model describes y by target_transform="
+                f"{self._gp.target.name!r}. Fit with target_transform='identity' to predict with known noise."
+            )
+        return check_noise(noise_variance, num_rows)[:, None]
+
+    def _shape(self, values: Array) -> Array:
+        return values[:, 0] if self._single_output else values
+
+
+def _probabilities(name: str, values: ArrayLike) -> Array:
+    """Numbers between 0 and 1, both excluded, as an array [L]."""
+    expected = f"{name} must be between 0 and 1, such as 0.9 for 90 %; got {values!r}."
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(expected) from error
+    if found.ndim != 1 or not ((found > 0) & (found < 1)).all():
+        raise InvalidInputError(expected)
+    return found

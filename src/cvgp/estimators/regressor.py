@@ -19,18 +19,19 @@ from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, hold_out, known_device
-from cvgp.estimators.predicting import PredictiveMixin
+from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.tables import as_table, refuse_transform, table_data
-from cvgp.estimators.training_summary import summarize_rows
+from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
-from cvgp.fitting.budget import Budget, Clock
-from cvgp.fitting.decide import Request
+from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
-from cvgp.fitting.fit import Fit, fit
-from cvgp.fitting.monitor import FitLog, Run, as_columns
+from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
+    InputWarpName,
+    ModelOptions,
+    TargetName,
     TrainingOptions,
     callbacks_of,
     check_positive,
@@ -38,13 +39,18 @@ from cvgp.fitting.options import (
     heuristics_of,
     settings_of,
 )
-from cvgp.fitting.prepare import FitData, ModelOptions, memory_data, transformed, warn_about
-from cvgp.fitting.progress import progress_of_fit
-from cvgp.fitting.transforms import InputWarpName, TargetName, check_transform_names, suitable_warp
+from cvgp.fitting.prepare import (
+    FitData,
+    check_transform_names,
+    memory_data,
+    suitable_warp,
+    transformed,
+    warn_about,
+)
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernel_names import name_of_kernel
+from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
-from cvgp.parallel.process_group import current_group
+from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
 from cvgp.tables.columns import Schema
 
@@ -54,67 +60,48 @@ Array = NDArray[np.float64]
 class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
-    With no arguments it standardises the data, chooses where to start and how to train, and stops by itself.
+    With no arguments it standardizes the data, chooses where to start and how to train, and stops by itself.
 
     Parameters
     ----------
     n_coreset : int or "auto"
         Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as the most that
-        `max_time` (or the default budget) affords. With up to about a thousand rows it learns kernel and noise as an
-        exact GP. Then it keeps all rows as points if more than half of them, or far more than 400, are needed.
+        the time allows; small data are fitted as an exact GP.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
-        by ``+`` and ``*``, as in ``rbf+linear``, each term with a scale of its own; or any GPyTorch kernel. Kernels act
-        on standardised inputs. Priors that are registered on a GPyTorch kernel count. None is ``matern32``, the best
-        single name by measurement; with `n_coreset` left to choose, 200 to 3000 rows take ``matern32+matern12`` if
-        their likelihood gains clearly by the rough part. ``auto`` chooses among ``rbf``, ``matern32`` and
-        ``matern52``, with and without ``+linear``, by the density of unseen rows, and tries the same sum;
-        `kernel_name_` says what it chose.
+        by ``+`` and ``*``, as in ``rbf+linear``; or any GPyTorch kernel, with its priors. None is ``matern32``, with a
+        rough part added if the data ask for it. ``auto`` chooses among several by the density of unseen rows.
     n_neighbors : int or "auto"
-        How many nearest training rows a prediction uses beside the coreset, for local detail. 0 is the coreset alone.
-        With neighbours the estimator keeps the rows, and so does its file. ``auto`` learns kernel and noise with 20
-        neighbours, and uses these if unseen rows are clearly more likely; `n_neighbors_` says what it chose, and
-        `decisions_` why. It is for up to 300,000 rows in memory, which each process of a group holds, and not where
-        `training` sets `solver`, `bound`, `max_iter` or `early_stopping`.
+        How many nearest training rows a prediction uses beside the coreset, for local detail. With neighbors the
+        estimator keeps the rows, and so does its file. ``auto`` tries 20, and uses them if unseen rows are clearly more
+        likely. It is for up to 300,000 rows in memory.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
-        Prior mean in standardised units: zero is the mean of y.
+        Prior mean in standardized units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
-        Whether the noise may depend on x. It is learned after the fit, from residuals of rows that are left out.
-        ``auto`` keeps a constant unless rows that were left out are more likely otherwise. It also detects gross
-        outliers in y, up to one row in four, and weights each row by its probability of not being one;
-        `outlier_share_` says what it found. The other two take all rows as they are.
-    target_transform : {"identity", "auto", "log", "yeo-johnson"}
-        What the model describes as Gaussian: y itself, its logarithm, or a power of it that is learned (Yeo and
-        Johnson, 2000). Predictions, densities and `elbo_` are those of y all the same. Intervals of a skewed y are
-        skewed then, and those of ``log`` stay above 0. ``log`` needs y above 0. ``auto`` keeps the identity unless rows
-        that were left out are clearly more likely otherwise; `target_transform_` says what it chose. Known
-        `noise_variance` and tables that are too large for memory allow the identity alone.
+        Whether the noise may depend on x, as learned from residuals of rows that are left out. ``auto`` decides by the
+        density of such rows, and also detects gross outliers in y, up to one row in four.
     input_warp : {"auto", "identity", "rank", "mixed"}
-        What the kernel's distances are those of: the columns of X, their ranks (as normal scores), or a monotone
-        mixture of both, in which the share of the ranks is learned for each column. This matters where columns are
-        skewed. ``auto`` keeps the columns as they are unless rows that were left out are clearly more likely with the
-        mixture; `input_warp_` says what it chose. It is for at least 200 rows, and for kernels by name without
-        ``linear`` and ``periodic`` and with `ard`. Ranks need `standardize`.
-    max_time : float or None
-        Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
+        Whether distances are those of the columns of X, of their ranks (as normal scores), or of a learned mixture of
+        both for each column. This matters where columns are skewed. Ranks need `standardize`.
+    target_transform : {"identity", "auto", "log", "yeo-johnson"}
+        What the model describes as Gaussian: y, its logarithm, or a learned power of it (Yeo and Johnson, 2000).
+        Predictions, densities and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
-        Without it the prior is that of the data as they are: a mean of zero is the zero of y, a lengthscale for all
-        columns is in their common unit, and a kernel or mean that is an object sees the data unchanged. Kernels and
-        means by name are fitted in units of the solver's own all the same, so their result does not depend on units.
+        Without it a mean of zero is the zero of y, and kernels and means that are objects see the data unchanged.
+    max_time : float or None
+        Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
+    n_jobs : int or None
+        Threads of a fit: a number, or -1 for all, but never more than ``torch.get_num_threads()``. None is one thread
+        where steps are small. The number changes results by no more than rounding.
     device : str
         ``auto`` is the CPU; otherwise a torch device.
-    n_jobs : int or None
-        Threads of a fit: a number, or -1 for all. None is one thread where steps are small and several where products
-        are large. A fit never has more than ``torch.get_num_threads()``. Another number of threads changes no more than
-        rounding does.
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 shows progress: a bar in a notebook and in a terminal. Elsewhere, as in a log, it prints a line per phase of
-        the search for a start and then a line every few seconds.
+        1 prints progress: a line per phase of the search for a start, and then a line every few seconds.
     training : TrainingOptions or None
         How the coreset is trained: the solver, its length, early stopping, checkpoints, callbacks. None leaves all of
         it to the fit. ``set_params(training__max_iter=100)`` works from None as well.
@@ -122,70 +109,48 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     Attributes
     ----------
     coreset_ : Coreset
-        Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbours it holds the information of
-        rows beyond that of their neighbours, and predictions need both. Where y is transformed, each pseudo-output is
-        given as the y that it is the transform of.
-    n_neighbors_ : int
-        How many nearest training rows a prediction uses; 0 for none.
+        Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbors, predictions need both.
     elbo_ : float
-        Lower bound on log p(y) in nats, for y in its own units. With neighbours it is a bound on log p(y) of the
-        model in which each row depends on the coreset and on its neighbours. Where there are outliers, each row is
-        weighted by its probability of not being an outlier.
-    noise_variance_ : float or ndarray of shape (n_outputs,)
-        Learned noise variance, in the units of y squared. Where the noise depends on x this is the constant of the fit,
-        and ``predict(X, return_noise=True)`` has the noise at each row. Where y is transformed, it is the variance of
-        the transformed y.
-    target_transform_ : {"identity", "log", "yeo-johnson"}
-        How y is transformed.
-    input_warp_ : {"identity", "rank", "mixed"}
-        How X is warped.
-    noise_ : {"constant", "input-dependent"}
-        What the noise is.
-    outlier_share_ : float
-        The probability that an observation is an outlier; 0 where there are none. Quantiles, densities and draws
-        include outliers. The mean and the standard deviation are those of regular observations.
-    kernel_name_ : str
-        The name of the kernel, such as ``matern32`` or ``rbf+linear``.
-    lengthscales_ : ndarray of shape (n_features,) or None
-        In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
-        of them. Of a column that is warped it is the width of one lengthscale about the column's middle; elsewhere it
-        is another.
-    feature_importances_ : ndarray of shape (n_columns,)
-        The share of the variance of the predicted mean that needs each column of the data, alone or together with
-        others: total Sobol indices over rows of the fit, in which features that stand for one column count together.
-        They add up to one where no columns act together, and otherwise to more. A column that was constant in the fit
-        has 0. `sobol_indices` has their standard errors, and the shares that columns explain alone.
-    schema_ : dict
-        After a fit to a table whose columns have names: how these become features.
-    n_bad_rows_ : int
-        After a fit to a table that is more than numbers, or in files: how many bad rows were left out.
+        Lower bound on log p(y) in nats, for y in its own units. With neighbors it is that of the model in which each
+        row depends on the coreset and on its neighbors.
     decisions_ : Decisions
         Everything that the fit has decided, with candidates, scores and reasons: print it. `fit` takes it, or a part of
         it, as `decisions`.
+    n_neighbors_, kernel_name_, input_warp_, target_transform_, noise_, solver_ : int and str
+        What the fit has chosen.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Learned noise variance, of the transformed y if there is a transform. Where the noise depends on x this is what
+        a constant would be, and ``predict(X, return_noise=True)`` has the noise at each row.
+    outlier_share_ : float
+        The probability that an observation is an outlier. Quantiles, densities and draws include outliers. The mean and
+        the standard deviation are those of regular observations.
+    lengthscales_ : ndarray of shape (n_features,) or None
+        In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
+        of them. Of a warped column it is the width of one lengthscale about the column's middle.
+    feature_importances_ : ndarray of shape (n_columns,)
+        The share of the variance of the predicted mean that needs each column, alone or together with others: the
+        total Sobol indices of `sobol_indices`.
+    schema_, n_bad_rows_ : dict, int
+        After a fit to a table: how its columns become features, and how many bad rows were left out.
     history_ : dict of ndarrays
         One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
-    n_iter_, converged_, solver_ : int, bool, str
-        How many iterations the solver made, whether there was nothing left to gain, and which solver it was.
+    n_iter_, converged_, n_rows_ : int, bool, float
+        Iterations of the solver, whether there was nothing left to gain, and the number of rows by weight.
     model_ : CVGP
         The fitted torch module, in standardized units unless `standardize` is False.
     kernel_ : gpytorch kernel
-        A copy of the fitted kernel, in the units of the data. Where y is transformed, it is in those of the transformed
-        y. Where X is warped, its inputs are the warped columns.
+        A copy of the fitted kernel, in the units of the data (of the warped and transformed ones, if any).
     n_features_in_, feature_names_in_
         As in scikit-learn: the columns of the user's table, of which each may be several features of the model.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, TrainingOptions
+    >>> from cvgp import CVGPRegressor
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-    >>> model = model.fit(X, np.sin(X[:, 0]))
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> model.coreset_.X.shape
     (8, 1)
-    >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
-    >>> mean.round(1).tolist()
-    [0.8, 0.9]
     """
 
     def __init__(
@@ -238,7 +203,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Examples
         --------
         >>> from cvgp import CVGPRegressor
-        >>> CVGPRegressor(kernel="rbf").get_params()["training__solver"]
+        >>> CVGPRegressor().get_params()["training__solver"]
         'auto'
         """
         parameters: dict[str, Any] = super().get_params(deep=deep)
@@ -257,12 +222,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Returns
         -------
         CVGPRegressor
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            If there is no such parameter.
 
         Examples
         --------
@@ -277,8 +236,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     _gp: FittedGP
     _statistics: Statistics
-    _baselines: dict[str, Any]
-    _feature_quantiles: dict[str, Any]
+    _baselines: Baselines
+    _feature_quantiles: FeatureQuantiles
     n_rows_: float
     elbo_: float
     _log_slopes: float
@@ -300,18 +259,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
             A DataFrame (pandas, polars) or an Arrow table may hold text, categories, dates and missing values beside
-            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``. It
-            is read in parts if it is too large to be loaded. `cvgp.read_table` opens either with what you know of it:
-            how its text is written, which columns to use, what to do about missing values and bad rows. Text of few
-            categories becomes indicators, and of more the effects of its levels.
+            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``,
+            which is read in parts if it is too large to be loaded. `cvgp.read_table` opens either with options.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
-            Outputs share one covariance. With a table in files, and also with a frame, the column (or a list of
-            columns) to predict; all others are features. None if `read_table` has named it.
+            Outputs share one covariance. With a table, also the column (or a list of columns) to predict; all others
+            are features. None if `read_table` has named it.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            How many rows a row counts as: a weight of 100 is 100 copies of it, and rows of weight zero do not count at
-            all. So equal weights other than one do change the result. Copies are evidence that their y is exact, and
-            weights that add up to a few rows leave as little to learn as these. Weights that are to compare rows should
-            have a mean of one.
+            How many rows a row counts as: a weight of 100 is 100 copies of it, which are evidence that its y is exact.
+            Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         decisions : Decisions or dict, optional
@@ -325,32 +280,25 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
         Raises
         ------
-        InvalidInputError
+        InvalidInputError, InvalidTypeError
             If a parameter or the data cannot be used: NaN or infinity, shapes that do not fit, an unknown name.
-        InvalidTypeError
-            If X or y holds no numbers, or a parameter is of the wrong kind.
         MissingFileError, FileAccessError, FileFormatError
             If a table in files does not exist, cannot be read or is damaged.
 
         Warns
         -----
         CVGPWarning
-            If a column of X has one value in all rows: the model leaves it out, and predictions do not depend on it. If
-            the sample weights add up to so few rows that there is little to learn. If y is the same in all rows, or
-            there is one row: this says nothing of the spread of y, and the standard deviation of predictions is |y|
-            divided by the number of rows (1 divided by it, where y is 0).
+            If there is little to learn: a column of X with one value in all rows, which the model leaves out; sample
+            weights that add up to few rows; the same y in all rows, whose spread is then assumed.
         ConvergenceWarning
             If a constant or a linear model describes the rows better than the fit.
 
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
-        >>> len(model.coreset_)
-        8
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
         group, training = current_group(), self._training_options()
@@ -358,7 +306,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         check_positive("max_time", self.max_time)
         folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
-        shown = [progress_of_fit(self.max_time)] if self.verbose and group.rank == 0 else []
+        shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
         log = FitLog([*shown, *callbacks_of(training)])
         clock = Clock(group=group)
         run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)
@@ -396,37 +344,23 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
-        neighbours (`n_neighbors_` above 0) it holds all training rows, since predictions use them: in float32 where
-        that is exact, and otherwise in float64. With ``n_neighbors=0`` it is small and holds none but those that are
-        points of the coreset.
-
-        Parameters that are not plain values have their defaults again after loading: the `callbacks`, `checkpoint_dir`
-        and an `init` that is a Coreset of `training`, and a `random_state` that is a generator.
+        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all, and
+        replaces one that exists. With neighbors it holds all training rows. Of a kernel or mean that is an object, it
+        holds the values of the parameters, and `load` needs the object again. The `callbacks`, `checkpoint_dir` and
+        `heuristics` of `training`, an `init` that is a Coreset and a `random_state` that is a generator have their
+        defaults after loading.
 
         Parameters
         ----------
         path : str or path
-            The file; one that exists is replaced.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidTypeError
-            If a file cannot hold the kernel, the mean or another parameter, or the estimator is of a class of your own.
-        InvalidInputError
-            If the estimator could not be loaded again, such as one with NaN in its parameters.
-        MissingFileError, FileAccessError
-            If the folder does not exist, or the disk refuses the file.
+            The file.
 
         Examples
         --------
         >>> import numpy as np, pathlib, tempfile
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(pathlib.Path(folder) / "sine.cvgp")
         """
@@ -460,7 +394,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     @property
     def n_neighbors_(self) -> int:
         """How many nearest training rows a prediction uses."""
-        return 0 if self._gp.local is None else self._gp.local.kept.num_neighbors
+        return 0 if self._gp.kept is None else self._gp.kept.num_neighbors
 
     @property
     def noise_variance_(self) -> float | Array:

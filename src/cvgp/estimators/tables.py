@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from cvgp.data.source import SharedSource
 from cvgp.errors import InvalidInputError, optional_packages
-from cvgp.estimators.frames import frame_table, is_frame, is_plain
+from cvgp.estimators.frames import frame_table, is_frame, is_name, is_plain
 from cvgp.estimators.inputs import held_out_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import ModelOptions, Settings
 from cvgp.fitting.prepare import (
     FitData,
-    ModelOptions,
     check_variance,
     choose_scaling,
     decide_warp,
@@ -46,8 +45,7 @@ def as_table(
 
     `known` is how a fitted model has read its training table.
     """
-    is_named = isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))
-    if not is_in_files(x) and not (is_frame(x) and (is_named or not is_plain(x))):
+    if not is_in_files(x) and not (is_frame(x) and (is_name(y) or not is_plain(x))):
         return None
     with optional_packages():
         from cvgp.tables.read import open_table

@@ -5,15 +5,13 @@ Three things: the importance of columns, the quantiles of each feature, and two 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array
 from cvgp.data.source import DataSource
-from cvgp.errors import FileFormatError
-from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.files import TINY, Fields
 from cvgp.fitting.monitor import Run
@@ -33,34 +31,25 @@ Predictions = tuple[Array, Array]
 
 def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run: Run) -> None:
     """Summarize a sample of the rows that a model was just fitted to; a time limit shortens the importances."""
-    x, y, weight = _arrays(estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed)))
+    gp, rows = estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
+    x = gp.scaling.unscale_x(_as_array(rows.x))  # [n, D]
+    y = gp.target.invert(gp.scaling.unscale_y(_as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
+    weight = None if rows.sample_weight is None else _as_array(rows.sample_weight)
     for name in ("_feature_quantiles", "_baselines"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
     if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
-        estimator._feature_quantiles = FeatureQuantiles.learn(x, y).to_json()
+        estimator._feature_quantiles = FeatureQuantiles.learn(x, y)
         if y.shape[1] == 1:
             # The slope of a large y in a tiny x may be beyond the range of floats.
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 simple = Baselines.learn(x, y[:, 0], weight)
-            if simple.is_finite:
-                estimator._baselines = simple.to_json()
+            if all(np.isfinite(values).all() for values in simple):
+                estimator._baselines = simple
     note_indices(estimator, x, weight, run)
 
 
-def check_summary(estimator: CVGPRegressor) -> None:
-    """Raise if the summary that an untrusted file holds is not one that a fit could have written."""
-    num_features, num_outputs = len(estimator._gp.scaling.x_mean), len(estimator._gp.scaling.y_mean)
-    if hasattr(estimator, "_baselines"):
-        Baselines.from_json(estimator._baselines, num_features)
-    if hasattr(estimator, "_feature_quantiles"):
-        FeatureQuantiles.from_json(estimator._feature_quantiles, num_features, num_outputs)
-
-
-def _arrays(gp: FittedGP, rows: Rows[Tensor]) -> tuple[Array, Array, Array | None]:
-    """Features [n, D] and outputs [n, Q] in the user's units, and weights."""
-    x = gp.scaling.unscale_x(rows.x.to("cpu").double().numpy())
-    y = gp.target.invert(gp.scaling.unscale_y(rows.y.to("cpu").double().numpy().reshape(len(x), -1)))
-    return x, y, None if rows.sample_weight is None else rows.sample_weight.to("cpu").double().numpy()
+def _as_array(values: Tensor) -> Array:
+    return np.asarray(values.to("cpu").double())
 
 
 class FeatureQuantiles(NamedTuple):
@@ -74,37 +63,16 @@ class FeatureQuantiles(NamedTuple):
 
     @classmethod
     def learn(cls, x: Array, y: Array) -> FeatureQuantiles:
-        """From rows [N, D] and [N, Q]."""
-        return cls(len(x), np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; :meth:`from_json` reads them."""
-        # Seven digits are more than a sample determines, and halve the space.
+        """From rows [N, D] and [N, Q]; to seven digits, more than a sample determines."""
         short = np.vectorize(lambda value: float(f"{value:.7g}"))
-        return {
-            "num_rows": self.num_rows,
-            **{name: short(getattr(self, name)).tolist() for name in ("x", "x_mean", "y")},
-        }
+        quantiles = (np.quantile(x, LEVELS, axis=0), x.mean(axis=0), np.quantile(y, LEVELS, axis=0))
+        return cls(len(x), *map(short, quantiles))
 
     @classmethod
-    def from_json(cls, value: object, num_features: int, num_outputs: int) -> FeatureQuantiles:
+    def from_state(cls, state: Fields, num_features: int, num_outputs: int) -> FeatureQuantiles:
         """From an untrusted file."""
-        fields = Fields(value, "feature_quantiles")
-        num_rows = fields.integer("num_rows", 1)
         shapes = {"x": (PARTS + 1, num_features), "x_mean": (num_features,), "y": (PARTS + 1, num_outputs)}
-        arrays = [_finite_array(name, fields.items(name), shape) for name, shape in shapes.items()]
-        fields.close()
-        return cls(num_rows, *arrays)
-
-
-def _finite_array(name: str, value: list[Any], shape: tuple[int, ...]) -> Array:
-    try:
-        found = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        found = np.full(1, np.nan)
-    if found.shape != shape or not np.isfinite(found).all():
-        raise FileFormatError(f"feature_quantiles.{name} must be finite numbers of the shape {shape}.")
-    return found
+        return cls(state.integer("num_rows", 1), *(state.array(name, shape) for name, shape in shapes.items()))
 
 
 class Baselines(NamedTuple):
@@ -151,27 +119,12 @@ class Baselines(NamedTuple):
         """Predictions of the line."""
         return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all numbers are within the range of floats."""
-        return bool(np.isfinite([*self.slopes, self.mean, self.mean_sd, self.intercept, self.line_sd]).all())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; :meth:`from_json` reads them."""
-        return {**self._asdict(), "slopes": self.slopes.tolist()}
-
     @classmethod
-    def from_json(cls, value: object, num_features: int) -> Baselines:
+    def from_state(cls, state: Fields, num_features: int) -> Baselines:
         """From an untrusted file."""
-        fields = Fields(value, "baselines")
-        # A whole number may be beyond the range of floats, and none is ever written here.
-        slopes = [slope for slope in fields.items("slopes") if isinstance(slope, float)]
-        if len(slopes) != num_features or not np.isfinite(slopes).all():
-            raise FileFormatError(f"The slopes of the linear baseline must be {num_features} finite numbers.")
-        mean, intercept = fields.number("mean"), fields.number("intercept")
-        mean_sd, line_sd = fields.number("mean_sd", TINY), fields.number("line_sd", TINY)
-        fields.close()
-        return cls(mean, mean_sd, np.array(slopes), intercept, line_sd)
+        numbers = {name: state.number(name) for name in ("mean", "intercept")}
+        numbers |= {name: state.number(name, TINY) for name in ("mean_sd", "line_sd")}
+        return cls(slopes=state.array("slopes", (num_features,)), **numbers)
 
 
 def _sd_without_own_row(y: Array, residual: Array, leverage: Array, share: Array) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +16,7 @@ from cvgp import metrics
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.estimators.coresets import (
-    condition_coreset,
-    condition_neighbors,
-    grow_model,
-    prune_model,
-    shrink_model,
-)
+from cvgp.estimators.coresets import condition_coreset, condition_neighbors, grow_model, prune_model
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed
@@ -37,8 +31,8 @@ from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, t
 from cvgp.fitting.solve import reports_tight_bound
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.model import CVGP
-from cvgp.parallel.group import ALONE, Group
-from cvgp.parallel.process_group import current_group
+from cvgp.objectives import CHUNK_ROWS, full_bound
+from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
 
 if TYPE_CHECKING:
@@ -65,11 +59,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points from this estimator, in place, and return how many were dropped.
 
-        It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all. It solves
-        for the points that are left from statistics that the fit kept, so no data are needed. A model with neighbors
-        solves for them from its rows, and what a point is worth is then an estimate. `coreset_`, `elbo_` and
-        `model_` change, and the predictions with them. The kernel and the noise stay as they are. To keep the larger
-        model as well, prune a copy that ``copy.deepcopy`` makes.
+        It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all, and solves
+        for the others from statistics that the fit kept, so no data are needed. The kernel and the noise stay as they
+        are. To keep the larger model as well, prune a copy that ``copy.deepcopy`` makes.
 
         Parameters
         ----------
@@ -81,20 +73,12 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         int
             The number of points that were dropped; 0 if the bound needs all of them.
 
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If `tolerance` is not a number of at least 0.
-
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=12, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
+        >>> model = CVGPRegressor(n_coreset=12, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> dropped = model.prune(tolerance=0.1)
         >>> dropped + len(model.coreset_)
         12
@@ -102,13 +86,14 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
-        pruned = prune_model(self._gp.model, self._statistics, tolerance * self.n_rows_)
-        bound = self._resize(pruned.model, pruned.statistics)
+        present = len(self._gp.model.X_c)
+        model, statistics, loss = prune_model(self._gp.model, self._statistics, tolerance=tolerance * self.n_rows_)
+        bound = self._resize(model, statistics)
         if bound is None:
-            self.elbo_ -= pruned.loss
+            self.elbo_ -= loss
         else:
             self._set_bound(bound, self.n_rows_, self._log_slopes)
-        return pruned.dropped
+        return present - len(model.X_c)
 
     @clean_torch_state()
     def grow(
@@ -121,52 +106,32 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> int:
         """Add pseudo-points to this estimator, in place, until it has `n`, and return how many were added.
 
-        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). The
-        pseudo-outputs and weights of all points are then solved for in one pass over the rows. The kernel and the noise
-        stay as they are, so nothing is trained, and the present points keep their places. With the rows of the fit the
-        bound does not fall. With all of their inputs as points the model is the exact GP of its kernel and noise.
+        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). All
+        pseudo-outputs and weights are then solved for in one pass over the rows. The kernel, the noise and the places
+        of the present points stay. With the rows of the fit the bound does not fall.
 
         Parameters
         ----------
         n : int
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance
-            All rows that the model shall stand for, with the columns of the fit and given as they are to `fit`. Usually
-            they are those of the fit. Rows that are left out are forgotten. A model with neighbors consults these
-            rows from now on.
+            All rows that the model shall stand for, usually those of the fit, in the forms that `fit` takes. Rows that
+            are left out are forgotten. A model with neighbors uses these rows from now on; if it cannot (too many, or
+            not in memory), it warns and goes on without neighbors.
 
         Returns
         -------
         int
             The number of points that were added. It is smaller than asked for where nothing is left to explain.
 
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If `n` is not larger than the present number of points, or there are too few different rows to make points
-            of; if the rows cannot be used, or have other columns or outputs than those of the fit.
-        InvalidTypeError
-            If X or y holds no numbers.
-
-        Warns
-        -----
-        CVGPWarning
-            If the model consults neighbors and cannot consult these rows: too many, or not in memory.
-
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> y = np.sin(X[:, 0])
-        >>> model = CVGPRegressor(n_coreset=4, random_state=0, training=TrainingOptions(max_iter=20)).fit(X, y)
-        >>> before = model.elbo_
-        >>> model.grow(10, X, y)
+        >>> model = CVGPRegressor(n_coreset=4, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.grow(10, X, np.sin(X[:, 0]))
         6
-        >>> len(model.coreset_), model.elbo_ > before
-        (10, True)
         """
         check_is_fitted(self)
         size, present = check_size("n", n), len(self._gp.model.X_c)
@@ -177,18 +142,19 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             )
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
-        rows = _known_source(self, X, y, sample_weight, noise_variance, group)
-        source = self._gp.weighed(rows.source)
+        known, log_slopes = _known_source(self, X, y, sample_weight, noise_variance, group)
+        source = self._gp.weighed(known)
         grown = grow_model(self._gp.model, source, size, rng)
+        bound = grown.bound
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
-        tight = reports_tight_bound(self.get_params()["training__bound"], self.solver_)
-        bound = grown.tight_bound(source) if tight else grown.bound
+        if reports_tight_bound(self.get_params()["training__bound"], self.solver_):
+            bound = full_bound(grown.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
         seed = int(rng.integers(2**31))
         with_rows = self._resize(grown.model, grown.statistics, source, seed)
-        self._set_bound(bound if with_rows is None else with_rows, source.total_weight, rows.log_slopes)
+        self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
         with limited_threads(check_n_jobs(self.n_jobs)):
             summarize_rows(self, source, seed, Run.alone())
-        return grown.added
+        return len(grown.model.X_c) - present
 
     @clean_torch_state()
     def condition(
@@ -200,54 +166,29 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Return an estimator that has also seen new rows, without another fit. This one stays as it is.
 
-        Kernel, noise and units stay those of the fit. With neighbors the new rows are appended to the rows that
-        predictions consult, each given its nearest rows before it, and the coreset is solved for again. That is the
-        model that the fit would have made of all rows in this order, with the same kernel, noise and pseudo-inputs.
-        Without neighbors the new rows become points of the coreset: its posterior is conditioned on them exactly, in
-        a time that grows with the cube of the number of points and new rows. `prune` makes the coreset smaller again.
-
-        Rows of the fit must not be given again: they would count twice.
+        Kernel, noise and units stay those of the fit. With neighbors the new rows join the rows that predictions use,
+        and the coreset is solved for again. Without neighbors the new rows become points of the coreset: its posterior
+        is conditioned on them exactly, at a cost that is cubic in the number of points. `prune` makes it smaller again.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            New rows, of the columns of the fit.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their outputs.
-        sample_weight : array-like of shape (n_samples,), optional
-            How often each row counts.
-        noise_variance : array-like of shape (n_samples,), optional
-            Known noise variances in the units of y squared, beside the learned noise.
+        X, y, sample_weight, noise_variance : array-like
+            New rows, as for `fit`. Rows of the fit must not be given again: they would count twice.
 
         Returns
         -------
         CVGPRegressor
             Fitted. Its `elbo_` and `n_rows_` count the new rows; without neighbors the log density of the new rows is
-            added to `elbo_`, which is then an estimate. `history_` is that of the fit.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If the rows cannot be used, or have other columns or outputs than those of the fit. If predictions would
-            consult more than 300,000 rows.
-        InvalidTypeError
-            If X or y holds no numbers.
+            added to `elbo_`, which is then an estimate.
 
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
-        >>> X_new = np.linspace(7, 9, 20)[:, None]
-        >>> after = model.condition(X_new, np.sin(X_new[:, 0]))
-        >>> after.predict([[8.0]]).round(1).tolist()
+        >>> from cvgp import CVGPRegressor
+        >>> X, X_new = np.linspace(0, 6, 40)[:, None], np.linspace(7, 9, 20)[:, None]
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.condition(X_new, np.sin(X_new[:, 0])).predict([[8.0]]).round(1).tolist()
         [1.0]
-        >>> len(model.coreset_), len(after.coreset_)
-        (8, 28)
         """
         check_is_fitted(self)
         gp = self._gp
@@ -258,22 +199,22 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             return found  # all are outliers, and tell nothing
         source = gp.weighed(scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, ALONE))
         (new,) = source.chunks(source.num_rows)
-        if gp.local is None:
+        if gp.kept is None:
             # What `_set_bound` adds is taken off again.
             log_scale = float(np.log(gp.scaling.y_scale).sum())
-            conditioned = condition_coreset(gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes)
+            updated = condition_coreset(gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes)
         else:
-            total, most = len(gp.local.kept.rows.x) + source.num_rows, Heuristics().most_neighbor_rows
+            total, most = len(gp.kept.rows.x) + source.num_rows, Heuristics().most_neighbor_rows
             if total > most:
                 raise InvalidInputError(
                     f"Predictions can consult at most {most} rows, and with the new ones there would be {total}. Fit "
                     "with n_neighbors=0 to condition on more."
                 )
-            conditioned = condition_neighbors(gp.model, gp.local.kept, new)
-        found._gp = gp.with_model(conditioned.model, conditioned.kept)
-        found._statistics = conditioned.statistics
+            updated = condition_neighbors(gp.model, gp.kept, new)
+        found._gp = gp.with_model(updated.model, updated.kept)
+        found._statistics = updated.statistics
         num_rows = self.n_rows_ + source.total_weight
-        found._set_bound(conditioned.bound, num_rows, self._log_slopes + sum_of_log_slopes(gp.target, rows))
+        found._set_bound(updated.bound, num_rows, self._log_slopes + sum_of_log_slopes(gp.target, rows))
         return found
 
     def _resize(
@@ -284,21 +225,21 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         They are the rows of `source`, in an order drawn by `seed`, or else those of the present model. Rows that cannot
         be consulted leave the coreset alone, with a warning. Returns the bound with neighbors, in the model's units.
         """
-        gp, rows = self._gp, None
-        if gp.local is not None:
-            rows = gp.local.kept.rows
-            if source is not None:
-                reason = reason_against_neighbors(source, Heuristics())
-                rows = None if reason or not isinstance(source, MemorySource) else in_random_order(source.data, seed)
-            if rows is None:
+        gp = self._gp
+        if gp.kept is None:
+            self._gp, self._statistics = gp.with_model(model), statistics
+            return None
+        rows, group = gp.kept.rows, ALONE
+        if source is not None:
+            reason, group = reason_against_neighbors(source, Heuristics()), source.group
+            if reason or not isinstance(source, MemorySource):
                 warnings.warn(
                     f"The model has consulted neighbors, and no longer does: {reason}.", CVGPWarning, stacklevel=4
                 )
-        if gp.local is None or rows is None:
-            self._gp, self._statistics = gp.with_model(model), statistics
-            return None
-        group = ALONE if source is None else source.group
-        kept, bound = adopt_neighbors(model, rows, gp.local.kept.num_neighbors, group=group)
+                self._gp, self._statistics = gp.with_model(model), statistics
+                return None
+            rows = in_random_order(source.data, seed)
+        kept, bound = adopt_neighbors(model, rows, gp.kept.num_neighbors, group=group)
         self._gp, self._statistics = gp.with_model(model, kept), kept.statistics
         return bound
 
@@ -309,18 +250,13 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         self.elbo_ = bound - num_rows * float(np.log(self._gp.scaling.y_scale).sum()) + log_slopes
 
 
-class _KnownSource(NamedTuple):
-    """Rows in the units of a fitted estimator."""
-
-    source: DataSource
-    log_slopes: float
-    """The sum over rows of log T'(y), for the transform T of the estimator."""
-
-
 def _known_source(
     estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group
-) -> _KnownSource:
-    """Rows as `fit` takes them. Tables are encoded as the fit has encoded its own: nothing is learned from them."""
+) -> tuple[DataSource, float]:
+    """Rows as `fit` takes them, in the units of a fitted estimator, and the sum over rows of log T'(y).
+
+    Tables are encoded as the fit has encoded its own: nothing is learned from them.
+    """
     gp, schema = estimator._gp, schema_of(estimator)
     opened = as_table(x, y, sample_weight, noise_variance, None if schema is None else schema.reading)
     device = gp.model.X_c.device
@@ -337,11 +273,10 @@ def _known_source(
         if not table.fits_in_memory:
             refuse_transform(gp.target.name)
             read = table.source(gp.scaling, device)
-            return _KnownSource(read if group.world == 1 else SharedSource(read, group), 0.0)
+            return read if group.world == 1 else SharedSource(read, group), 0.0
         rows = table.load()
     rows = _regular(gp, merge_copies(rows))
-    source = scaled_rows(transformed(gp.target, rows), gp.scaling, device, group)
-    return _KnownSource(source, sum_of_log_slopes(gp.target, rows))
+    return scaled_rows(transformed(gp.target, rows), gp.scaling, device, group), sum_of_log_slopes(gp.target, rows)
 
 
 def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
@@ -375,9 +310,8 @@ def quality_by_size(
 ) -> dict[str, NDArray[Any]]:
     """Prune and grow a fitted model to several sizes, and score each of them on rows that were held out.
 
-    For each size the points are solved for from the rows in X that are not held out. Kernel and noise stay as they are,
-    and so does the model. A model that was fitted to the held-out rows as well has learned its kernel from them too,
-    so give `held_out` if there are rows that it has not seen. Coresets are scored alone: no neighbors are consulted.
+    For each size the points are solved for from the rows in X that are not held out. The kernel, the noise and the
+    model stay as they are. Coresets are scored alone, without neighbors.
 
     Parameters
     ----------
@@ -390,43 +324,33 @@ def quality_by_size(
     sizes : sequence of int, optional
         Numbers of pseudo-points. The powers of two up to twice the present size by default.
     held_out : (X, y), optional
-        Rows to score. By default they are the last fifth of X and y.
+        Rows to score, best ones that the model has not seen. By default they are the last fifth of X and y.
 
     Returns
     -------
     dict of ndarrays
-        One entry per size, in rising order: `size` (where nothing is left to explain it is smaller than asked for),
-        `bound_per_row` (the paper's bound in nats, for y in its own units), `rmse`, `mean_log_likelihood` (nats per
-        held-out row and output) and `seconds` (to prune or grow to this size). A ``pandas.DataFrame`` can be made of
-        it.
-
-    Raises
-    ------
-    NotFittedError
-        If the model is not fitted.
-    InvalidInputError
-        If the rows have other columns or outputs than the model, if a size is not a whole number of at least 1, or if
-        there are too few rows to grow to it.
-    InvalidTypeError
-        If X or y holds no numbers.
+        One entry per size, in rising order: `size`, `bound_per_row` (the paper's bound in nats, for y in its own
+        units), `rmse`, `mean_log_likelihood` (nats per held-out row and output) and `seconds`. A ``pandas.DataFrame``
+        can be made of it.
 
     Examples
     --------
     >>> import cvgp, numpy as np
     >>> X = np.random.default_rng(0).uniform(0, 6, (200, 1))
-    >>> y = np.sin(X[:, 0])
-    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0, training=cvgp.TrainingOptions(max_iter=20))
-    >>> model = model.fit(X[:150], y[:150])
-    >>> quality = cvgp.quality_by_size(model, X, y, sizes=[2, 8, 16])
-    >>> quality["size"].tolist()
-    [2, 8, 16]
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X[:150], np.sin(X[:150, 0]))
+    >>> quality = cvgp.quality_by_size(model, X, np.sin(X[:, 0]), sizes=[2, 8, 16])
     >>> bool(quality["rmse"][2] < quality["rmse"][0])
     True
     """
     check_is_fitted(model)
     rows = _known_rows(model, X, y, sample_weight, noise_variance)
     if held_out is None:
-        rows, scored = _split_off_the_last(rows)
+        held = round(HELD_OUT * len(rows.x))
+        if not 1 <= held < len(rows.x):
+            raise InvalidInputError(
+                f"The last fifth of the rows is scored, which needs at least 3 rows; got {len(rows.x)}. Give held_out."
+            )
+        rows, scored = rows.take(slice(-held)), rows.take(slice(-held, None))
     else:
         x_new, y_new = held_out
         scored = _known_rows(model, x_new, y_new, None, None)
@@ -441,25 +365,18 @@ def quality_by_size(
     for size in _checked_sizes(sizes, len(present.model.X_c), source.num_rows):
         start = time.perf_counter()
         if size <= len(present.model.X_c):
-            pruned = shrink_model(present.model, present.statistics, size)
-            resized, bound = pruned.model, present.bound - pruned.loss
+            resized, _, loss = prune_model(present.model, present.statistics, size=size)
+            bound = present.bound - loss
         else:
             grown = grow_model(present.model, source, size, np.random.default_rng(seed))
             resized, bound = grown.model, grown.bound
         seconds = time.perf_counter() - start
-        scores = _scores(gp.with_model(resized), scored)
-        found.append((len(resized.X_c), bound / source.total_weight - log_scale, *scores, seconds))
+        predicted = Predictive.at(gp.with_model(resized), scored.x)
+        rmse = metrics.rmse(scored.y.ravel(), predicted.moments.mean.ravel())
+        density = float(predicted.log_density(scored.y).mean())
+        found.append((len(resized.X_c), bound / source.total_weight - log_scale, rmse, density, seconds))
     names = ("size", "bound_per_row", "rmse", "mean_log_likelihood", "seconds")
     return {name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
-
-
-def _split_off_the_last(rows: Rows[Array]) -> tuple[Rows[Array], Rows[Array]]:
-    held = round(HELD_OUT * len(rows.x))
-    if not 1 <= held < len(rows.x):
-        raise InvalidInputError(
-            f"The last fifth of the rows is scored, which needs at least 3 rows; got {len(rows.x)}. Give held_out."
-        )
-    return rows.take(slice(-held)), rows.take(slice(-held, None))
 
 
 def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
@@ -468,9 +385,3 @@ def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
         most = min(2 * present, max(present, num_rows))
         return [2**power for power in range(most.bit_length())]
     return sorted({check_size("each of sizes", size) for size in sizes})
-
-
-def _scores(gp: FittedGP, scored: Rows[Array]) -> tuple[float, float]:
-    """RMSE and mean log-likelihood over rows and outputs."""
-    found = Predictive.at(gp, scored.x)
-    return metrics.rmse(scored.y.ravel(), found.moments.mean.ravel()), float(found.log_density(scored.y).mean())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +50,6 @@ TINY = float(np.finfo(np.float64).tiny)
 
 METADATA_KEY, CHECKSUM = "cvgp", "sha256"
 """The names of the JSON text in the header and of the array with the checksum."""
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-# Windows has neither; there the check before opening has to do.
-_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def checked_path(path: object) -> Path:
@@ -79,43 +76,28 @@ def check_readable(path: Path) -> None:
 def is_own_file(path: Path) -> bool:
     """Whether there is a file that cvgp may overwrite; raise for a link or anything else that is not a regular file."""
     mode = _mode(path, follow=False)
-    if mode is not None and stat.S_ISLNK(mode):
-        raise FileAccessError(
-            f"{path} is a symbolic link, and cvgp does not write through links. Name the file that it points to, or "
-            "remove the link."
-        )
     if mode is not None and not stat.S_ISREG(mode):
-        raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Choose another name, or remove it.")
+        raise FileAccessError(
+            f"{path} is {_kind(mode)}, not a regular file, and cvgp does not write to it. Choose another name (of a "
+            "link, the file that it points to), or remove it."
+        )
     return mode is not None
 
 
-def open_own_file(path: Path, mode: str) -> IO[Any]:
-    """Open such a file, even if something else takes its place after the check."""
-    return open(path, mode, opener=_open_regular)
-
-
-def _open_regular(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | _OPEN_FLAGS, 0o666)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Choose another name, or remove it.")
-
-
 def _mode(path: Path, *, follow: bool) -> int | None:
-    try:
+    with access_errors(f"access {path}"), suppress(FileNotFoundError, NotADirectoryError):
         return path.stat(follow_symlinks=follow).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise FileAccessError(
-            f"Cannot access {path} ({error.strerror or error}); check its name and the permissions of its folder."
-        ) from error
+    return None
 
 
 def _kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "a device")
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a symbolic link",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 @contextmanager
@@ -127,8 +109,8 @@ def access_errors(task: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise FileAccessError(
-            f"Could not {task} ({error.strerror or error}); "
-            "check the free space and the permissions of its folder, or choose another place."
+            f"Could not {task} ({error.strerror or error}); check its name, the free space and the permissions of its "
+            "folder, or choose another place."
         ) from error
 
 
@@ -174,12 +156,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def write_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """Write a state to one safetensors file, completely or not at all."""
-    write_arrays(path, *split_state(state))
-
-
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array], text: str) -> None:
-    """Write arrays and a JSON text, as :func:`split_state` gives them."""
-    content = state_bytes(arrays, text)
+    content = state_bytes(*split_state(state))
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
@@ -292,12 +269,7 @@ def _checksum(arrays: Mapping[str, Array], text: str) -> NDArray[np.uint8]:
 class Fields:
     """The fields of a stored state: each is checked when it is taken, and :meth:`close` raises if any remain.
 
-    Parameters
-    ----------
-    values
-        What should be a dictionary.
-    where
-        Its name in error messages.
+    `values` should be a dictionary, and `where` is its name in error messages.
     """
 
     def __init__(self, values: object, where: str) -> None:
@@ -305,9 +277,6 @@ class Fields:
             raise FileFormatError(f"{where} must be a JSON object; got {reprlib.repr(values)}.")
         self.where = where
         self.values: State = dict(values)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.values
 
     def take(self, name: str) -> Any:
         """A value of any kind."""

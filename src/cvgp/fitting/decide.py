@@ -1,51 +1,46 @@
-"""The one place where a fit decides: rows and options in, `Decisions` out, with the model that they begin.
+"""One fit: decide everything in one place, solve, and learn the noise.
 
 The order is fixed. Outliers and transforms come first (:mod:`cvgp.fitting.prepare`), then the kernel, the number of
 pseudo-points, neighbors and the solver. What the noise is like is decided after the fit, from its residuals
 (:mod:`cvgp.fitting.noise`). A pinned decision is taken as it is, and nothing is searched for.
 """
 
-import math
-from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 
 from cvgp.coreset import Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Scores
+from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
+from cvgp.fitting.compare import Scores, compare, coreset_residuals, simple_densities
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import alternative_kernels, choose_kernel, starting_kernel, starting_mean, with_priors
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
+    UNCHANGED,
     NeighborFit,
-    choose_neighbors,
-    find_near,
+    adopt_neighbors,
+    all_statistics,
     fit_neighbors,
-    in_random_order,
+    keep_kernel,
     neighbors_are_affordable,
-    predict_sequentially,
     reason_against_neighbors,
 )
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe
-from cvgp.fitting.options import Settings
-from cvgp.fitting.place import InitName
-from cvgp.fitting.prepare import FitData, ModelOptions
+from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise, noise_seconds
+from cvgp.fitting.options import InitName, ModelOptions, Settings
+from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
-from cvgp.fitting.size import choose_size, exact_is_affordable
-from cvgp.fitting.solve import Plan, chosen_solver, make_plan
-from cvgp.fitting.start import begin_model
-from cvgp.gp.hyperparameters import HELD_ABOVE, HELD_AROUND, is_held
-from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR
+from cvgp.fitting.size import begin_model, choose_size, exact_is_affordable
+from cvgp.fitting.solve import Plan, Solution, chosen_solver, make_plan, solve, warn_if_simpler_is_better
+from cvgp.gp.kernels import HELD_ABOVE, HELD_AROUND, NOISE_FLOOR, is_held, name_of_kernel, release
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS, statistics
-from cvgp.optim.stopping import Result, Status
+from cvgp.objectives import CHUNK_ROWS, statistics
+from cvgp.optim import Status
 
 
 class Request(NamedTuple):
@@ -71,6 +66,57 @@ class Request(NamedTuple):
     def by_lbfgs(self) -> bool:
         """Whether the rows are few enough for L-BFGS on all of them."""
         return chosen_solver(self.settings, self.data.train.num_rows, self.run) == "lbfgs"
+
+
+class Fit(NamedTuple):
+    """A finished fit and what it has decided."""
+
+    result: NoiseFit
+    decisions: Decisions
+
+
+def fit(request: Request, checkpoint_dir: str | None = None) -> Fit:
+    """Fit a model to scaled rows; the long solvers store their progress in `checkpoint_dir`, if it is given."""
+    data, options, settings, run, _, _ = request
+    if checkpoint_dir is None:
+        return _fit(request, None)
+    with open_checkpoint(checkpoint_dir, run, data.train, options, settings) as checkpoint:
+        pinned = checkpoint.load_decisions() or request.pinned
+        return _fit(request._replace(pinned=pinned), checkpoint)
+
+
+def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
+    data, options, settings, run, _, _ = request
+    source = data.train
+    learns_noise = options.noise == "input-dependent" or (options.noise == "auto" and settings.solver != "paper")
+    reserved = noise_seconds(source.num_rows, run) if learns_noise else 0.0
+    training = run._replace(budget=run.budget.reserving(reserved))
+    begun = decide(request._replace(run=training))
+    if checkpoint is not None:
+        checkpoint.save_decisions(begun.decisions)
+    if begun.neighbors is not None:
+        found = begun.neighbors
+        release(found.model.kernel, found.model.likelihood)
+        sums = all_statistics(found.model, found.rows, found.predictions, source.group)
+        kept, bound = adopt_neighbors(found.model, found.rows, found.num_neighbors, sums)
+        solution = Solution(found.model, begun.plan.solver, bound, found.result, kept.statistics)
+        finished = NoiseFit(solution, kept, found.predictions)
+    else:
+        solution = solve(
+            begun.model,
+            source,
+            begun.plan,
+            settings,
+            training,
+            checkpoint=checkpoint,
+            validation=data.held_out,
+            may_shrink=options.n_coreset is None,
+        )
+        finished = NoiseFit(solution)
+        if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
+            warn_if_simpler_is_better(solution.model, source, run)
+    finished, choice = _decide_noise(request, finished, learns_noise=learns_noise)
+    return Fit(finished, begun.decisions.with_choice("noise", choice))
 
 
 class Begun(NamedTuple):
@@ -108,13 +154,9 @@ def decide(request: Request) -> Begun:
     decisions = decisions.with_choice("n_neighbors", choice)
     plan, choice = _decide_solver(request, model, uses_neighbors=fit is not None, brief=brief)
     decisions = decisions.with_choice("solver", choice)
-    run.note("choose", _summary(decisions, run.budget.seconds - begin))
-    return Begun(decisions, model, plan, fit)
-
-
-def _summary(decisions: Decisions, seconds: float) -> str:
     taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
-    return f"{taken} ({seconds:.1f} s)"
+    run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
+    return Begun(decisions, model, plan, fit)
 
 
 def _reason_against(request: Request) -> str:
@@ -157,35 +199,29 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
         return _start_from_json(pinned.kernel.value, options, mean, data, floor), pinned.kernel
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
+    make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
     found = choose_kernel(
-        starting_kernel(options.kernel, dims, ard=options.ard, spread=data.spread),
+        make(options.kernel),
         mean,
         data.train,
         run.part(0.2),
-        alternatives=alternative_kernels(
-            options.kernel, dims, ard=options.ard, may_be_rough=may_be_rough, spread=data.spread
-        ),
+        alternatives=[make(name) for name in alternative_kernels(options.kernel, may_be_rough=may_be_rough)],
         noise_floor=floor,
         known_noise=data.known_noise,
     )
-    scores: dict[str, Scores | None] = {name: start.scores for name, start in found.tried.items()}
-    name = name_of_kernel(found.start.kernel)
-    choice = Choice(name, _start_to_json(found.start), "", Choice.scored(scores), run.budget.seconds - begin)
-    return found.start, choice
+    scores = Choice.scored({name: start.scores for name, start in found.tried.items()})
+    value = _start_to_json(found.start)
+    return found.start, Choice(value["name"], value, "", scores, run.budget.seconds - begin)
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
-    def state(module: torch.nn.Module) -> dict[str, Any]:
-        return {name: [list(tensor.shape), tensor.reshape(-1).tolist()] for name, tensor in module.state_dict().items()}
-
-    return {
-        "name": name_of_kernel(start.kernel),
-        "kernel": state(start.kernel),
-        "mean": state(start.mean),
-        "noise": start.noise,
-        "noise_is_known": start.noise_is_known,
-        "priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND),
+    modules = {"kernel": start.kernel, "mean": start.mean}
+    states = {
+        kind: {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+        for kind, module in modules.items()
     }
+    facts = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
+    return facts | states | {"priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND)}
 
 
 def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:
@@ -196,23 +232,13 @@ def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitDat
     if value["priors"]:
         sample = data.train.sample(min(rows, 100), np.random.default_rng(0)).x
         made = with_priors(made, rows, sample.cpu(), 1.0)
-    mean = deepcopy(mean)
     for module, stored in ((made, value["kernel"]), (mean, value["mean"])):
         own = module.state_dict()
         if set(own) != set(stored):
             raise InvalidInputError("The pinned kernel was decided for another kernel, mean or number of columns.")
-        tensors = {
-            name: torch.tensor(values, dtype=own[name].dtype).reshape(shape) for name, (shape, values) in stored.items()
-        }
-        module.load_state_dict(tensors)
-    return Start(
-        made,
-        mean,
-        value["noise"],
-        noise_floor=floor,
-        noise_is_known=value["noise_is_known"],
-        name=value["name"],
-    )
+        module.load_state_dict({name: own[name].new_tensor(values) for name, values in stored.items()})
+    known = value["noise_is_known"]
+    return Start(made, mean, value["noise"], noise_floor=floor, noise_is_known=known, name=value["name"])
 
 
 def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int, Choice]:
@@ -220,90 +246,63 @@ def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int
     data, options, _, run, pinned, init = request
     if pinned.n_coreset is not None:
         return int(pinned.n_coreset.value["size"]), pinned.n_coreset
+    begin, scores, reason = run.budget.seconds, dict[str, Scores](), ""
     if isinstance(init, Coreset):
-        return len(init), _size_choice(len(init), "the coreset that was given")
-    if options.n_coreset is not None:
-        return options.n_coreset, _size_choice(options.n_coreset, "as asked for")
-    if is_exact:
-        rows = data.train.num_rows
-        return rows, _size_choice(rows, "the exact GP is affordable", exact=True)
-    begin, curve = run.budget.seconds, choose_size(start, data.train, run)
-    size = int(run.agreed(curve.enough))
-    shown = {0, curve.sizes.index(curve.enough), len(curve.sizes) - 1}
-    scores: dict[str, Scores | None] = {str(curve.sizes[i]): curve.scores[i] for i in sorted(shown)}
-    return size, _size_choice(size, "", scores=scores, seconds=run.budget.seconds - begin)
-
-
-def _size_choice(
-    size: int,
-    reason: str,
-    *,
-    exact: bool = False,
-    scores: dict[str, Scores | None] | None = None,
-    seconds: float = 0.0,
-) -> Choice:
-    taken = "all rows" if exact else str(size)
-    return Choice(taken, {"size": size, "exact": exact}, reason, Choice.scored(scores or {}), seconds)
+        size, reason = len(init), "the coreset that was given"
+    elif options.n_coreset is not None:
+        size, reason = options.n_coreset, "as asked for"
+    elif is_exact:
+        size, reason = data.train.num_rows, "the exact GP is affordable"
+    else:
+        curve = choose_size(start, data.train, run)
+        size = int(run.agreed(curve.enough))
+        shown = {0, curve.sizes.index(curve.enough), len(curve.sizes) - 1}
+        scores = {str(curve.sizes[i]): curve.scores[i] for i in sorted(shown)}
+    taken, value = "all rows" if is_exact else str(size), {"size": size, "exact": is_exact}
+    return size, Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[NeighborFit | None, bool, Choice]:
     """The fit with neighbors, if they are used, and whether long training would gain little without them."""
     data, options, settings, run, pinned, _ = request
-    source = data.train
-    h, begin = run.heuristics, run.budget.seconds
+    source, h, begin = data.train, run.heuristics, run.budget.seconds
+
+    def choice(fit: NeighborFit | None, reason: str, *, brief: bool = False, **scores: Scores) -> Choice:
+        value = {"count": fit.num_neighbors if fit else 0, "start": fit.start if fit else None, "brief": brief}
+        names = {name.replace("_", " "): score for name, score in scores.items()}
+        taken = str(fit.num_neighbors) if fit else "none"
+        return Choice(taken, value, reason, Choice.scored(names), run.budget.seconds - begin)
+
+    def fit_or_keep(count: int, start: str | None = None) -> NeighborFit:
+        """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
+        assert isinstance(source, MemorySource), "checked before"
+        is_fitted = settings.max_iter is None and source.num_rows >= h.least_rows_to_choose and start != UNCHANGED
+        fit = fit_neighbors(model, source, count, run, tol=settings.tol, start=start) if is_fitted else None
+        return keep_kernel(model, source, count, run) if fit is None else fit
+
     if pinned.n_neighbors is not None:
         value = pinned.n_neighbors.value
-        fit = None
-        if value["count"]:
-            assert isinstance(source, MemorySource), "checked before"
-            fit = _fit_or_adopt(model, source, value["count"], settings, run, start=value["start"])
+        fit = fit_or_keep(value["count"], value["start"]) if value["count"] else None
         return fit, bool(value["brief"]), pinned.n_neighbors
     if not ruled_out and options.n_neighbors == "auto":
         ruled_out = "" if neighbors_are_affordable(source.num_rows, len(model.X_c), run) else "max_time is too short"
     if ruled_out or not isinstance(source, MemorySource):
-        return None, False, Choice("none", _neighbor_value(0, None), ruled_out)
+        return None, False, choice(None, ruled_out)
     if options.n_neighbors != "auto":
-        count = int(options.n_neighbors)
-        fit = _fit_or_adopt(model, source, count, settings, run)
-        value = _neighbor_value(count, fit.start)
-        return fit, False, Choice(str(count), value, "as asked for", seconds=run.budget.seconds - begin)
-    found = fit_neighbors(model, source, h.default_neighbors, run, tol=settings.tol)
-    if found is None:
-        reason = "no kernel could be fitted to them"
-        return None, False, Choice("none", _neighbor_value(0, None), reason, seconds=run.budget.seconds - begin)
-    alone = deepcopy(model)
-    sums = statistics(alone, source.chunks(CHUNK_ROWS), source.group)
-    verdict = choose_neighbors(found, alone, sums, run)
-    is_taken = bool(run.agreed(verdict.comparison.is_clear and verdict.is_good))
-    scores: dict[str, Scores | None] = {
-        f"{found.num_neighbors} neighbors": verdict.with_neighbors,
-        "coreset alone": verdict.coreset_alone,
-    }
-    value = _neighbor_value(
-        found.num_neighbors if is_taken else 0, found.start if is_taken else None, brief=verdict.is_good
-    )
-    choice = Choice(
-        str(found.num_neighbors) if is_taken else "none", value, "", Choice.scored(scores), run.budget.seconds - begin
-    )
-    return (found if is_taken else None), verdict.is_good, choice
-
-
-def _neighbor_value(count: int, start: str | None, *, brief: bool = False) -> dict[str, Any]:
-    return {"count": count, "start": start, "brief": brief}
-
-
-def _fit_or_adopt(
-    model: CVGP, source: MemorySource, count: int, settings: Settings, run: Run, start: str | None = None
-) -> NeighborFit:
-    """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
-    h = run.heuristics
-    if settings.max_iter is None and source.num_rows >= h.least_rows_to_choose and start != "unchanged":
-        fit = fit_neighbors(model, source, count, run, tol=settings.tol, start=start)
-        if fit is not None:
-            return fit
-    rows, own = in_random_order(source.data, run.seed), deepcopy(model)
-    predictions = predict_sequentially(own, rows, find_near(own, rows, count, h, source.group), source.group)
-    return NeighborFit(own, "unchanged", Result(Status.CONVERGED, math.nan, 0), rows, predictions, count)
+        fit = fit_or_keep(int(options.n_neighbors))
+        return fit, False, choice(fit, "as asked for")
+    fit = fit_neighbors(model, source, h.default_neighbors, run, tol=settings.tol)
+    if fit is None:
+        return None, False, choice(None, "no kernel could be fitted to them")
+    judged, residuals = fit.judged(h)
+    sums = statistics(model, source.chunks(CHUNK_ROWS), source.group)
+    alone = constant_noise_scores(model, coreset_residuals(model, sums, judged), h.noise_strengths[0])
+    near = constant_noise_scores(fit.model, residuals, h.noise_strengths[0])
+    is_good = near.density >= max(simple_densities(judged))
+    is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
+    scores = {f"{fit.num_neighbors}_neighbors": near, "coreset_alone": alone}
+    fit = fit if is_taken else None
+    return fit, is_good, choice(fit, "", brief=is_good, **scores)
 
 
 def _decide_solver(request: Request, model: CVGP, *, uses_neighbors: bool, brief: bool) -> tuple[Plan, Choice]:
@@ -318,17 +317,22 @@ def _decide_solver(request: Request, model: CVGP, *, uses_neighbors: bool, brief
     return plan, Choice(plan.solver, asdict(plan), reason)
 
 
-def noise_choice(fit: NoiseFit, seconds: float, *, reason: str = "") -> Choice:
-    """The decision about the noise of a finished fit."""
-    recipe, candidates = fit.recipe, Choice.scored(fit.candidates)
+def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:
+    """How the noise of a finished fit depends on x."""
+    data, options, _, run, pinned, _ = request
+    source, begin = data.train, run.budget.seconds
+    if pinned.noise is not None:
+        value = pinned.noise.value
+        fit = fit if value is None else fit_noise(fit, source, run, recipe=NoiseRecipe(**value))
+        return fit, pinned.noise
+    if learns_noise:
+        always = options.noise == "input-dependent"
+        fit = fit_noise(fit, source, run, always=always, normal_tails=data.outliers is not None)
+    reason = "" if options.noise == "auto" and learns_noise else "as asked for"
+    recipe, candidates, seconds = fit.recipe, Choice.scored(fit.candidates), run.budget.seconds - begin
     if recipe is None:
-        return Choice("constant", None, reason, candidates, seconds)
+        return fit, Choice("constant", None, reason, candidates, seconds)
     parts = [f"strength {recipe.strength:g}", f"{recipe.tails} tails"]
     parts += ["variance discounted"] if recipe.discounts_variance else []
     parts += [f"rows re-weighted {recipe.rounds} times"] if recipe.rounds else []
-    return Choice(f"input-dependent ({', '.join(parts)})", recipe._asdict(), reason, candidates, seconds)
-
-
-def noise_recipe(choice: Choice | None) -> NoiseRecipe | None:
-    """The recipe of a pinned decision about the noise."""
-    return None if choice is None or choice.value is None else NoiseRecipe(**choice.value)
+    return fit, Choice(f"input-dependent ({', '.join(parts)})", recipe._asdict(), reason, candidates, seconds)

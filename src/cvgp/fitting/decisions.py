@@ -1,11 +1,13 @@
 """Everything that a fit decides, as one value that can be printed, stored and pinned."""
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.files import Fields
 from cvgp.fitting.compare import Scores
 
 
@@ -26,6 +28,18 @@ class Choice:
     def scored(scores: Mapping[str, Scores | None]) -> dict[str, tuple[float, float]]:
         """Candidates with their scores."""
         return {name: (found.density, found.error) for name, found in scores.items() if found is not None}
+
+
+def to_value(record: Any) -> dict[str, Any]:
+    """A named tuple of texts, numbers and arrays as a JSON value."""
+    return {name: part.tolist() if isinstance(part, np.ndarray) else part for name, part in record._asdict().items()}
+
+
+def from_value(kind: Any, value: Mapping[str, Any]) -> Any:
+    """The named tuple of a kind that :func:`to_value` was given; a list is an array like the default of its field."""
+    dtypes = {name: getattr(default, "dtype", np.float64) for name, default in kind._field_defaults.items()}
+    arrays = {name: np.asarray(part, dtypes[name]) for name, part in value.items() if isinstance(part, list)}
+    return kind(**{**value, **arrays})
 
 
 @dataclass(frozen=True)
@@ -74,44 +88,25 @@ class Decisions:
             scores = ", ".join(
                 f"{label} {mean:.3f} ± {error:.3f}" for label, (mean, error) in choice.candidates.items()
             )
-            why = "; ".join(
-                part for part in (choice.reason, f"nats per unseen row: {scores}" if scores else "") if part
-            )
-            rows.append((name, choice.taken, f"{choice.seconds:.1f}", why))
+            why = [choice.reason, f"nats per unseen row: {scores}" if scores else ""]
+            rows.append((name, choice.taken, f"{choice.seconds:.1f}", "; ".join(filter(None, why))))
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        return "\n".join(
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
-            for row in rows
-        )
+        lines = ([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]] for row in rows)
+        return "\n".join("  ".join(line).rstrip() for line in lines)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        found: dict[str, Any] = {"seed": self.seed}
-        for name, choice in self:
-            candidates = {label: list(scores) for label, scores in choice.candidates.items()}
-            found[name] = {
-                "taken": choice.taken,
-                "value": choice.value,
-                "reason": choice.reason,
-                "candidates": candidates,
-                "seconds": choice.seconds,
-            }
-        return found
+        return {"seed": self.seed} | {name: asdict(choice) for name, choice in self}
 
     @classmethod
     def from_json(cls, stored: Any) -> "Decisions":
         """From JSON values, which may come from an untrusted file."""
-        if not isinstance(stored, dict) or not set(stored) <= {member.name for member in fields(cls)}:
-            raise FileFormatError("The decisions must be an object with the known choices.")
-        found: dict[str, Any] = {}
-        for name, choice in stored.items():
-            if name == "seed":
-                if choice is not None and (isinstance(choice, bool) or not isinstance(choice, int)):
-                    raise FileFormatError("The seed of the decisions must be a whole number.")
-                found[name] = choice
-                continue
-            found[name] = _choice_from_json(name, choice)
-        return cls(**found)
+        taken = Fields(stored, "decisions")
+        seed = taken.optional("seed", taken.integer) if "seed" in taken.values else None
+        names = [member.name for member in fields(cls) if member.name != "seed" and member.name in taken.values]
+        found: dict[str, Any] = {name: taken.part(name, _choice_from_json) for name in names}
+        taken.close()
+        return cls(seed=seed, **found)
 
     @classmethod
     def pinned(cls, given: Any) -> "Decisions":
@@ -136,24 +131,11 @@ class Decisions:
         return cls(**given)
 
 
-def _choice_from_json(name: str, stored: Any) -> Choice:
-    members = {"taken", "value", "reason", "candidates", "seconds"}
-    if not isinstance(stored, dict) or set(stored) != members:
-        raise FileFormatError(f"The decision {name!r} must have {', '.join(sorted(members))}, and nothing else.")
-    texts_are_texts = isinstance(stored["taken"], str) and isinstance(stored["reason"], str)
-    seconds, candidates = stored["seconds"], stored["candidates"]
-    if not texts_are_texts or isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise FileFormatError(f"The decision {name!r} is damaged.")
-    if not isinstance(candidates, dict) or not all(_is_pair(scores) for scores in candidates.values()):
-        raise FileFormatError(f"The candidates of the decision {name!r} are damaged.")
-    scores = {str(label): (float(mean), float(error)) for label, (mean, error) in candidates.items()}
-    return Choice(stored["taken"], stored["value"], stored["reason"], scores, float(seconds))
-
-
-def _is_pair(scores: Any) -> bool:
-    return (
-        isinstance(scores, list)
-        and len(scores) == 2
-        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in scores)
-        and not any(math.isnan(value) for value in scores)
-    )
+def _choice_from_json(stored: Fields) -> Choice:
+    candidates = {}
+    for label, pair in stored.part("candidates", lambda part: [(name, part.take(name)) for name in list(part.values)]):
+        if not isinstance(pair, list) or [type(number) for number in pair] != [float, float]:
+            raise FileFormatError(f"{stored.where}.candidates.{label} must be two numbers.")
+        candidates[label] = (pair[0], pair[1])
+    taken, reason, value = stored.text("taken"), stored.text("reason"), stored.take("value")
+    return Choice(taken, value, reason, candidates, stored.number("seconds", finite=False))

@@ -80,8 +80,6 @@ class Heuristics:
     """The prior variance that fewer points leave unexplained may be this share of the noise: .005 nats per row."""
     bearable_loss: float = 5.0
     """The largest coreset by default may leave this many times more unexplained: .025 nats per row."""
-    placing_share: float = 0.1
-    """Share of a time limit for k-means."""
 
     # Solvers
     lbfgs_rows: int = 3000

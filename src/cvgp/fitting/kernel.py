@@ -8,7 +8,6 @@ such escape, so kernel and noise start from what it learns.
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +20,23 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare
+from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.periods import candidate_periods, is_alias, periodic_parts, set_periods, shortest_periods
-from cvgp.fitting.residuals import variance_of_y, weighted_mean
 from cvgp.fitting.sample import Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
-from cvgp.gp.hyperparameters import add_log_normal_prior, add_lower_prior, multiply_inside, registered_priors
-from cvgp.gp.kernel_names import name_of_kernel
-from cvgp.gp.kernels import NOISE_FLOOR, make_kernel, prior_mean, stationary_form
+from cvgp.gp.kernels import (
+    NOISE_FLOOR,
+    add_log_normal_prior,
+    add_lower_prior,
+    make_kernel,
+    multiply_inside,
+    name_of_kernel,
+    prior_mean,
+    registered_priors,
+    stationary_form,
+)
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import statistics
+from cvgp.objectives import statistics
 
 DEFAULT_KERNEL = "matern32"
 AUTO = "auto"
@@ -40,6 +45,13 @@ AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+li
 ROUGH_KERNELS = ("matern32+matern12",)
 """Tried beside the default if every row may be a point: a few points could not carry the rough part."""
 PHASE = "choose kernel"
+TREND_DEGREE = 3
+FEWEST_CYCLES = 2.0
+"""Within the span of the inputs: one cycle alone cannot be told from a trend."""
+STEPS_PER_CYCLE = 4
+"""Frequencies that are tried for each further cycle within the span."""
+MOST_CYCLES_PER_ROW = 5.0
+"""Of irregular inputs; two of them may happen to be as close as one likes."""
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
@@ -55,7 +67,7 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in made.modules():
         if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = torch.full_like(part.lengthscale, typical_lengthscale(varying))
+            part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
         elif isinstance(part, AdditiveKernel):
             _share_variance(part, varying)
     if spread is not None:
@@ -68,18 +80,11 @@ def default_kernel(num_dims: int) -> Kernel:
     return starting_kernel(None, num_dims, ard=True)
 
 
-def alternative_kernels(
-    kernel: str | Kernel | None, num_dims: int, *, ard: bool, may_be_rough: bool, spread: Spread | None = None
-) -> list[Kernel]:
+def alternative_kernels(kernel: str | Kernel | None, *, may_be_rough: bool) -> tuple[str, ...]:
     """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
-    is_open = kernel is None or (isinstance(kernel, str) and kernel == AUTO)
-    names = (AUTO_KERNELS if isinstance(kernel, str) else ()) + (ROUGH_KERNELS if may_be_rough else ())
-    return [starting_kernel(name, num_dims, ard=ard, spread=spread) for name in names] if is_open else []
-
-
-def typical_lengthscale(num_dims: int) -> float:
-    """The root mean square distance of two standardized inputs in one dimension, grown with the dimension."""
-    return math.sqrt(num_dims)
+    if not (kernel is None or (isinstance(kernel, str) and kernel == AUTO)):
+        return ()
+    return (() if kernel is None else AUTO_KERNELS) + (ROUGH_KERNELS if may_be_rough else ())
 
 
 def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
@@ -144,60 +149,41 @@ def choose_kernel(
 ) -> KernelChoice:
     """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
 
-    Parameters
-    ----------
-    kernel, mean
-        The prior. It is tried from several lengthscales, unless its own are frozen.
-    source
-        Where rows are sampled from, to learn from and to judge by.
-    run
-        Records the searches.
-    alternatives
-        Kernels that may replace the first, which is then ``s k(x, x')`` with a stationary k. They are such kernels
-        too, or sums that begin with one.
-    noise_floor
-        Smallest noise variance, in the units of the source.
-    known_noise
-        The noise variance, if it is not to be learned.
+    The kernel is tried from several lengthscales, unless its own are frozen. If there are alternatives, it is
+    ``s k(x, x')`` with a stationary k, and they are such kernels too, or sums that begin with one.
     """
-    h, rng = run.heuristics, run.rng("kernel")
-    learning, judging = _rows_to_choose_by(source, run, rng)
-    y_sd = math.sqrt(variance_of_y(learning)) or 1.0  # constant outputs say nothing about f
+    h, evaluations = run.heuristics, run.heuristics.alternative_evaluations
+    learning, judging = _rows_to_choose_by(source, run)
+    y_variance = variance_of_y(learning)
+    y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
     kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
-    noise = max(h.start_noise * variance_of_y(learning), h.least_start_noise * noise_floor)
+    noise = max(h.start_noise * y_variance, h.least_start_noise * noise_floor)
     if any(p.requires_grad for p in mean.parameters()):
         mean = sensible_mean(mean, learning)
     first = Start(kernel, mean, noise, noise_floor=noise_floor, name=name_of_kernel(kernel))
     if known_noise is not None:
         first = first._replace(noise=known_noise, noise_is_known=True)
-    factors = h.start_factors if _lengthscales(kernel) else (1.0,)
-    by_rows = _learn_from_rows(first, factors, learning, judging, source.total_weight, run)
-    tried = {first.name: by_rows} if by_rows is not None else {}
-    if by_rows is not None:
-        for other in alternatives if run.has_time else ():
-            attempt = partial(
-                learn_exact, _from_default(by_rows, other), learning, judging, run, PHASE, h.alternative_evaluations
-            )
-            found = best_start([attempt], run)
-            if found is not None:
-                widen_to_gaps(found.kernel, learning.x)
-                tried[name_of_kernel(other)] = found._replace(name=name_of_kernel(other))
-        by_rows = _chosen(by_rows, list(tried.values())[1:], run)
-        if isinstance(by_rows.kernel, AdditiveKernel) and by_rows.name != first.name and run.has_time:
-            # A sum has several optima, and where the single kernel ended need not lead to the best.
-            other = next(kernel for kernel in alternatives if name_of_kernel(kernel) == by_rows.name)
-            afresh = first._replace(kernel=other, name=by_rows.name)
-            by_rows = _learn_from_rows(afresh, factors, learning, judging, source.total_weight, run) or by_rows
-    return KernelChoice(_scaled(first, 1.0) if by_rows is None else by_rows, tried)
+    best = _learn_from_rows(first, learning, judging, source.total_weight, run)
+    if best is None:
+        return KernelChoice(_scaled(first, 1.0), {})
+    tried = {first.name: best}
+    for other in alternatives if run.has_time else ():
+        start, name = _from_default(best, other), name_of_kernel(other)
+        found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), [start], run)
+        if found is not None:
+            widen_to_gaps(found.kernel, learning.x)
+            tried[name] = found._replace(name=name)
+    best = _chosen(best, list(tried.values())[1:], run)
+    if isinstance(best.kernel, AdditiveKernel) and best.name != first.name and run.has_time:
+        # A sum has several optima, and where the single kernel ended need not lead to the best.
+        other = next(kernel for kernel in alternatives if name_of_kernel(kernel) == best.name)
+        afresh = first._replace(kernel=other, name=best.name)
+        best = _learn_from_rows(afresh, learning, judging, source.total_weight, run) or best
+    return KernelChoice(best, tried)
 
 
 def _learn_from_rows(
-    first: Start,
-    factors: Sequence[float],
-    learning: Rows[Tensor],
-    judging: Rows[Tensor] | None,
-    total_weight: float,
-    run: Run,
+    first: Start, learning: Rows[Tensor], judging: Rows[Tensor] | None, total_weight: float, run: Run
 ) -> Start | None:
     """What the exact likelihood learns from some rows, from several lengthscales and periods.
 
@@ -205,30 +191,26 @@ def _learn_from_rows(
     """
     h = run.heuristics
     periods = periodic_parts(first.kernel)
-    shortest = (
-        shortest_periods(learning.x if judging is None else torch.cat([learning.x, judging.x]))
-        if periods
-        else learning.x.new_zeros(1)
-    )
-
+    every = learning.x if judging is None else torch.cat([learning.x, judging.x])
+    shortest = shortest_periods(every) if periods else learning.x.new_zeros(1)
     # An exact GP of all rows goes on from here, so a shorter search is enough.
     usual = h.alternative_evaluations if judging is None else h.kernel_evaluations
 
-    def learn_from(rows: Rows[Tensor], start: Start, evaluations: int = usual) -> Start:
+    def learn_from(start: Start, rows: Rows[Tensor] = learning, evaluations: int = usual) -> Start:
         found = learn_exact(start, rows, judging, run, PHASE, evaluations)
         widen_to_gaps(found.kernel, learning.x)
         return found._replace(scores=None) if periods and is_alias(found.kernel, shortest) else found
 
-    starts = [_scaled(first, factor) for factor in factors]
+    starts = [_scaled(first, factor) for factor in (h.start_factors if _lengthscales(first.kernel) else (1.0,))]
     if periods:
         for values in candidate_periods(learning.x, learning.y, shortest, h.periods_tried):
             starts.append(_scaled(first, 1.0))
             set_periods(starts[-1].kernel, values)
     if len(starts) > 1 and len(learning.x) > h.race_rows:
         fewer = _counting_as(learning.take(slice(h.race_rows)), total_weight)
-        ahead = best_start([partial(learn_from, fewer, start, h.race_evaluations) for start in starts], run)
-        return None if ahead is None else best_start([partial(learn_from, learning, ahead)], run) or ahead
-    return best_start([partial(learn_from, learning, start) for start in starts], run)
+        ahead = best_start(lambda start: learn_from(start, fewer, h.race_evaluations), starts, run)
+        return None if ahead is None else best_start(learn_from, [ahead], run) or ahead
+    return best_start(learn_from, starts, run)
 
 
 def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
@@ -242,7 +224,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
         assert best.scores is not None, "it was judged"
-        is_sum = isinstance(other.kernel, AdditiveKernel) and not _has_line(other.kernel)
+        is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
             and other.evidence - best.evidence > _num_parameters(other.kernel) - _num_parameters(best.kernel)
@@ -262,7 +244,7 @@ def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> Non
     variance, a solver's cheapest way up is to give up the function and predict a constant.
     """
     variance = variance_of_y(rows)
-    start, weight = model.noise.item(), len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
+    start, weight = model.noise.item(), weight_of(rows).sum().item()
     L_inv = whitener(model.jittered_covariance())
     sums_at_start = statistics(model, [rows])
 
@@ -283,19 +265,9 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
     noise falls to its floor, and intervals are far too narrow. Held-out rows cannot decide this: after the few steps of
     a search, the trouble does not show yet.
 
-    Parameters
-    ----------
-    kernel
-        It gets priors if it has a lengthscale per column to learn, and none of its own.
-    num_rows
-        How many rows the fit has.
-    x
-        Some of their inputs `[n, D]`, whose spread says which lengthscale is typical.
-    y_sd
-        The standard deviation of their outputs, the typical size of f.
-    few, very_few
-        With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few
-        nats of all rows together. With at most `very_few`, lengthscales are held together from both sides.
+    With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few nats
+    of all rows together. With at most `very_few`, lengthscales are held together from both sides. What is typical
+    follows from some inputs x `[n, D]` and the standard deviation of y.
     """
     num_dims = x.shape[1]
     if not _may_have_priors(kernel, num_dims) or num_rows > few * num_dims:
@@ -357,7 +329,7 @@ def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
     values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
     slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
     residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
-    root = torch.ones_like(residual) if rows.sample_weight is None else rows.sample_weight.sqrt()
+    root = weight_of(rows).sqrt()
     step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
     with torch.no_grad():
         for parameter, change in zip(learned, step.split([p.numel() for p in learned]), strict=True):
@@ -399,19 +371,13 @@ def _lengthscales(kernel: Kernel) -> list[Kernel]:
     return [part for part in parts if part.raw_lengthscale.requires_grad]
 
 
-def _has_line(kernel: Kernel) -> bool:
-    return any(isinstance(part, LinearKernel) for part in kernel.modules())
-
-
 def _num_parameters(kernel: Kernel) -> int:
     return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
 
 
-def _rows_to_choose_by(
-    source: DataSource, run: Run, rng: np.random.Generator
-) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
+def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
     """Rows to learn from, and rows to judge by; few rows are left out one by one instead."""
-    h = run.heuristics
+    h, rng = run.heuristics, run.rng("kernel")
     if source.num_rows <= run.rows(h.leave_one_out_rows):
         return _counting_as(source.sample(source.num_rows, rng), source.total_weight), None
     most = run.rows(h.sample_rows)
@@ -430,3 +396,72 @@ def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
         return rows
     factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
     return rows._replace(sample_weight=rows.sample_weight * max(factor, 1.0))
+
+
+def periodic_parts(kernel: Kernel) -> list[PeriodicKernel]:
+    """The periodic kernels whose period is to be learned."""
+    parts = [part for part in kernel.modules() if isinstance(part, PeriodicKernel)]
+    return [part for part in parts if part.raw_period_length.requires_grad and part.active_dims is None]
+
+
+def shortest_periods(x: Tensor) -> Tensor:
+    """The shortest period that rows `[n, D]` can tell from a longer one, along each column `[D]`.
+
+    On a grid this is twice its step: the waves of all shorter periods take the same values there as longer ones do.
+    """
+    return torch.stack([_shortest_period(column) for column in x.to(torch.float64).mT])
+
+
+def _shortest_period(x: Tensor) -> Tensor:
+    span = x.max() - x.min()
+    gaps = x.sort().values.diff()
+    gaps = gaps[gaps > 1e-9 * span]
+    if len(gaps) == 0:
+        return torch.zeros_like(span)
+    return torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+
+
+@torch.no_grad()
+def is_alias(kernel: Kernel, shortest: Tensor) -> bool:
+    """Whether a period that was learned is shorter than the rows can tell."""
+    return any(bool((part.period_length.to(shortest) < 0.99 * shortest).any()) for part in periodic_parts(kernel))
+
+
+@torch.no_grad()
+def candidate_periods(x: Tensor, y: Tensor, shortest: Tensor, count: int) -> list[Tensor]:
+    """Up to `count` likely periods `[D]` of y `[n]` or `[n, Q]` along the columns of x `[n, D]`, likeliest first."""
+    columns, outputs = x.to(torch.float64).mT, y.reshape(len(y), -1)
+    by_column = [_peaks(column, outputs, least.item(), count) for column, least in zip(columns, shortest, strict=True)]
+    longest = max(len(peaks) for peaks in by_column)
+    if min(len(peaks) for peaks in by_column) == 0:
+        return []
+    return [torch.stack([peaks[min(i, len(peaks) - 1)] for peaks in by_column]) for i in range(longest)]
+
+
+def set_periods(kernel: Kernel, periods: Tensor) -> None:
+    """Give the periodic parts these periods `[D]`; their geometric mean, where one period is for all columns."""
+    for part in periodic_parts(kernel):
+        now = part.period_length.detach()
+        wanted = periods if now.shape[-1] == len(periods) else periods.log().mean().exp()
+        multiply_inside(part, "period_length", wanted.to(now) / now)
+
+
+def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
+    """The periods with the highest peaks of the periodogram; none where there are too few distinct inputs."""
+    from scipy.signal import lombscargle  # only for periodic kernels
+
+    span, distinct = (x.max() - x.min()).item(), len(x.unique())
+    if distinct <= TREND_DEGREE + FEWEST_CYCLES or span < FEWEST_CYCLES * shortest:
+        return x.new_zeros(0)
+    cycles = torch.arange(FEWEST_CYCLES, span / shortest, 1.0 / STEPS_PER_CYCLE, dtype=x.dtype, device=x.device)
+    place = (x - x.min()) / span
+    trend = torch.linalg.qr(torch.stack([(2.0 * place - 1.0) ** degree for degree in range(TREND_DEGREE + 1)], 1))[0]
+    residual = y.to(torch.float64) - trend @ (trend.mT @ y.to(torch.float64))  # [n, Q]
+    angular = (2.0 * math.pi * cycles).cpu().numpy()
+    powers = [lombscargle(place.cpu().numpy(), output.cpu().numpy(), angular) for output in residual.mT]
+    power = torch.as_tensor(np.sum(powers, axis=0))
+    inner = power[1:-1]
+    is_peak = (inner >= power[:-2]) & (inner >= power[2:])
+    peaks = is_peak.nonzero()[:, 0] + 1
+    best = peaks[power[peaks].argsort(descending=True)[:count]]
+    return span / cycles[best]

@@ -1,9 +1,7 @@
-"""Bounds on all rows, maximized by L-BFGS: the one place that turns a bound into what is minimized."""
-
-from __future__ import annotations
+"""Bounds on all rows, maximized by L-BFGS."""
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,17 +10,13 @@ from torch import Tensor
 
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
+from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.model import CVGP
-from cvgp.objectives import Objective
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, solve_coreset
-from cvgp.optim.lbfgs import minimize_lbfgs, read_vector
-from cvgp.optim.stopping import Progress, Result, Status
+from cvgp.objectives import CHUNK_ROWS, Objective, TitsiasObjective, solve_coreset
+from cvgp.optim import Progress, Result, Status, minimize_lbfgs, read_vector, write_vector
 from cvgp.parallel.group import ALONE, Group, check_same
 from cvgp.runtime import clean_torch_state
-
-if TYPE_CHECKING:
-    from cvgp.fitting.checkpoint import Checkpoint
 
 
 def maximize_by_lbfgs(
@@ -36,30 +30,25 @@ def maximize_by_lbfgs(
     group: Group = ALONE,
     checkpoint: Checkpoint | None = None,
 ) -> Result:
-    """Maximize a bound over the objective's parameters, which are left at the best point found.
+    """Maximize a bound for `num_data` rows; the objective's parameters are left at the best point found.
 
-    Parameters
-    ----------
-    objective
-        The bound.
-    num_data
-        How many rows it is a bound for: `tol` and the history are in nats per row.
-    run
-        Records each evaluation, and says when to stop.
-    max_evaluations, tol
-        Limits: evaluations of the bound, and the least gain per row over ten iterations.
-    phase
-        The name of this search in the history.
-    group
-        The processes that evaluate the objective together.
-    checkpoint
-        Stores the best point, from which an interrupted search is resumed.
+    The search ends once ten iterations gain less than `tol` nats per row. An interrupted search is resumed from the
+    best point that its checkpoint has stored.
     """
     parameters = objective.parameters
-    before, has_ended = (0, False) if checkpoint is None else checkpoint.load_lbfgs(parameters)
-    if has_ended:
-        return Result(Status.CONVERGED, math.nan, before)
-    best, point = math.inf, read_vector(parameters)
+    best, point, before = math.inf, read_vector(parameters), 0
+
+    def store(number: int, *, now: bool, ended: bool = False) -> None:
+        if checkpoint is not None:
+            checkpoint.save(LBFGS_FILE, {"point": point, "evaluations": number, "ended": ended}, now=now)
+
+    if checkpoint is not None:
+        stored = checkpoint.load(LBFGS_FILE, {"point": point, "evaluations": 0, "ended": False})
+        if stored is not None:
+            write_vector(parameters, stored["point"])
+            point, before = stored["point"], stored["evaluations"]
+            if stored["ended"]:
+                return Result(Status.CONVERGED, math.nan, before)
 
     def negative_bound_per_row() -> float:
         nonlocal best, point
@@ -77,19 +66,15 @@ def maximize_by_lbfgs(
         try:
             status = observe(progress._replace(iteration=number))
         except KeyboardInterrupt:
-            if checkpoint is not None:
-                checkpoint.save_lbfgs(point, number, now=True)
+            store(number, now=True)
             raise
-        if checkpoint is not None:
-            checkpoint.save_lbfgs(point, number, now=status is not None)
+        store(number, now=status is not None)
         return status
 
     evaluations = max(max_evaluations - before, 1)
     result = minimize_lbfgs(parameters, negative_bound_per_row, max_evaluations=evaluations, tol=tol, monitor=monitor)
-    result = result._replace(num_iter=before + result.num_iter)
-    if checkpoint is not None:
-        ended = result.status not in (Status.TIME_LIMIT, Status.INTERRUPTED)
-        checkpoint.save_lbfgs(read_vector(parameters), result.num_iter, now=True, ended=ended)
+    result, point = result._replace(num_iter=before + result.num_iter), read_vector(parameters)
+    store(result.num_iter, now=True, ended=result.status not in (Status.TIME_LIMIT, Status.INTERRUPTED))
     return result
 
 

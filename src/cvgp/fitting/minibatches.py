@@ -1,4 +1,4 @@
-"""Adam on minibatches: the bound maximised over all parameters, in float32 for as long as that is safe."""
+"""Adam on minibatches: the bound maximized over all parameters, in float32 for as long as that is safe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ from torch import Tensor
 
 from cvgp.data.source import DataSource
 from cvgp.errors import DivergenceError, InvalidInputError
-from cvgp.fitting.checkpoint import Checkpoint, Extra
+from cvgp.fitting.checkpoint import ADAM_FILE, Checkpoint, State
+from cvgp.fitting.compare import weight_of
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.fitting.options import Settings
 from cvgp.gp.kernels import diagonal, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.objectives.full_batch import CHUNK_ROWS
-from cvgp.objectives.minibatch import MinibatchObjective
-from cvgp.optim.adam import AdamState, Ending, constant, minimize_adam, one_cycle
-from cvgp.optim.stopping import NoImprovement, Progress, Result, Status
+from cvgp.objectives import CHUNK_ROWS, MinibatchObjective
+from cvgp.optim import (
+    SNAPSHOT_EVERY,
+    AdamState,
+    Ending,
+    NoImprovement,
+    Progress,
+    Result,
+    Snapshot,
+    Status,
+    constant,
+    minimize_adam,
+    one_cycle,
+)
 from cvgp.parallel.group import check_same, sum_of
 
 if TYPE_CHECKING:
@@ -27,24 +38,16 @@ if TYPE_CHECKING:
 
 FLOAT32_LIMIT = 1e4
 """Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
-
 FLOAT32_FARTHEST = 300.0
 """Largest distance in lengthscales at which float32 may be used: its squares are lost to rounding beyond that."""
-
 FLOAT32_LARGEST = 1e15
 """Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
-
 CHECK_EVERY = 50
 """Steps after which the weights are looked at again."""
-
 SAME_CHECK_EVERY = 1000
 """Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
-
-
 STEPS_BETWEEN_CHECKS = 50
 """Early stopping looks at the validation rows after each epoch of at least this many steps."""
-
-
 LEAST_POLISH = 8
 """With time for fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
 STEPS_TO_TIME = 20
@@ -61,30 +64,30 @@ def fit_adam(
     checkpoint: Checkpoint | None = None,
     validation: DataSource | None = None,
 ) -> Result:
-    """Maximise the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
-    num_rows = source.num_rows
+    """Maximize the bound on minibatches over all parameters; with validation data, keep the best by their RMSE."""
     data = Precision(model, source, plan.dtype)
     state = AdamState([p for p in model.parameters() if p.requires_grad], plan.learning_rate)
     phase = Phase(run, "adam", plan.max_iter, group=source.group, warns=True)
     keeper = None if validation is None else BestByValidation(model, validation, settings, state)
-
     # Where validation rows or the paper's recipe end the run, a plateau of the bound does not.
     ending = None if keeper is not None or plan.schedule_is_constant else Ending(settings.tol)
     began = run.budget.seconds
 
-    def extra() -> Extra:
-        tensors, numbers = ({}, {}) if keeper is None else keeper.dump()
-        return tensors, numbers | data.dump() | {"began": began} | ({} if ending is None else ending.dump())
+    def dump() -> State:
+        stored: State = adam_fields(state) | {"may_grow": data.may_grow, "began": began}
+        return stored | (ending.dump() if ending else {}) | (keeper.dump() if keeper else {})
 
-    stored = None if checkpoint is None else checkpoint.load_adam(state, extra())
+    stored = None if checkpoint is None else checkpoint.load(ADAM_FILE, dump())
     if stored is not None:
-        data.load(stored)
-        began = stored[1]["began"]
+        restore_adam(state, stored)
+        began = stored["began"]
+        if data.may_grow and not stored["may_grow"]:
+            data.grow()
         if ending is not None:
-            ending.load(stored[1])
+            ending.load(stored)
         if keeper is not None:
             keeper.load(stored)
-    epoch = max(num_rows // plan.batch_size, 1)
+    epoch = max(source.num_rows // plan.batch_size, 1)
     # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
     check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
@@ -117,8 +120,10 @@ def fit_adam(
         return loss.item()
 
     def store(*, now: bool = False) -> None:
-        if checkpoint is not None:
-            checkpoint.save_adam(state, extra(), now=now)
+        # Only where the optimizer itself takes a snapshot: from there a resumed run decides everything that it decides
+        # from time to time (precision, recovery) as the uninterrupted one does.
+        if checkpoint is not None and (now or state.step % SNAPSHOT_EVERY == 0):
+            checkpoint.save(ADAM_FILE, dump(), now=now)
 
     def monitor(progress: Progress) -> Status | None:
         if progress.iteration % SAME_CHECK_EVERY == 0:
@@ -128,8 +133,7 @@ def fit_adam(
         try:
             status = phase(progress)
         except KeyboardInterrupt:
-            # A callback ends the program here, between two steps, where the state is whole.
-            store(now=True)
+            store(now=True)  # a callback ends the program here, between two steps, where the state is whole
             raise
         store()
         if status is None and keeper is not None and keeper.patience.exhausted:
@@ -151,8 +155,21 @@ def fit_adam(
     store(now=True)
     if keeper is not None:
         keeper.check()  # a run may end between two epochs, or before the first one does
-        keeper.restore()
+        state.vector.copy_(keeper.best)
     return result._replace(status=_converged(result, run, settings.tol))
+
+
+def adam_fields(state: AdamState) -> State:
+    """What a checkpoint stores of a run."""
+    scalars = ("step", "smoothed", "learning_rate", "recoveries")
+    return state.snapshot()._asdict() | {name: getattr(state, name) for name in scalars}
+
+
+def restore_adam(state: AdamState, stored: State) -> None:
+    """Bring a run to where a stored one was."""
+    state.restore(Snapshot(*(stored[name] for name in Snapshot._fields)))
+    state.step, state.recoveries = stored["step"], stored["recoveries"]
+    state.smoothed, state.learning_rate = stored["smoothed"], stored["learning_rate"]
 
 
 def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, run: Run, begin: float) -> Callable[[], float]:
@@ -201,7 +218,7 @@ class Precision:
             if dtype == "float32":
                 raise InvalidInputError(
                     f"The data hold values of the size of {source.largest_value:.0e}, whose squares are beyond the "
-                    "range of float32; standardise them (standardize=True), or use dtype 'auto' or 'float64'."
+                    "range of float32; standardize them (standardize=True), or use dtype 'auto' or 'float64'."
                 )
             dtype = "float64"
         self.may_grow = dtype == "auto"
@@ -210,19 +227,11 @@ class Precision:
     def source(self, step: int) -> DataSource:
         """The data for a step."""
         if self.may_grow and step % CHECK_EVERY == 0 and self._too_large():
-            self._grow()
+            self.grow()
         return self.current
 
-    def dump(self) -> dict[str, float]:
-        """What a checkpoint has to hold."""
-        return {"may_grow": float(self.may_grow)}
-
-    def load(self, stored: Extra) -> None:
-        """Go on as a stored run did."""
-        if self.may_grow and not stored[1]["may_grow"]:
-            self._grow()
-
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Use float64 from now on."""
         self.current, self.may_grow = self.full, False
 
     @torch.no_grad()
@@ -262,7 +271,7 @@ class BestByValidation:
         self.validation = validation
         self.patience = NoImprovement(settings.n_iter_no_change)
         self.state = state
-        self.best = [p.detach().clone() for p in state.parameters]
+        self.best = state.vector.clone()
 
     @torch.no_grad()
     def check(self) -> float:
@@ -271,27 +280,23 @@ class BestByValidation:
         total = torch.zeros(2, dtype=torch.float64)
         for batch in self.validation.chunks(CHUNK_ROWS):
             squares = (process(batch.x).mean - batch.y).square().reshape(len(batch.y), -1).sum(1)  # [B]
-            weight = torch.ones_like(squares) if batch.sample_weight is None else batch.sample_weight
+            weight = weight_of(batch)
             total += torch.stack([weight @ squares, weight.sum() * batch.y[0].numel()]).to("cpu", torch.float64)
         squares, count = self.validation.group.sum([total])[0].tolist()
         score = math.sqrt(squares / count)
         if self.patience.update(score):
-            self.best = [p.detach().clone() for p in self.state.parameters]
+            self.best = self.state.vector.clone()
         return score
 
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Return to the best parameters."""
-        for p, value in zip(self.state.parameters, self.best, strict=True):
-            p.copy_(value)
+    def dump(self) -> State:
+        """What a checkpoint stores."""
+        return {
+            "best": self.best,
+            "best_rmse": self.patience.best,
+            "checks_since_best": self.patience.checks_since_best,
+        }
 
-    def dump(self) -> Extra:
-        """What a checkpoint has to hold."""
-        counts = {"best": self.patience.best, "checks_since_best": float(self.patience.checks_since_best)}
-        return {str(i): value for i, value in enumerate(self.best)}, counts
-
-    def load(self, stored: Extra) -> None:
-        """Go on as a stored run did."""
-        tensors, counts = stored
-        self.best = [tensors[str(i)] for i in range(len(self.best))]
-        self.patience.best, self.patience.checks_since_best = counts["best"], int(counts["checks_since_best"])
+    def load(self, stored: State) -> None:
+        """Continue a stored run."""
+        self.best, self.patience.best = stored["best"], stored["best_rmse"]
+        self.patience.checks_since_best = stored["checks_since_best"]

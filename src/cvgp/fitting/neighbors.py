@@ -9,7 +9,6 @@ In a group of processes each holds all rows. They fit the kernel alike, and shar
 """
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple
@@ -22,44 +21,36 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
 from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
-from cvgp.fitting.budget import neighbor_seconds
-from cvgp.fitting.compare import Comparison, Scores, compare
+from cvgp.fitting.compare import Residuals, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Phase, Run
-from cvgp.fitting.noise_map import constant_noise_scores
-from cvgp.fitting.residuals import (
-    Residuals,
-    constant_density,
-    coreset_residuals,
-    linear_density,
-    variance_of_y,
-)
+from cvgp.fitting.monitor import Phase, Run, neighbor_seconds
 from cvgp.fitting.sample import distinct_rows
-from cvgp.fitting.start import adopt_first
+from cvgp.fitting.size import adopt_first
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import prior_mean, stationary_form
+from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
-from cvgp.gp.neighbours.conditionals import (
+from cvgp.gp.neighbors import RowIndex, random_order
+from cvgp.gp.vecchia import (
+    NeighborProcess,
     OrderedRows,
+    RowMoments,
     WhitenedPoints,
+    inducing_posterior,
     order_rows,
+    sequential_moments,
     vecchia_statistics,
     whiten_points,
 )
-from cvgp.gp.neighbours.densities import RowMoments, sequential_moments
-from cvgp.gp.neighbours.prediction import NeighbourProcess, inducing_posterior
-from cvgp.gp.neighbours.search import RowIndex, random_order
-from cvgp.objectives import PriorObjective
-from cvgp.objectives.vecchia import VecchiaObjective
-from cvgp.optim.adam import AdamState, minimize_adam
-from cvgp.optim.stopping import Monitor, Progress, Result, Status
+from cvgp.objectives import PriorObjective, VecchiaObjective
+from cvgp.optim import AdamState, Monitor, Progress, Result, Status, minimize_adam
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import threads_for
 
 Neighbors = int | Literal["auto"]
 
 PHASE = "neighbors"
+UNCHANGED = "unchanged"
+"""The start of a kernel that is not fitted to neighbors."""
 TIES = 0.01
 """Two rows that share y to the last bit are copies, unless that happens by chance to this share of all pairs."""
 
@@ -100,9 +91,9 @@ class NeighborRows(NamedTuple):
     """Of the rows, each given its neighbors, at the model's kernel and pseudo-inputs."""
 
     @torch.no_grad()
-    def process(self, model: CVGP) -> NeighbourProcess:
+    def process(self, model: CVGP) -> NeighborProcess:
         """The posterior of f minus its prior mean, with the kernel and the points of a model."""
-        return NeighbourProcess(
+        return NeighborProcess(
             whitened(model), ordered(model, self.rows), inducing_posterior(self.statistics), self.num_neighbors
         )
 
@@ -128,19 +119,7 @@ def ordered(model: CVGP, rows: Rows[Tensor]) -> OrderedRows:
 def gather_rows(
     points: WhitenedPoints, data: OrderedRows, near: Tensor, group: Group, start: int = 0, stop: int | None = None
 ) -> Statistics:
-    """Statistics of the rows from `start` to `stop`, each given its neighbors.
-
-    Parameters
-    ----------
-    points, data
-        The kernel, and all rows, which every process of the group holds.
-    near
-        The neighbors of the part of this process `[n, k]`.
-    group
-        The statistics are summed over it.
-    start, stop
-        Which rows; all by default.
-    """
+    """Statistics of the rows from `start` to `stop`, summed over the group; `near` [n, k] is of the process's part."""
     stop = len(data.x) if stop is None else stop
     first, last = (start + place for place in cut(stop - start, group))
     nothing = Statistics.zeros(points.size, data.y.shape[1], data.x.device)
@@ -254,18 +233,7 @@ def adopt_neighbors(
 ) -> tuple[NeighborRows, float]:
     """Solve for the coreset that goes with neighbors, in place; the bound on the density of the rows is returned too.
 
-    Parameters
-    ----------
-    model
-        Kernel, noise and pseudo-inputs, which stay as they are.
-    rows
-        In the order in which each is conditioned on those before it.
-    count
-        How many neighbors.
-    statistics
-        Of these rows given their neighbors, if they are known.
-    group
-        Processes that all hold the rows, and share the work.
+    Each row is conditioned on those before it. Their statistics are computed unless they are known.
     """
     if statistics is None:
         near = RowIndex(model.kernel, rows.x).earlier(count, *cut(len(rows.x), group))
@@ -289,20 +257,12 @@ class NeighborFit(NamedTuple):
     predictions: SequentialPredictions
     num_neighbors: int
 
-    def scores(self, h: Heuristics) -> Scores:
-        """Scores of the judged rows, each given all rows before it."""
-        residuals = late_residuals(self.model, self.rows, self.predictions, _num_judged(len(self.rows.x), h))
-        return constant_noise_scores(self.model, residuals, h.noise_strengths[0])
-
-
-class NeighborChoice(NamedTuple):
-    """Whether neighbors help."""
-
-    with_neighbors: Scores
-    coreset_alone: Scores
-    comparison: Comparison
-    is_good: bool
-    """Whether neither a constant nor a line is better than neighbors."""
+    def judged(self, h: Heuristics) -> tuple[Rows[Tensor], Residuals]:
+        """The rows that neighbors are judged by, and their residuals given all rows before each."""
+        total = len(self.rows.x)
+        count = min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * total))
+        residuals = late_residuals(self.model, self.rows, self.predictions, count)
+        return self.rows.take(slice(total - count, None)), residuals
 
 
 def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
@@ -331,23 +291,20 @@ def fit_neighbors(
     if fitted is None:
         return None
     adopt_first(source, fitted.model)
-    near = find_near(fitted.model, rows, count, h, source.group)
-    predictions = predict_sequentially(fitted.model, rows, near, source.group)
-    return NeighborFit(fitted.model, fitted.start, fitted.result, rows, predictions, count)
+    return _with_predictions(*fitted, rows, count, source, h)
 
 
-def choose_neighbors(fit: NeighborFit, alone: CVGP, statistics: Statistics, run: Run) -> NeighborChoice:
-    """Compare neighbors with a coreset alone, whose statistics are those of all rows."""
-    h = run.heuristics
-    judged = fit.rows.take(slice(len(fit.rows.x) - _num_judged(len(fit.rows.x), h), None))
-    by_coreset = constant_noise_scores(alone, coreset_residuals(alone, statistics, judged), h.noise_strengths[0])
-    by_neighbors = fit.scores(h)
-    simple = max(constant_density(judged), linear_density(judged))
-    return NeighborChoice(by_neighbors, by_coreset, compare(by_neighbors, by_coreset), by_neighbors.density >= simple)
+def keep_kernel(model: CVGP, source: MemorySource, count: int, run: Run) -> NeighborFit:
+    """Neighbors with the kernel and noise of a model."""
+    rows, result = in_random_order(source.data, run.seed), Result(Status.CONVERGED, math.nan, 0)
+    return _with_predictions(deepcopy(model), UNCHANGED, result, rows, count, source, run.heuristics)
 
 
-def _num_judged(num_rows: int, h: Heuristics) -> int:
-    return min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * num_rows))
+def _with_predictions(
+    model: CVGP, start: str, result: Result, rows: Rows[Tensor], count: int, source: MemorySource, h: Heuristics
+) -> NeighborFit:
+    near = find_near(model, rows, count, h, source.group)
+    return NeighborFit(model, start, result, rows, predict_sequentially(model, rows, near, source.group), count)
 
 
 class VecchiaFit(NamedTuple):
@@ -364,22 +321,9 @@ def vecchia_fit(
 ) -> VecchiaFit | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
 
-    None where there is nothing to learn, or where no step could be made.
-
-    Parameters
-    ----------
-    model
-        Where to begin.
-    rows
-        All rows. Copies of a row count once: taken for separate measurements they would prove a noise of zero.
-    count
-        How many neighbors a prediction will have.
-    run
-        Records each step, and has the time for all of them.
-    tol
-        The search has converged if its last fifth gained less than this many nats per row and ten steps.
-    start
-        The name of the start to take; by default the one that a few steps make best.
+    None where there is nothing to learn, or where no step could be made. The search has converged if its last fifth
+    gained less than `tol` nats per row and ten steps. It takes the start of a name, by default the one that a few steps
+    make best.
     """
     h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
     count = min(count, h.vecchia_neighbors, N - 1)
@@ -389,6 +333,7 @@ def vecchia_fit(
     order = torch.randperm(N, generator=generator).to(rows.x.device)
     num_judged = min(h.judging_rows, N // 2)
     judged, pool = order[:num_judged], order[num_judged:][: h.vecchia_pool]
+    total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
 
     def density(trial: CVGP, judged: Tensor = judged) -> float:
         near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
@@ -397,28 +342,47 @@ def vecchia_fit(
         objective.batch = judged
         return objective.value_and_backward(1.0) / N
 
-    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor | None = None) -> Result:
-        first = run.budget.used_since(begin)
+    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor = lambda progress: None) -> Result:
+        """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
+        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
+        objective, prior = VecchiaObjective(trial, rows, near), PriorObjective(trial)
+        steps, drawn, first = len(batches), batches.unique(), run.budget.used_since(begin)
+        at_search, observe = _inverse_lengthscales(trial, rows), Phase(run, phase, len(batches), group=run.group)
 
         def time_used() -> float:
             used = run.budget.used_since(begin)
             return 0.0 if used == 0.0 else (used - first) / (end - first) if end > first else 1.0
 
-        return _learn(trial, rows, batches, count, run, time_used, phase, monitor)
+        def watch(progress: Progress) -> Status | None:
+            own = monitor(progress)
+            return observe(progress) or own
+
+        def negative_density(step: int) -> float:
+            limit_outputscale(trial, largest)
+            if step == 0 or (step == steps // 2 and _have_moved(at_search, _inverse_lengthscales(trial, rows), h)):
+                near[drawn] = _nearest_others(trial, rows, drawn, count)
+            objective.batch = batches[step]
+            return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
+
+        state = AdamState(objective.parameters, h.vecchia_learning_rate)
+        return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
 
     starts = {"kernel": deepcopy(model)} | _rougher(model, rows, h)
     is_race = len(starts) > 1
     if start is not None:
         starts = {start: starts.get(start, starts["kernel"])}
-
-    def try_start(trial: CVGP, number: int) -> float:
+    densities = {} if is_race else dict.fromkeys(starts, 0.0)
+    for number, (name, trial) in enumerate(starts.items() if is_race else (), 1):
         # Each trial draws the same batches, so that a known start takes the same steps without its rivals.
         own = torch.Generator().manual_seed(run.seed + 1)
         batches = _draw_batches(pool[: h.trial_rows], h.trial_steps, h.trial_batch, own)
-        learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
-        return density(trial, judged[: h.trial_judged])
-
-    before = math.inf
+        with suppress(FactorizationError, DivergenceError):
+            learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
+            densities[name] = density(trial, judged[: h.trial_judged])
+    if not densities:
+        return None
+    best = max(densities, key=lambda name: densities[name])
+    fitted, before = starts[best], math.inf
 
     def monitor(progress: Progress) -> Status | None:
         nonlocal before
@@ -427,70 +391,18 @@ def vecchia_fit(
         return None
 
     try:
-        name, fitted = _best_start(starts, try_start, is_race=is_race)
         batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
         result = learn(fitted, batches, PHASE, 1.0, monitor)
         if result.status is Status.ITERATION_LIMIT and density(fitted) - before < tol * (h.vecchia_steps // 5) / 10.0:
             result = result._replace(status=Status.CONVERGED)
     except DivergenceError:
         return None
-    return VecchiaFit(fitted, name, result) if result.num_iter else None
-
-
-def _learn(
-    model: CVGP,
-    rows: Rows[Tensor],
-    batches: Tensor,
-    count: int,
-    run: Run,
-    time_used: Callable[[], float],
-    phase: str,
-    monitor: Monitor | None,
-) -> Result:
-    """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
-    h = run.heuristics
-    near = torch.empty(len(rows.x), count, dtype=torch.int64, device=rows.x.device)
-    objective, prior = VecchiaObjective(model, rows, near), PriorObjective(model)
-    steps, drawn = len(batches), batches.unique()
-    at_search = _inverse_lengthscales(model, rows)
-    total = float(len(rows.x)) if rows.sample_weight is None else rows.sample_weight.sum().item()
-    largest = h.largest_outputscale * variance_of_y(rows)
-    observe = Phase(run, phase, steps, group=run.group)
-
-    def watch(progress: Progress) -> Status | None:
-        own = None if monitor is None else monitor(progress)
-        return observe(progress) or own
-
-    def negative_density(step: int) -> float:
-        limit_outputscale(model, largest)
-        moved = step == steps // 2 and _have_moved(at_search, _inverse_lengthscales(model, rows), h.far_lengthscale)
-        if step == 0 or moved:
-            near[drawn] = _nearest_others(model, rows, drawn, count)
-        objective.batch = batches[step]
-        return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
-
-    state = AdamState(objective.parameters, h.vecchia_learning_rate)
-    return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
+    return VecchiaFit(fitted, best, result) if result.num_iter else None
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
     """The nearest others of some rows `[n, k]`, copies left out."""
     return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
-
-
-def _best_start(starts: dict[str, CVGP], try_start: Callable[[CVGP, int], float], *, is_race: bool) -> tuple[str, CVGP]:
-    """The start from which a few steps make unseen rows most likely."""
-    if not is_race:
-        (only,) = starts.items()
-        return only
-    found: dict[str, float] = {}
-    for number, (name, start) in enumerate(starts.items(), 1):
-        with suppress(FactorizationError, DivergenceError):
-            found[name] = try_start(start, number)
-    if not found:
-        raise DivergenceError("no kernel could be fitted to neighbors")
-    best = max(found, key=lambda name: found[name])
-    return best, starts[best]
 
 
 @torch.no_grad()
@@ -543,11 +455,11 @@ def _inverse_lengthscales(model: CVGP, rows: Rows[Tensor]) -> Tensor | None:
     return None if form is None else form.inverse_lengthscale.clone()
 
 
-def _have_moved(before: Tensor | None, after: Tensor | None, factor: float) -> bool:
+def _have_moved(before: Tensor | None, after: Tensor | None, h: Heuristics) -> bool:
     """Whether other rows may be near now: some lengthscale has changed much, or they are unknown."""
     if before is None or after is None:
         return True
-    return bool(((after / before).log().abs() > math.log(factor)).any())
+    return bool(((after / before).log().abs() > math.log(h.far_lengthscale)).any())
 
 
 def _draw_batches(pool: Tensor, steps: int, size: int, generator: torch.Generator) -> Tensor:

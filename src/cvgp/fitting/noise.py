@@ -1,8 +1,10 @@
 """The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
 
-Noise maps are learned from residuals that a row did not help to make. The strength of their prior is chosen by the
-density of rows that had no part in them. So is whether the noise depends on x at all, whether residuals have heavier
-tails than the normal distribution, and whether the variance of f is discounted.
+Noise maps are learned from residuals that a row did not help to make: the noise, as a function of features of x, under
+which these are most likely, with a normal prior on the weights of the features. The mean of f stays as it is, so this
+takes a second where a fit takes ten. The strength of the prior is chosen by the density of rows that had no part in the
+map. So is whether the noise depends on x at all, whether residuals have heavier tails than the normal distribution, and
+whether the variance of f is discounted.
 
 A row where there is little noise says more about f than one where there is much. Once the noise is known, the coreset
 (with neighbors, what the nearest rows say too) is solved for with the noise of each row, and the noise is learned
@@ -10,6 +12,7 @@ again. This is kept if unseen rows are clearly more likely for it and not clearl
 """
 
 import math
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Literal, NamedTuple, Protocol, get_args
 
@@ -20,7 +23,14 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, add_noise, with_extra_noise
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.compare import (
+    Residuals,
+    Scores,
+    compare,
+    coreset_residuals,
+    exact_residuals,
+    exact_residuals_of_new,
+)
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
@@ -33,22 +43,25 @@ from cvgp.fitting.neighbors import (
     predict_sequentially,
     whitened,
 )
-from cvgp.fitting.noise_map import FOLDS, Recipe, fit_noise_map, held_out_scores
-from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.residuals import Residuals, coreset_residuals, exact_residuals, exact_residuals_of_new
 from cvgp.fitting.sample import take_observations
+from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
-from cvgp.gp.hyperparameters import multiply_inside
-from cvgp.gp.kernels import NOISE_FLOOR, diagonal
+from cvgp.gp.kernels import NOISE_FLOOR, diagonal, multiply_inside
 from cvgp.gp.model import CVGP
-from cvgp.gp.noise import Features, InputNoise
-from cvgp.objectives.full_batch import CHUNK_ROWS, statistics_and_gain
+from cvgp.gp.noise import Features, InputNoise, Tails, believed_share, heavy, learn_tails, log_density, normal
+from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
+from cvgp.optim import minimize_lbfgs
 from cvgp.runtime import threads_for
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
 
-PHASE = "noise"
+EVALUATIONS, TOL = 40, 1e-4
+TOL_TO_COMPARE = 1e-3
+"""Nats per row for noise maps that are only compared: differences that count are ten times as large."""
+FOLDS = 2
+WIDEST = 12.0
+"""How far the logarithm of the noise may go from its level in a search."""
 SEEN_SHARE = 0.8
 """The share of a sample that a coreset is solved with to judge it by the other rows."""
 SMALLEST_NOISE = 0.1
@@ -61,15 +74,104 @@ def check_noise_name(name: object) -> None:
         raise InvalidInputError(f"noise must be one of {', '.join(get_args(NoiseName))}; got {name!r}.")
 
 
+TailsName = Literal["normal", "heavy", "learned"]
+
+
 class NoiseRecipe(NamedTuple):
     """How the noise is learned."""
 
     strength: float
     """Precision of the prior on the weights of the features."""
-    tails: Literal["normal", "learned"]
-    discounts_variance: bool
+    tails: TailsName = "normal"
+    """The shape of the residuals: given, or to be learned."""
+    discounts_variance: bool = False
     rounds: int = 0
     """How often the rows were re-weighted by their noise."""
+
+
+class NoiseMap(NamedTuple):
+    """What was learned: an observation has the variance of the tails times that of the noise and f, discounted."""
+
+    level: Tensor  # []
+    gamma: Tensor  # [G]
+    variance_discount: Tensor  # []
+    tails: Tails
+
+    def learned_tails(self, at: Tensor, rows: Residuals) -> Tails:
+        """The tails that suit rows with features `at` [n, G] best."""
+        s = (self.level + at @ self.gamma).exp() + self._f_var(rows) + rows.known
+        return learn_tails(rows.square / s[:, None], rows.weight)
+
+    def densities(self, at: Tensor, rows: Residuals) -> Tensor:
+        """Log densities of rows with these features `[n]`."""
+        return log_density(self.level + at @ self.gamma, rows.square, self._f_var(rows), rows.known, self.tails).value
+
+    def _f_var(self, rows: Residuals) -> Tensor:
+        return rows.f_var * believed_share(rows.f_var, self.variance_discount)
+
+
+def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float, tol: float = TOL) -> NoiseMap:
+    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest.
+
+    Half of a variance of f may be discounted if it is at most `prior`. A search ends once ten iterations gain less than
+    `tol` nats per row.
+    """
+    largest, total = prior if recipe.discounts_variance else 0.0, rows.weight.sum()
+    square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
+    excess = (square - rows.f_var - rows.known).clamp_min(0.1 * square)
+    level = ((excess * rows.weight).sum() / total).clamp_min(tiny).log()
+    share = (rows.f_var.median() / max(largest, tiny)).clamp(1e-9, 0.5)
+    # The level, the logit of the discount's share of the largest, and the weights of the features [2 + G].
+    theta = torch.cat([level[None], share.logit()[None], at.new_zeros(at.shape[1])]).requires_grad_()
+
+    def maximize(tails: Tails) -> NoiseMap:
+        begin = theta[0].detach().clone()
+
+        @torch.no_grad()
+        def negative_density() -> float:
+            level, gamma = theta[0], theta[2:]
+            discount = largest * theta[1].sigmoid()
+            share = believed_share(rows.f_var, discount)
+            log_noise = (level + at @ gamma).clamp(begin - WIDEST, begin + WIDEST)
+            value, in_noise, in_f_var = log_density(log_noise, rows.square, rows.f_var * share, rows.known, tails)
+            slope = rows.weight * in_noise
+            # The discounted variance v^2 / (v + discount) has the derivative -share^2 in the discount.
+            in_discount = -(rows.weight * in_f_var * share.square()).sum() * discount * theta[1].neg().sigmoid()
+            gradient = [slope.sum()[None], in_discount[None], at.mT @ slope - recipe.strength * gamma]
+            theta.grad = -torch.cat(gradient) / total
+            return -(((rows.weight * value).sum() - 0.5 * recipe.strength * gamma.square().sum()) / total).item()
+
+        minimize_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=tol)
+        found = theta.detach().clone()
+        return NoiseMap(found[0], found[2:], largest * found[1].sigmoid(), tails)
+
+    found = maximize((normal if recipe.tails == "normal" else heavy)(at))
+    if recipe.tails != "learned":
+        return found
+    found = maximize(found.learned_tails(at, rows))
+    return found._replace(tails=found.learned_tails(at, rows))
+
+
+def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRecipe, prior: float) -> Scores:
+    """Scores of each row with features `at` [n, G] under the noise map that the rows of the other folds imply."""
+    found = torch.empty_like(rows.f_var)
+    for fold in range(FOLDS):
+        inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
+        noise = fit_noise_map(at[outside], rows.take(outside), recipe, prior, TOL_TO_COMPARE)
+        found[inside] = noise.densities(at[inside], rows.take(inside))
+    return Scores(found, rows.square.mean(1), rows.weight)
+
+
+def constant_noise_scores(model: CVGP, rows: Residuals, strength: float) -> Scores:
+    """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
+    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    recipe = NoiseRecipe(strength, "learned", discounts_variance=True)
+    return held_out_scores(rows.x[:, :0], rows, folds, recipe, _prior_variance(model, rows.x))
+
+
+@torch.no_grad()
+def _prior_variance(model: CVGP, x: Tensor) -> float:
+    return diagonal(model.kernel, x).mean().item()
 
 
 class NoiseFit(NamedTuple):
@@ -81,12 +183,6 @@ class NoiseFit(NamedTuple):
     noise: InputNoise | None = None
     recipe: NoiseRecipe | None = None
     candidates: dict[str, Scores] = {}  # noqa: RUF012 - never changed
-
-    @property
-    def needed_noise(self) -> InputNoise:
-        """The noise of a fit that is known to have one."""
-        assert self.noise is not None, "asked for before it was learned"
-        return self.noise
 
 
 def fit_noise(
@@ -100,26 +196,22 @@ def fit_noise(
 ) -> NoiseFit:
     """Learn how the noise depends on x, and re-weight the rows by their noise if that helps.
 
-    Parameters
-    ----------
-    fit
-        The fit, and the rows that its predictions use.
-    source
-        Its rows.
-    run
-        With next to no time left, the noise stays constant. Nothing is solved again once the time is up.
-    always
-        Whether to learn it even if a constant is as good.
-    normal_tails
-        Whether residuals are normal, as they are taken for if outliers have a distribution of their own.
-    recipe
-        The choice, if it is known.
+    With `always` it is learned even if a constant is as good. Tails are normal if outliers have a distribution of their
+    own. A recipe is a choice that is known. With next to no time left the noise stays constant, and nothing is solved
+    again once the time is up.
     """
     h, model = run.heuristics, fit.solution.model
     if not always and recipe is None and not run.budget.affords(h.noise_cost * len(model.X_c) ** 3):
         return fit
     rng = np.random.default_rng(int(run.agreed(float(run.rng("noise").integers(2**31)))))
-    view = _view_of(fit, source, run, rng)
+    count = max(run.rows(h.noise_rows), h.fewest_noise_rows)
+    view: _View
+    if fit.kept is not None:
+        view = _WithNeighbors(fit, source, count, h)
+    elif is_exact_gp(model, source):
+        view = _Exact(fit, source, rng)
+    else:
+        view = _OfCoreset(fit, source, count, h, rng)
     learning, judged = view.residuals(fit)
     counted = learning.weight > 0
     learning = learning.take(counted)
@@ -136,14 +228,14 @@ def fit_noise(
         rounds, recipe = recipe.rounds, recipe._replace(rounds=0)
     best = fit._replace(noise=maker.learn(learning, recipe), recipe=recipe, candidates=candidates)
     # The first fit weights no row by its noise, so all known noise is that of its rows.
-    known, best_residuals, before = judged.known, learning, _noise_scores(best.needed_noise, judged, judged.known)
+    known, best_residuals, before = judged.known, learning, _noise_scores(_known(best.noise), judged, judged.known)
     for number in range(1, rounds + 1):
         if not run.has_time:
             break
         tried = view.reweighted(best, learning.x)
         again, judged = view.residuals(tried)
         again = again.take(counted)._replace(known=learning.known)  # noise(x) is to be learned
-        noise = maker.learn(again, recipe)._replace(base=tried.needed_noise.base)
+        noise = maker.learn(again, recipe)._replace(base=_known(tried.noise).base)
         tried = tried._replace(noise=noise, recipe=recipe._replace(rounds=number))
         after = _noise_scores(noise, judged, known)
         if not (is_known or compare(after, before).is_clear):
@@ -172,8 +264,7 @@ class _NoiseMaker:
         x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
         placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
         self.centers = torch.tensor(placed.X, device=rows.x.device)
-        with torch.no_grad():
-            self.prior = diagonal(model.kernel, rows.x).mean().item()
+        self.prior = _prior_variance(model, rows.x)
         # The lengthscales of f itself, or others than sqrt(D), do no better.
         scale = torch.full_like(self.centers[0], len(self.centers[0]) ** -0.5)
         self.features = Features(self.centers, scale)
@@ -182,54 +273,47 @@ class _NoiseMaker:
         """The recipe under which unseen rows are most likely, all scores, and whether it beats a constant."""
         h, budget = self.run.heuristics, self.run.budget
         if len(rows.x) < h.least_noise_rows:
-            return NoiseRecipe(h.noise_strengths[0], "normal", discounts_variance=False), {}, False
+            return NoiseRecipe(h.noise_strengths[0]), {}, False
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
         folds = torch.as_tensor(self.rng.permutation(len(judged)) % FOLDS).to(rows.x.device)
         some = rows.take(judged.to(rows.x.device))
         slowest = 0.0
 
-        def score(at: Tensor, recipe: Recipe) -> Scores:
+        def try_all(at: Tensor, recipes: Iterable[NoiseRecipe]) -> dict[NoiseRecipe, Scores]:
             nonlocal slowest
-            begin = budget.seconds
-            found = held_out_scores(at, some, folds, recipe)
-            slowest = max(slowest, budget.seconds - begin)
+            found: dict[NoiseRecipe, Scores] = {}
+            for recipe in recipes:
+                # What follows a trial takes about as long as four more.
+                if not found or 5.0 * slowest <= budget.left:
+                    begin = budget.seconds
+                    found[recipe] = held_out_scores(at, some, folds, recipe, self.prior)
+                    slowest = max(slowest, budget.seconds - begin)
             return found
 
-        def is_in_time() -> bool:
-            # What follows a trial takes about as long as four more.
-            return 5.0 * slowest <= budget.left
-
-        candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, Recipe(h.noise_strengths[0]))}
+        first = NoiseRecipe(h.noise_strengths[0])
+        candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, first, self.prior)}
+        at = self.features.at(some.x)
         # Heavy tails, so that no single row decides.
-        at, by_strength = self.features.at(some.x), dict[float, Scores]()
-        for strength in h.noise_strengths:
-            if not by_strength or is_in_time():
-                by_strength[strength] = score(at, Recipe(strength, "heavy"))
-        strength = max(by_strength, key=lambda strength: by_strength[strength].density)
-        shapes = [("normal", False), ("learned", False), ("normal", True), ("learned", True)]
-        found: dict[tuple[str, bool], Scores] = {}
-        for tails, discounts in shapes:
-            if (tails == "learned" and normal_tails) or (found and not is_in_time()):
-                continue
-            recipe = Recipe(strength, tails, self.prior if discounts else 0.0)  # type: ignore[arg-type]
-            found[tails, discounts] = score(at, recipe)
-            name = f"{tails} tails" + (", variance discounted" if discounts else "")
-            candidates[f"noise(x), {name}"] = found[tails, discounts]
+        by_strength = try_all(at, [NoiseRecipe(strength, "heavy") for strength in h.noise_strengths])
+        best = max(by_strength, key=lambda recipe: by_strength[recipe].density)
+        tails: tuple[TailsName, ...] = ("normal",) if normal_tails else ("normal", "learned")
+        found = try_all(at, [NoiseRecipe(best.strength, name, flag) for flag in (False, True) for name in tails])
+        for recipe, scores in found.items():
+            suffix = ", variance discounted" if recipe.discounts_variance else ""
+            candidates[f"noise(x), {recipe.tails} tails{suffix}"] = scores
         # The first, and so the simplest, that is as good as the best: tails that are too light cost more than tails
         # that are too heavy, so a clear difference is not required.
         most = max(scores.density for scores in found.values())
-        shape = next(shape for shape, scores in found.items() if scores.density >= most - h.noise_choice_margin)
-        chosen = NoiseRecipe(strength, shape[0], shape[1])  # type: ignore[arg-type]
-        gain = compare(found[shape], candidates["constant"])
+        chosen = next(recipe for recipe, scores in found.items() if scores.density >= most - h.noise_choice_margin)
+        gain = compare(found[chosen], candidates["constant"])
         # A noise map that is likely better is taken: one that is not needed costs little.
-        return chosen, candidates, gain.gain > max(gain.gain_error, h.noise_choice_margin)
+        return chosen, candidates, gain.is_likelier(margin=h.noise_choice_margin)
 
-    def learn(self, rows: Residuals, choice: NoiseRecipe) -> InputNoise:
+    def learn(self, rows: Residuals, recipe: NoiseRecipe) -> InputNoise:
         """The noise that all rows imply; the variance of the tails is a part of it."""
         at = self.features.at(rows.x)
-        recipe = Recipe(choice.strength, choice.tails, self.prior if choice.discounts_variance else 0.0)
-        level, gamma, discount, tails = fit_noise_map(at, rows, recipe)
+        level, gamma, discount, tails = fit_noise_map(at, rows, recipe, self.prior)
         shift = tails.variance.log()
         # No noise is larger than the largest residual.
         most = rows.square.mean(1).max().clamp_min(2.0 * NOISE_FLOOR)
@@ -254,30 +338,16 @@ class _View(Protocol):
     """One way to leave rows out of a fit, and to solve it again with the noise of each row.
 
     There are three, by what a prediction uses: the coreset, all rows (an exact GP), or a coreset and the nearest rows.
-    Kernel and pseudo-inputs stay as they are.
+    Kernel and pseudo-inputs stay as they are. `residuals` are some to learn from, and some to judge by, of rows that
+    had no part in their prediction: where some rows count far more than others, leave-one-out residuals are dominated
+    by rounding. `reweighted` gives rows the noise of a fit; `finished` completes the statistics of one that is kept.
     """
 
-    def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
-        """Residuals to learn from, and residuals of rows that had no part in their prediction to judge by.
+    def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]: ...
 
-        Rows that are left out one by one would not do to judge by: if some count far more than others, their
-        leave-one-out residuals are dominated by rounding.
-        """
+    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit: ...
 
-    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        """The same kernel and pseudo-inputs, with the noise of a fit for its rows; x are some of them."""
-
-    def finished(self, fit: NoiseFit) -> NoiseFit:
-        """A re-weighted fit that is kept, with the statistics of all rows."""
-
-
-def _view_of(fit: NoiseFit, source: DataSource, run: Run, rng: np.random.Generator) -> _View:
-    count = max(run.rows(run.heuristics.noise_rows), run.heuristics.fewest_noise_rows)
-    if fit.kept is not None:
-        return _WithNeighbors(fit, source, count, run.heuristics)
-    if is_exact_gp(fit.solution.model, source):
-        return _Exact(fit, source, rng)
-    return _OfCoreset(fit, source, count, run.heuristics, rng)
+    def finished(self, fit: NoiseFit) -> NoiseFit: ...
 
 
 class _WithNeighbors:
@@ -297,7 +367,7 @@ class _WithNeighbors:
 
     @torch.no_grad()
     def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.needed_noise, x)
+        model, noise = _with_lowest_noise(self.model, fit.noise, x)
         rows = add_noise(self.kept.rows, noise.beyond_base)
         found = predict_sequentially(model, rows, self.predictions.near, self.group)
         kept = self.kept._replace(rows=rows, statistics=found.statistics)
@@ -330,7 +400,7 @@ class _Exact:
 
     @torch.no_grad()
     def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.needed_noise, x)
+        model, noise = _with_lowest_noise(self.model, fit.noise, x)
         source = with_extra_noise(self.source, noise.beyond_base)
         take_observations(model, all_rows(source))
         with threads_for(len(model.X_c) ** 3):
@@ -339,7 +409,7 @@ class _Exact:
         return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise)
 
     def finished(self, fit: NoiseFit) -> NoiseFit:
-        source = with_extra_noise(self.source, fit.needed_noise.beyond_base)
+        source = with_extra_noise(self.source, _known(fit.noise).beyond_base)
         with threads_for(len(fit.solution.model.X_c) ** 3):
             found, _ = statistics_and_gain(fit.solution.model, source.chunks(CHUNK_ROWS), source.group)
         return fit._replace(solution=fit.solution._replace(statistics=found))
@@ -368,13 +438,13 @@ class _OfCoreset:
 
     @torch.no_grad()
     def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.needed_noise, x)
+        model, noise = _with_lowest_noise(self.model, fit.noise, x)
         return self._solved(fit, self.tried, model, noise)
 
     def finished(self, fit: NoiseFit) -> NoiseFit:
         if self.tried is self.source:
             return fit
-        return self._solved(fit, self.source, fit.solution.model, fit.needed_noise)
+        return self._solved(fit, self.source, fit.solution.model, _known(fit.noise))
 
     def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
         """The best coreset for rows of the source, which count as all rows do."""
@@ -388,9 +458,14 @@ class _OfCoreset:
         return fit._replace(solution=fit.solution._replace(model=model, bound=bound, statistics=found), noise=noise)
 
 
-def _with_lowest_noise(model: CVGP, noise: InputNoise, x: Tensor) -> tuple[CVGP, InputNoise]:
+def _known(noise: InputNoise | None) -> InputNoise:
+    assert noise is not None, "asked for before it was learned"
+    return noise
+
+
+def _with_lowest_noise(model: CVGP, noise: InputNoise | None, x: Tensor) -> tuple[CVGP, InputNoise]:
     """A copy whose constant is the lowest noise of all, so that no row has less."""
-    model = deepcopy(model)
+    model, noise = deepcopy(model), _known(noise)
     lowest = torch.maximum(noise.lowest.exp(), SMALLEST_NOISE * noise.variance(x).median())
     multiply_inside(model.likelihood.noise_covar, "noise", lowest / model.noise)
     return model, noise._replace(base=model.noise.detach().clone())

@@ -6,17 +6,39 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from sklearn.base import BaseEstimator
 
 from cvgp.coreset import Coreset
+from cvgp.data.transforms import TransformName, WarpName
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Callback
-from cvgp.fitting.place import InitName
 
+InitName = Literal["kmeans", "random", "greedy"]
+TargetName = Literal["auto"] | TransformName
+InputWarpName = Literal["auto"] | WarpName
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight"]
 Number = int | float | np.integer | np.floating
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What the user says about the model; checked."""
+
+    kernel: str | Kernel | None = None
+    mean: str | Mean = "zero"
+    ard: bool = True
+    noise: str = "auto"
+    n_coreset: int | None = None
+    """None leaves it to the fit."""
+    n_neighbors: int | str = "auto"
+    input_warp: InputWarpName = "auto"
+    target_transform: TargetName = "identity"
+    standardize: bool = True
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

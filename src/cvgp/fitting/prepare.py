@@ -1,5 +1,10 @@
 """Rows as a model is fitted to them: copies merged, y transformed, outliers weighted, columns warped and scaled.
 
+Transforms of y and warps of x are chosen by rows that a GP of a sample has not seen. Densities are those of y in its
+own units, so the slope of a transform of y counts. A warp mixes each column with its ranks: an exact GP learns with
+each column and its ranks as inputs, and the ratio of their two lengthscales is the share of the ranks. The identity is
+kept unless another transform is clearly better.
+
 Solvers suit numbers of about one. With ``standardize=True`` every column gets mean zero and variance one. Otherwise the
 prior is to be that of the data as they are, which allows only changes that it cannot feel: a unit is absorbed by a
 learned lengthscale or outputscale, and an origin by a kernel of differences or by a learned mean.
@@ -8,8 +13,7 @@ learned lengthscale or outputscale, and an origin by a kernel of differences or 
 import math
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -20,21 +24,42 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import (
     Scaling,
     Spread,
+    bulk_of,
     constant_output_sd,
+    learn_scaling,
     learn_warped_scaling,
     moments_of,
     no_scaling,
 )
 from cvgp.data.source import DataSource, MemorySource, split
-from cvgp.data.transforms import IDENTITY, InputWarp, TargetTransform, learn_target
+from cvgp.data.transforms import (
+    IDENTITY,
+    NO_WARP,
+    InputWarp,
+    Path,
+    TargetTransform,
+    TransformName,
+    WarpName,
+    learn_target,
+    mixed_path,
+    normal_scores,
+    warp_of,
+)
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
+from cvgp.fitting.kernel import default_kernel
 from cvgp.fitting.monitor import Run
+from cvgp.fitting.options import InputWarpName, ModelOptions
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
-from cvgp.fitting.transforms import Candidates, InputWarpName, TargetName, choose_target, choose_warp
+from cvgp.fitting.sample import Sample, learn_sample
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
+ROWS_FOR_POWER = 100_000
+ROWS_FOR_RANKS = 20_000
+SHARE_STEP = 0.05
+"""Shares of ranks are multiples of this: rounding in a search must not make another model of the same rows."""
 FARTHEST_INPUT = 1e3
 """Inputs farther out than this many standard deviations are moved here: float64 would lose the others' digits."""
 SORTED_ROWS = 100_000
@@ -43,6 +68,140 @@ MOST_NAMES = 10
 """Columns that a warning names."""
 FEW_ROWS = 30
 """Weights that add up to more than this leave something to learn, however small they are."""
+
+Candidates = dict[str, Scores | None]
+"""Scores of unseen rows by the name of a candidate; None for one that could not be learned."""
+
+
+class FitData(NamedTuple):
+    """Scaled rows, and how they were made."""
+
+    train: DataSource
+    held_out: DataSource | None
+    """The rows of early stopping."""
+    scaling: Scaling
+    spread: Spread | None
+    """Of the scaled rows; None if every column has variance one."""
+    only_y: Array | None
+    """The outputs [Q] of all rows, if these are the same."""
+    target: TargetTransform = IDENTITY
+    outliers: Contamination | None = None
+    """If there are outliers, the rows count by their probability of not being one."""
+    log_slopes: float = 0.0
+    """The sum over rows and outputs of log T'(y), by which a bound for T(y) differs from one for y."""
+    decisions: Decisions = Decisions()
+
+    @property
+    def known_noise(self) -> float | None:
+        """The noise variance of outputs without spread, in the model's units: that of the scale they were given."""
+        if self.only_y is None:
+            return None
+        return 1.0 if self.spread is None else self.spread.y**2
+
+
+def memory_data(
+    train: Rows[Array],
+    held_out: Rows[Array] | None,
+    options: ModelOptions,
+    run: Run,
+    pinned: Decisions,
+    *,
+    look_for_outliers: bool,
+) -> FitData:
+    """Rows in memory, ready to be fitted: decide about outliers, the transform of y and the warp of x, and scale.
+
+    Outliers can look like a tail that needs a transform, and a tail like outliers. So a transform is chosen from the
+    rows that are regular as they are, and if there is one, outliers are those of the transformed y.
+    """
+    train = merge_copies(train)
+    every = [train] if held_out is None else [train, held_out]
+    begin, count = run.budget.seconds, len(train.x)
+    may_have = look_for_outliers and train.noise_variance is None
+    if pinned.outliers is not None:
+        may_have = pinned.outliers.value is not None
+
+    def find(transform: TargetTransform) -> Outliers | None:
+        if not may_have:
+            return None
+        weight = np.concatenate([np.ones(len(r.x)) if r.sample_weight is None else r.sample_weight for r in every])
+        x, y = (np.concatenate(parts) for parts in zip(*((r.x, r.y) for r in every), strict=True))
+        return find_outliers(transformed(transform, Rows(x, y, weight)), run)
+
+    is_open = options.target_transform == "auto" and pinned.target_transform is None
+    outliers = find(IDENTITY) if is_open else None
+    target, target_choice = _decide_target(every, outliers, options, run, pinned)
+    if not is_open or target.name != "identity":
+        outliers = find(target)
+    seconds = run.budget.seconds - begin - target_choice.seconds
+    if outliers is not None:
+        train = regular_rows(train, outliers.probability[:count])
+        held_out = None if held_out is None else regular_rows(held_out, outliers.probability[count:])
+    log_slopes = sum_of_log_slopes(target, train)
+    train = transformed(target, train)
+    warp, warp_choice = decide_warp(train, options, run, pinned)
+    decisions = Decisions(
+        outliers=pinned.outliers or _outlier_choice(outliers, run, may_have=may_have, seconds=seconds),
+        target_transform=target_choice,
+        input_warp=warp_choice,
+        seed=run.seed,
+    )
+    learned = learn_warped_scaling(warp, train)
+    y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
+    scaling = choose_scaling(learned, options, y_varies=y_varies)
+    check_variance(scaling.y_scale)
+    held_out = None if held_out is None else transformed(target, held_out)
+    return FitData(
+        scaled_rows(train, scaling, options.device, run.group),
+        None if held_out is None else scaled_rows(held_out, scaling, options.device, run.group),
+        scaling,
+        spread_of(scaling, learned),
+        None if y_varies else target.invert(learned.y_mean),
+        target,
+        None if outliers is None else outliers.noise,
+        log_slopes,
+        decisions,
+    )
+
+
+def _outlier_choice(outliers: Outliers | None, run: Run, *, may_have: bool, seconds: float) -> Choice:
+    if outliers is None:
+        return Choice("none", None, "" if may_have else "not looked for", seconds=seconds)
+    noise, sd = outliers.noise, np.sqrt(outliers.noise.variance)
+    sds = f"{sd.min():.4g}" + (f" to {sd.max():.4g}" if len(sd) > 1 else "")
+    taken = f"{outliers.num_rows} of {len(outliers.probability)} rows"
+    reason = f"{noise.share:.2%} of all rows, with a standard deviation of {sds}"
+    run.note("choose outliers", f"{taken}: {reason}")
+    return Choice(taken, to_value(noise), reason, seconds=seconds)
+
+
+def _decide_target(
+    every: Sequence[Rows[Array]], outliers: Outliers | None, options: ModelOptions, run: Run, pinned: Decisions
+) -> tuple[TargetTransform, Choice]:
+    """The transform of y, from the first rows; it must be defined for all rows."""
+    if pinned.target_transform is not None:
+        known: TargetTransform = from_value(TargetTransform, pinned.target_transform.value)
+        return known, pinned.target_transform
+    name, begin, train = options.target_transform, run.budget.seconds, every[0]
+    if name != "auto":
+        chosen = learn_target(name, train.y, train.sample_weight)
+        return chosen, Choice(chosen.name, to_value(chosen), "as asked for", {}, run.budget.seconds - begin)
+    rows = train if outliers is None else regular_rows(train, outliers.probability[: len(train.x)])
+    chosen, scores = choose_target(rows, run.part(0.12))
+    if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
+        chosen = IDENTITY  # outliers or held-out rows are not above 0
+    return chosen, Choice(chosen.name, to_value(chosen), "", Choice.scored(scores), run.budget.seconds - begin)
+
+
+def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Decisions) -> tuple[InputWarp, Choice]:
+    """The warp of the inputs, and the decision about it."""
+    if pinned.input_warp is not None:
+        known: InputWarp = from_value(InputWarp, pinned.input_warp.value)
+        return known, pinned.input_warp
+    begin = run.budget.seconds
+    warp, scores = choose_warp(options.input_warp, rows, run.part(0.1))
+    reason = "" if scores else "as asked for" if options.input_warp != "auto" else "too few rows, or nothing to warp"
+    choice = Choice(warp.name, to_value(warp), reason, Choice.scored(scores), run.budget.seconds - begin)
+    return warp, choice
 
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
@@ -86,156 +245,135 @@ def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
     return float(slopes.sum() if rows.sample_weight is None else rows.sample_weight @ slopes)
 
 
-@dataclass(frozen=True)
-class ModelOptions:
-    """What the user says about the model; checked."""
-
-    kernel: str | Kernel | None = None
-    mean: str | Mean = "zero"
-    ard: bool = True
-    noise: str = "auto"
-    n_coreset: int | None = None
-    """None leaves it to the fit."""
-    n_neighbors: int | str = "auto"
-    input_warp: InputWarpName = "auto"
-    target_transform: TargetName = "identity"
-    standardize: bool = True
-    device: str = "cpu"
+def check_transform_names(target_transform: object, input_warp: object) -> None:
+    """Raise if a transform is not a known one."""
+    for name, value, known in (
+        ("target_transform", target_transform, get_args(TransformName)),
+        ("input_warp", input_warp, get_args(WarpName)),
+    ):
+        if value not in ("auto", *known):
+            raise InvalidInputError(f"{name} must be one of auto, {', '.join(known)}; got {value!r}.")
 
 
-class PreparedRows(NamedTuple):
-    """Rows as they are fitted, still unscaled, and what was decided about them."""
+def suitable_warp(
+    name: InputWarpName, *, standardize: bool, kernel: str | Kernel | None, mean: str | Mean, ard: bool, solver: str
+) -> InputWarpName:
+    """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact.
 
-    train: Rows[Array]
-    held_out: Rows[Array] | None
-    target: TargetTransform
-    outliers: Contamination | None
-    log_slopes: float
-    """The weighted sum over the rows of `train` of log T'(y)."""
-    warp: InputWarp
-    decisions: Decisions
-
-
-def prepare_rows(
-    train: Rows[Array],
-    held_out: Rows[Array] | None,
-    options: ModelOptions,
-    run: Run,
-    pinned: Decisions,
-    *,
-    look_for_outliers: bool,
-) -> PreparedRows:
-    """Decide about outliers, the transform of y and the warp of x.
-
-    Outliers can look like a tail that needs a transform, and a tail like outliers. So a transform is chosen from the
-    rows that are regular as they are, and if there is one, outliers are those of the transformed y.
+    That is so for a kernel of distances by name with a lengthscale for each column. A line, a period, and a kernel or
+    mean that is an object refer to the columns as they are.
     """
-    train = merge_copies(train)
-    every = [train] if held_out is None else [train, held_out]
-    begin = run.budget.seconds
-    may_have = look_for_outliers and train.noise_variance is None
-    if pinned.outliers is not None:
-        may_have = pinned.outliers.value is not None
+    if name not in ("auto", "identity") and not standardize:
+        raise InvalidInputError(
+            f"input_warp={name!r} changes the units of the columns, and standardize=False asks for those of the data. "
+            "Use standardize=True, or input_warp='identity'."
+        )
+    by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
+    of_distances = by_name and not any(part in str(kernel) for part in ("linear", "periodic"))
+    is_suited = standardize and of_distances and ard and solver != "paper"
+    return name if name != "auto" or is_suited else "identity"
 
-    def find(transform: TargetTransform) -> Outliers | None:
-        if not may_have:
+
+def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candidates]:
+    """The transform of y under which unseen rows are clearly most likely, and the scores of all candidates."""
+    h = run.heuristics
+    y_varies = bool(moments_of(rows.y, rows.sample_weight).scales.all())
+    # Known noise variances are in units of y squared, which leaves only the identity.
+    if len(rows.x) < h.least_rows_to_choose or not y_varies or rows.noise_variance is not None:
+        return IDENTITY, {}
+    rng = run.rng("target")
+    names: Sequence[TransformName] = ("log", "yeo-johnson") if (rows.y > 0.0).all() else ("yeo-johnson",)
+    some = rows.take(rng.permutation(len(rows.x))[:ROWS_FOR_POWER])
+    others = [learn_target(name, some.y, some.sample_weight) for name in names]
+    plain = _normal_density(IDENTITY, some)
+    # A transform that makes y as a whole no more normal is not tried.
+    others = [transform for transform in others if _normal_density(transform, some) > plain + h.least_transform_gain]
+    if not others:
+        return IDENTITY, {}
+    sample = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
+    scores: Candidates = {transform.name: _target_scores(transform, sample, run) for transform in (IDENTITY, *others)}
+    identity = scores["identity"]
+    known = {name: found for name, found in scores.items() if found is not None}
+    best = max(known, key=lambda name: known[name].density, default="identity")
+    is_better = best != "identity" and (identity is None or compare(known[best], identity).is_clear)
+    chosen = next(t for t in (IDENTITY, *others) if t.name == (best if is_better else "identity"))
+    return chosen, scores
+
+
+def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
+    """Mean over rows and outputs of the log density of y, with T(y) normal."""
+    scales = moments_of(transform.apply(rows.y), rows.sample_weight).scales  # [Q]
+    slopes = np.average(transform.log_slope(rows.y), axis=0, weights=rows.sample_weight)
+    return float((slopes - np.log(scales)).mean())
+
+
+def _target_scores(transform: TargetTransform, sample: Sample, run: Run) -> Scores | None:
+    """Scores of both parts, each predicted by the GP of the other; squared errors are those of the median of y."""
+    parts = []
+    for learning, judging in (sample, tuple(reversed(sample))):
+        known, new = (rows._replace(y=transform.apply(rows.y)) for rows in (learning, judging))
+        gp = learn_sample(default_kernel, known, new, run.silent(), "choose target")
+        if gp is None:
             return None
-        weight = np.concatenate([np.ones(len(r.x)) if r.sample_weight is None else r.sample_weight for r in every])
-        x, y = (np.concatenate(parts) for parts in zip(*((r.x, r.y) for r in every), strict=True))
-        return find_outliers(transformed(transform, Rows(x, y, weight)), run)
-
-    target, outliers = IDENTITY, None
-    is_open = options.target_transform == "auto" and pinned.target_transform is None
-    if is_open:
-        outliers = find(IDENTITY)
-    target_choice = _choose_target(train, held_out, outliers, options, run, pinned)
-    target = _as_transform(target_choice)
-    if not is_open or target.name != "identity":
-        outliers = find(target)
-    seconds = run.budget.seconds - begin - target_choice.seconds
-    count = len(train.x)
-    if outliers is not None:
-        train = regular_rows(train, outliers.probability[:count])
-        held_out = None if held_out is None else regular_rows(held_out, outliers.probability[count:])
-    log_slopes = sum_of_log_slopes(target, train)
-    train = transformed(target, train)
-    warp, warp_choice = decide_warp(train, options, run, pinned)
-    decisions = Decisions(
-        outliers=pinned.outliers or _outlier_choice(outliers, run, may_have=may_have, seconds=seconds),
-        target_transform=target_choice,
-        input_warp=warp_choice,
-        seed=run.seed,
-    )
-    return PreparedRows(
-        train,
-        None if held_out is None else transformed(target, held_out),
-        target,
-        None if outliers is None else outliers.noise,
-        log_slopes,
-        warp,
-        decisions,
-    )
+        error, _ = gp.residuals(new)
+        predicted = transform.invert(new.y - error * gp.scaling.y_scale)
+        square = torch.as_tensor(np.square(judging.y - predicted).mean(1))
+        slope = torch.as_tensor(transform.log_slope(judging.y).mean(axis=1))
+        parts.append(gp.scores._replace(densities=gp.scores.densities + slope, squares=square))
+    return Scores.joined(parts)
 
 
-def _outlier_choice(outliers: Outliers | None, run: Run, *, may_have: bool, seconds: float) -> Choice:
-    if outliers is None:
-        return Choice("none", None, "" if may_have else "not looked for", seconds=seconds)
-    noise, sd = outliers.noise, ", ".join(f"{value:.4g}" for value in np.sqrt(outliers.noise.variance))
-    taken = f"{outliers.num_rows} of {len(outliers.probability)} rows"
-    reason = f"{noise.share:.2%} of all rows, with a standard deviation of {sd}"
-    run.note("choose outliers", f"{taken}: {reason}")
-    return Choice(taken, {"share": noise.share, "variance": noise.variance.tolist()}, reason, seconds=seconds)
+def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[InputWarp, Candidates]:
+    """The warp of a name, learned from rows in the user's units, and the scores of the candidates of ``auto``."""
+    if name == "identity":
+        return NO_WARP, {}
+    h, dims = run.heuristics, rows.x.shape[1]
+    known = rows.take(run.rng("ranks").permutation(len(rows.x))[:ROWS_FOR_RANKS])
+    ranks = {d: path for d in range(dims) if (path := normal_scores(known.x[:, d], known.sample_weight)) is not None}
+    if name == "rank":
+        return warp_of("rank", np.ones(dims), ranks), {}
+    y_varies = bool(moments_of(rows.y, rows.sample_weight).scales.all())
+    if not ranks or not y_varies or (name == "auto" and len(rows.x) < h.least_rows_to_choose):
+        return NO_WARP, {}
+    columns = sorted(ranks)
+
+    def with_ranks(part: Rows[Array]) -> Rows[Array]:
+        return part._replace(x=np.hstack([part.x, *(ranks[d].apply(part.x[:, d])[:, None] for d in columns)]))
+
+    learning: Rows[Array] = rows
+    judging: Rows[Array] | None = None  # few rows are left out one by one
+    if len(rows.x) > run.rows(h.leave_one_out_rows):
+        learning, judging = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
+    unseen = None if judging is None else with_ranks(judging)
+    mixed = learn_sample(default_kernel, with_ranks(learning), unseen, run.silent(), "choose warp")
+    if mixed is None:
+        return NO_WARP, {}
+    # Processes whose last digits differ must not warp in different ways.
+    (lengthscales,) = run.group.first([torch.as_tensor(mixed.lengthscales)])
+    warp = _mixed_warp(lengthscales.numpy(), ranks, known, h.irrelevant_column)
+    if name == "mixed":
+        return warp, {}
+    plain = learn_sample(default_kernel, learning, judging, run.silent(), "choose warp")
+    is_better = plain is None or compare(mixed.scores, plain.scores).is_clear
+    scores: Candidates = {"identity": None if plain is None else plain.scores, "mixed": mixed.scores}
+    return (warp if run.agreed(is_better) else NO_WARP), scores
 
 
-def _choose_target(
-    train: Rows[Array],
-    held_out: Rows[Array] | None,
-    outliers: Outliers | None,
-    options: ModelOptions,
-    run: Run,
-    pinned: Decisions,
-) -> Choice:
-    if pinned.target_transform is not None:
-        return pinned.target_transform
-    name, begin = options.target_transform, run.budget.seconds
-    scores: Candidates = {}
-    if name == "auto":
-        rows = train if outliers is None else regular_rows(train, outliers.probability[: len(train.x)])
-        chosen, scores = choose_target(rows, run.part(0.12))
-        every = train.y if held_out is None else np.concatenate([train.y, held_out.y])
-        if chosen.name == "log" and not (every > 0.0).all():
-            chosen = IDENTITY  # outliers or held-out rows are not above 0
-    else:
-        chosen = learn_target(name, train.y, train.sample_weight)
-    value = {
-        "name": chosen.name,
-        "centre": chosen.centre.tolist(),
-        "unit": chosen.unit.tolist(),
-        "power": chosen.power.tolist(),
-    }
-    reason = "" if name == "auto" else "as asked for"
-    return Choice(chosen.name, value, reason, Choice.scored(scores), run.budget.seconds - begin)
-
-
-def _as_transform(choice: Choice) -> TargetTransform:
-    value = choice.value
-    arrays = (np.asarray(value[name], dtype=np.float64) for name in ("centre", "unit", "power"))
-    return TargetTransform(value["name"], *arrays)
-
-
-def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Decisions) -> tuple[InputWarp, Choice]:
-    """The warp of the inputs, and the decision about it."""
-    if pinned.input_warp is not None:
-        value = pinned.input_warp.value
-        arrays = {name: np.asarray(value[name], dtype=np.float64) for name in ("shares", "knots", "values")}
-        warp = InputWarp(value["name"], counts=np.asarray(value["counts"], dtype=np.int64), **arrays)
-        return warp, pinned.input_warp
-    begin = run.budget.seconds
-    warp, scores = choose_warp(options.input_warp, rows, run.part(0.1))
-    value = {name: part if isinstance(part, str) else part.tolist() for name, part in warp._asdict().items()}
-    reason = "" if scores else "as asked for" if options.input_warp != "auto" else "too few rows, or nothing to warp"
-    choice = Choice(warp.name, value, reason, Choice.scored(scores), run.budget.seconds - begin)
-    return warp, choice
+def _mixed_warp(lengthscales: Array, ranks: dict[int, Path], rows: Rows[Array], irrelevant: float) -> InputWarp:
+    """The warp that lengthscales of all columns, and of the ranks of some, imply."""
+    dims = rows.x.shape[1]
+    plain = learn_scaling(rows.x, rows.y, rows.sample_weight, bulk_of(rows.x, rows.sample_weight))
+    of_ranks = dict(zip(sorted(ranks), lengthscales[dims:], strict=True))
+    slopes = {d: (plain.x_scale[d] / lengthscales[d], 1.0 / of_ranks[d]) for d in ranks}
+    least = irrelevant * max(map(max, slopes.values()))
+    shares, paths = np.zeros(dims), {}
+    for d, path in ranks.items():
+        by_value, by_rank = slopes[d]
+        if max(by_value, by_rank) > least:
+            shares[d] = SHARE_STEP * round(by_rank / (by_value + by_rank) / SHARE_STEP)
+        if shares[d] > 0.0:
+            paths[d] = mixed_path(path, shares[d], plain.x_mean[d], plain.x_scale[d])
+    return warp_of("mixed", shares, paths)
 
 
 def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = True) -> Scaling:
@@ -262,32 +400,6 @@ def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = 
     return Scaling(x_mean, x_scale, y_mean, np.full_like(learned.y_scale, learned.y_scale.max()), x_limit)
 
 
-class FitData(NamedTuple):
-    """Scaled rows, and how they were made."""
-
-    train: DataSource
-    held_out: DataSource | None
-    """The rows of early stopping."""
-    scaling: Scaling
-    spread: Spread | None
-    """Of the scaled rows; None if every column has variance one."""
-    only_y: Array | None
-    """The outputs [Q] of all rows, if these are the same."""
-    target: TargetTransform = IDENTITY
-    outliers: Contamination | None = None
-    """If there are outliers, the rows count by their probability of not being one."""
-    log_slopes: float = 0.0
-    """The sum over rows and outputs of log T'(y), by which a bound for T(y) differs from one for y."""
-    decisions: Decisions = Decisions()
-
-    @property
-    def known_noise(self) -> float | None:
-        """The noise variance of outputs without spread, in the model's units: that of the scale they were given."""
-        if self.only_y is None:
-            return None
-        return 1.0 if self.spread is None else self.spread.y**2
-
-
 def spread_of(scaling: Scaling, learned: Scaling) -> Spread | None:
     """The spread that a scaling leaves; None if every column has variance one."""
     as_learned = all(own is known for own, known in zip(scaling[:4], learned[:4], strict=True))
@@ -298,35 +410,6 @@ def scaled_rows(rows: Rows[Array], scaling: Scaling, device: str | torch.device,
     """Rows in memory, scaled and shared out over the group."""
     whole = MemorySource(*scaling.tensors(rows, device=device))
     return whole if group.world == 1 else split(whole, group)
-
-
-def memory_data(
-    train: Rows[Array],
-    held_out: Rows[Array] | None,
-    options: ModelOptions,
-    run: Run,
-    pinned: Decisions,
-    *,
-    look_for_outliers: bool,
-) -> FitData:
-    """Rows in memory, ready to be fitted."""
-    rows = prepare_rows(train, held_out, options, run, pinned, look_for_outliers=look_for_outliers)
-    learned = learn_warped_scaling(rows.warp, rows.train)
-    y_varies = bool(moments_of(rows.train.y, rows.train.sample_weight).scales.any())
-    scaling = choose_scaling(learned, options, y_varies=y_varies)
-    check_variance(scaling.y_scale)
-    source = scaled_rows(rows.train, scaling, options.device, run.group)
-    return FitData(
-        source,
-        None if rows.held_out is None else scaled_rows(rows.held_out, scaling, options.device, run.group),
-        scaling,
-        spread_of(scaling, learned),
-        None if y_varies else rows.target.invert(learned.y_mean),
-        rows.target,
-        rows.outliers,
-        rows.log_slopes,
-        rows.decisions,
-    )
 
 
 def check_variance(y_scale: Array) -> None:
@@ -340,44 +423,29 @@ def check_variance(y_scale: Array) -> None:
 
 def warn_about(data: FitData, names: Sequence[str], quiet: Collection[str] = ()) -> None:
     """Say before the fit what the data cannot teach; constant columns among `quiet` ones are expected."""
-    _warn_of_constants(data.scaling, names, data.train.num_rows, quiet)
-    _warn_of_weights(data.train.total_weight, data.train.num_rows)
-    _warn_of_one_output(data.only_y, data.train.total_weight)
-
-
-def _warn_of_one_output(only_y: Array | None, total_weight: float) -> None:
-    if only_y is None:
-        return
-    sd = constant_output_sd(only_y, np.full_like(only_y, total_weight))
-    _warn(
-        f"y is {_listed(only_y)} in every row, which says nothing about its spread. The standard deviation of "
-        f"predictions is set to |y| divided by the number of rows, {_listed(sd)}."
-    )
-
-
-def _warn_of_weights(total_weight: float, num_rows: int) -> None:
-    """Weights that make a handful of rows of many were mostly meant to compare rows."""
-    if total_weight > min(num_rows / 2, FEW_ROWS):
-        return
-    _warn(
-        f"The sample weights of {num_rows} rows add up to {total_weight:.3g}. A row of weight w counts as w rows, so "
-        f"there is as little to learn as from {total_weight:.3g} rows. Weights that compare rows should have a mean of "
-        "one: divide them by their mean."
-    )
-
-
-def _warn_of_constants(scaling: Scaling, names: Sequence[str], num_rows: int, quiet: Collection[str]) -> None:
-    """Columns with one value in all of several rows."""
-    pairs = zip(names, scaling.varies, strict=True)
+    rows, weight = data.train.num_rows, data.train.total_weight
+    pairs = zip(names, data.scaling.varies, strict=True)
     constant = [name for name, varies in pairs if not varies and name not in quiet]
-    if num_rows == 1 or not constant:
-        return
-    shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
-    what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
-    _warn(
-        f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, {what}, "
-        "and no prediction depends on them."
-    )
+    if rows > 1 and constant:
+        shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
+        what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
+        _warn(
+            f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, "
+            f"{what}, and no prediction depends on them."
+        )
+    # Weights that make a handful of rows of many were mostly meant to compare rows.
+    if weight <= min(rows / 2, FEW_ROWS):
+        _warn(
+            f"The sample weights of {rows} rows add up to {weight:.3g}. A row of weight w counts as w rows, so there "
+            f"is as little to learn as from {weight:.3g} rows. Weights that compare rows should have a mean of one: "
+            "divide them by their mean."
+        )
+    if data.only_y is not None:
+        sd = constant_output_sd(data.only_y, np.full_like(data.only_y, weight))
+        _warn(
+            f"y is {_listed(data.only_y)} in every row, which says nothing about its spread. The standard deviation of "
+            f"predictions is set to |y| divided by the number of rows, {_listed(sd)}."
+        )
 
 
 def _listed(values: Array) -> str:
@@ -385,4 +453,4 @@ def _listed(values: Array) -> str:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, CVGPWarning, stacklevel=5)
+    warnings.warn(text, CVGPWarning, stacklevel=4)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,15 +21,13 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.errors import FactorizationError
-from cvgp.fitting.budget import exact_seconds
-from cvgp.fitting.compare import Scores
+from cvgp.fitting.compare import Scores, leave_one_out_scores, model_scores
 from cvgp.fitting.maximize import maximize_by_lbfgs
-from cvgp.fitting.monitor import Run
-from cvgp.fitting.residuals import leave_one_out_scores, model_scores
+from cvgp.fitting.monitor import Run, exact_seconds
 from cvgp.gp import bounds
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, prior_mean
 from cvgp.gp.model import CVGP
-from cvgp.objectives.exact import ExactObjective
+from cvgp.objectives import ExactObjective
 from cvgp.runtime import kept_warnings
 
 CHUNK_ROWS = 4096
@@ -61,9 +59,10 @@ class Start(NamedTuple):
         likelihood.raw_noise.requires_grad_(not self.noise_is_known)
         return likelihood
 
-    def model(self, coreset: Coreset) -> CVGP:
-        """A model that begins here, with copies of kernel and mean."""
-        return CVGP(coreset, deepcopy(self.kernel), mean=deepcopy(self.mean), likelihood=self.likelihood())
+    def model(self, coreset: Coreset, beta_transform: Literal["log", "softplus"] = "log") -> CVGP:
+        """A model that begins here, with copies of kernel and mean; weights are parametrized by `beta_transform`."""
+        kernel, mean = deepcopy(self.kernel), deepcopy(self.mean)
+        return CVGP(coreset, kernel, mean=mean, likelihood=self.likelihood(), beta_transform=beta_transform)
 
     def learned(self, model: CVGP, scores: Scores, least_noise: float) -> "Start":
         """What a model that began here has learned, with its scores of unseen rows."""
@@ -89,15 +88,15 @@ def learn_exact(
     return start.learned(trial, scores, h.least_start_noise)._replace(evidence=evidence)
 
 
-def best_start(attempts: Iterable[Callable[[], Start]], run: Run) -> Start | None:
+def best_start(learn: Callable[[Start], Start], starts: Iterable[Start], run: Run) -> Start | None:
     """The start with the best density of unseen rows; after the first, none is tried without time for it."""
     found: list[Start] = []
-    for attempt in attempts:
+    for start in starts:
         if found and not run.has_time:
             break
         # A start that cannot be evaluated loses to the others, and its warnings are not the user's concern.
         with kept_warnings(), suppress(FactorizationError, FloatingPointError):
-            found.append(attempt())
+            found.append(learn(start))
     return max(found, key=lambda start: start.density, default=None)
 
 

@@ -1,12 +1,15 @@
-"""How many pseudo-points: all rows, where the exact GP is affordable, or the fewest that predict about as well as more.
+"""How many pseudo-points, where they start, and the model that a fit begins with.
 
 For a fixed kernel and noise the best coreset on a nested set of points is known in closed form for every number of them
 (:mod:`cvgp.gp.sites`). So one pass over some rows gives a curve: the density of held-out rows by the number of points.
-The size is where the curve becomes flat.
+The size is where the curve becomes flat; all rows are points where the exact GP is affordable.
+
+Points start at the centers of k-means, as random noise, or by the greedy choice of Burt et al. (2020). Their
+weights add up to the weight of the data, as the weights of the posterior do when each point speaks for its share.
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +17,26 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cvgp.coreset import Coreset
-from cvgp.data.rows import Rows
+from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summary, pivoted_rows
+from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
-from cvgp.fitting.budget import exact_seconds, step_seconds
-from cvgp.fitting.compare import Scores, compare
+from cvgp.errors import InvalidInputError
+from cvgp.fitting.compare import Scores, compare, log_normal, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Run
-from cvgp.fitting.place import greedy_order, rows_to_see
-from cvgp.fitting.residuals import log_normal, weighted_mean
+from cvgp.fitting.kernel import raise_noise
+from cvgp.fitting.monitor import Run, exact_seconds, step_seconds
+from cvgp.fitting.options import InitName
 from cvgp.fitting.sample import Start
 from cvgp.gp.bounds import whitener
-from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean
-from cvgp.gp.pivoting import randomly_pivoted
-from cvgp.gp.sites import nested_prediction
+from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean, stationary_form, typical_slopes
+from cvgp.gp.model import CVGP
+from cvgp.gp.sites import nested_prediction, randomly_pivoted
 from cvgp.runtime import threads_for
 
 SIZES_PER_DOUBLING = 2
+SAMPLE_PER_CENTER, SMALLEST_SAMPLE = 10, 4_000
+"""K-means sees at most this many rows per center, or in all: more change the centers little and the time a lot."""
+GREEDY_CANDIDATES = 4_000
 
 
 def exact_is_affordable(num_rows: int, num_dims: int, run: Run, *, has_neighbors: bool) -> bool:
@@ -75,11 +81,8 @@ class SizeCurve(NamedTuple):
     def enough(self) -> int:
         """The smallest size that is close to the best one, or not clearly worse."""
         best = max(self.scores, key=lambda score: score.density)
-        return next(size for size, score in zip(self.sizes, self.scores, strict=True) if self._is_close(score, best))
-
-    def _is_close(self, score: Scores, best: Scores) -> bool:
-        loss = compare(best, score)
-        return loss.gain <= max(self.margin, loss.gain_error)
+        pairs = zip(self.sizes, self.scores, strict=True)
+        return next(size for size, score in pairs if not compare(best, score).is_likelier(margin=self.margin))
 
 
 def choose_size(start: Start, source: DataSource, run: Run) -> SizeCurve:
@@ -117,14 +120,13 @@ def size_curve(
     variance = prediction.f_var + model.total_noise(judging.noise_variance)  # [S, n]
     residual = judging.y - prior_mean(model.mean, judging.x, judging.y)
     error = residual.reshape(len(residual), -1) - prediction.f_mean  # [S, n, Q]
-    weight = torch.ones_like(judging.x[:, 0]) if judging.sample_weight is None else judging.sample_weight
     scores = []
     for e, v in zip(error, variance, strict=True):
         square = e.square().mean(-1)
         # Too few points for a kernel predict worse than their variances say. The noise grows to the residuals as soon
         # as it is learned, so a size is judged with variances that suit its own residuals.
         factor = max(weighted_mean(square / v, judging), torch.finfo(v.dtype).tiny)
-        scores.append(Scores(log_normal(e, factor * v[:, None]).mean(-1), square, weight))
+        scores.append(Scores(log_normal(e, factor * v[:, None]).mean(-1), square, weight_of(judging)))
     return SizeCurve(sizes, scores, h.size_margin)
 
 
@@ -154,3 +156,137 @@ def _sizes_up_to(limit: int, smallest: int) -> list[int]:
         return [limit]
     count = math.ceil(SIZES_PER_DOUBLING * math.log2(limit / smallest))
     return sorted({round(smallest * (limit / smallest) ** (i / count)) for i in range(count + 1)})
+
+
+def begin_model(
+    start: Start,
+    source: DataSource,
+    size: int,
+    run: Run,
+    *,
+    init: InitName | Coreset = "kmeans",
+    beta_transform: Literal["log", "softplus"] = "log",
+    is_standard: bool = True,
+) -> CVGP:
+    """A model with `size` pseudo-points, placed among the rows; all rows, if it is as many as there are.
+
+    A coreset that is given is in the units of the source. Unless all columns have variance one (`is_standard`), random
+    points are given the spread of the rows.
+    """
+    if isinstance(init, Coreset):
+        coreset = init
+    else:
+        placed = _place(init, source, size, start, run)
+        if init == "random" and not is_standard:
+            placed = _spread_out(placed, source.sample(run.heuristics.ladder_rows, run.rng("spread")))
+        coreset = _first_coreset(source, placed)
+    model = start.model(coreset, beta_transform).to(source.device)
+    if size < source.num_rows and not start.noise_is_known:
+        rows = source.sample(run.rows(run.heuristics.ladder_rows), run.rng("noise ladder"))
+        raise_noise(model, rows, run.heuristics.noise_ladder)
+    if source.has_known_noise:
+        # The weights of a first coreset count rows, and a row's precision is that of its total noise.
+        w = model.beta.detach() / source.harmonic_noise(model.noise.item())
+        model.set_sites(model.y_c - prior_mean(model.mean, model.X_c, model.y_c), w)
+    adopt_first(source, model)
+    return model
+
+
+@torch.no_grad()
+def adopt_first(source: DataSource, model: CVGP) -> None:
+    """Give the models of all processes of a group the same bits, whatever rounding did to the same steps."""
+    tensors = [*model.parameters(), *model.buffers()]
+    for tensor, value in zip(tensors, source.group.first([t.detach() for t in tensors]), strict=True):
+        tensor.copy_(value)
+
+
+def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run) -> Coreset:
+    rng, total = run.rng("points"), source.total_weight
+    rows = source.sample(size if method == "random" else rows_to_see(size), rng)
+    x, y, weight, _ = rows.map(lambda values: values.cpu().numpy())
+    if method == "kmeans" and size >= source.num_rows:
+        return Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
+    return initial_coreset(method, x, y, size, rng, sample_weight=weight, total_weight=total, kernel=start.kernel)
+
+
+def _first_coreset(source: DataSource, coreset: Coreset) -> Coreset:
+    """The coreset of the first process, for all of a group."""
+    (size,) = source.group.first([torch.tensor(float(len(coreset)), dtype=torch.float64)])
+    # Clusters may be lost: to receive the first process's points, the others need arrays of their number.
+    arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
+    x, y, beta = source.group.first([torch.as_tensor(a) for a in arrays])
+    return Coreset(x, y, beta)
+
+
+def _spread_out(noise: Coreset, rows: Rows[Tensor]) -> Coreset:
+    """White noise with the means and standard deviations of some rows."""
+    x, y = (values.reshape(len(values), -1).cpu().numpy() for values in (rows.x, rows.y))
+    outputs = noise.y.reshape(len(noise), -1) * y.std(0) + y.mean(0)
+    return Coreset(noise.X * x.std(0) + x.mean(0), outputs.reshape(noise.y.shape), noise.beta)
+
+
+def initial_coreset(
+    method: InitName,
+    x: Array,
+    y: Array,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    sample_weight: Array | None = None,
+    total_weight: float | None = None,
+    kernel: Kernel | None = None,
+) -> Coreset:
+    """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units.
+
+    ``kmeans`` takes centroids, cluster means and cluster sizes, with distances in the lengthscales of a kernel if there
+    is one. ``random`` is white noise with equal weights (the paper's RandomCVGP). ``greedy`` takes the rows that leave
+    the least prior variance unexplained, with the outputs and weights of the rows nearest to each. The weights add up
+    to `total_weight`, by default to that of the rows.
+    """
+    weight = np.ones(len(x)) if sample_weight is None else sample_weight
+    total = float(weight.sum()) if total_weight is None else total_weight
+    size = min(size, len(x))
+    if method == "random":
+        shape = (size, *y.shape[1:])
+        return Coreset(rng.standard_normal((size, x.shape[1])), rng.standard_normal(shape), np.full(size, total / size))
+    sample = _subsample(len(x), rows_to_see(size), rng)
+    xs, ys, ws = x[sample], y[sample], weight[sample]
+    if method == "kmeans":
+        scaled = xs if kernel is None else xs * _inverse_lengthscale(kernel, xs.shape[1])
+        found = cluster_summary(kmeans_labels(scaled, ws, size, int(rng.integers(2**31))), xs, ys, ws)
+    elif method == "greedy":
+        if kernel is None:
+            raise InvalidInputError("The greedy initializer needs a kernel to measure variance with.")
+        candidates = xs[_subsample(len(xs), max(GREEDY_CANDIDATES, size), rng)]
+        found = nearest_summary(candidates[greedy_order(kernel, candidates, size)[0]], xs, ys, ws)
+    else:
+        raise InvalidInputError(f"Unknown initializer {method!r}. Choose kmeans, random or greedy, or pass a Coreset.")
+    return Coreset(found.X, found.y, found.beta * (total / found.beta.sum()))
+
+
+def rows_to_see(size: int) -> int:
+    """How many rows are enough to place a number of points by."""
+    return max(SAMPLE_PER_CENTER * size, SMALLEST_SAMPLE)
+
+
+def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp], Array]:
+    """Pivoted Cholesky: indices in the order of the largest variance left, and the mean variance left after each."""
+    points = torch.as_tensor(x)
+    with torch.no_grad():
+        k_xx = diagonal(kernel, points)  # [N]
+        return pivoted_rows(k_xx, lambda i: cross_matrix(kernel, points[i : i + 1], points)[0], size)
+
+
+def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """At most `limit` row numbers, in order; all of them where they fit, so that no draw is needed."""
+    if count <= limit:
+        return np.arange(count)
+    return np.sort(rng.choice(count, limit, replace=False))
+
+
+def _inverse_lengthscale(kernel: Kernel, num_dims: int) -> Array:
+    """Factors to units of lengthscales, or of typical slopes, in which columns that do not matter divide no rows."""
+    with torch.no_grad():
+        form = stationary_form(kernel, num_dims)
+        factors = typical_slopes(kernel, num_dims) if form is None else form.inverse_lengthscale.to(torch.float64)
+        return np.asarray(factors.cpu().numpy())

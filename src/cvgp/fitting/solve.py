@@ -13,25 +13,28 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import CVGPWarning
-from cvgp.fitting.budget import evaluation_seconds, exact_seconds
-from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
-from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.checkpoint import LBFGS_FILE, Checkpoint
+from cvgp.fitting.compare import model_scores, simple_densities, weight_of
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.minibatches import fit_adam
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import Run, evaluation_seconds, exact_seconds
 from cvgp.fitting.options import Settings
-from cvgp.fitting.place import initial_coreset
-from cvgp.fitting.residuals import constant_density, linear_density, model_scores
 from cvgp.fitting.sample import distinct_rows, take_observations
-from cvgp.fitting.size import default_batch, points_to_keep
+from cvgp.fitting.size import default_batch, initial_coreset, points_to_keep
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.hyperparameters import release
-from cvgp.gp.kernels import prior_mean, square_matrix
+from cvgp.gp.kernels import prior_mean, release, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.objectives.exact import ExactObjective
-from cvgp.objectives.full_batch import CHUNK_ROWS, TitsiasObjective, chunk_work, full_bound, statistics_and_gain
-from cvgp.optim.stopping import Result, Status
+from cvgp.objectives import (
+    CHUNK_ROWS,
+    ExactObjective,
+    Objective,
+    TitsiasObjective,
+    chunk_work,
+    full_bound,
+    statistics_and_gain,
+)
+from cvgp.optim import Result, Status
 from cvgp.runtime import reused_memory, threads_for
 
 
@@ -58,16 +61,7 @@ class Plan:
 def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False) -> Plan:
     """Decide how to train a coreset.
 
-    Parameters
-    ----------
-    settings
-        What the user has decided.
-    num_rows, size, num_dims
-        Rows, points and columns.
-    run
-        Its time limit counts.
-    brief
-        Whether little is to be gained by long training: neighbors were no better than the coreset at its start.
+    Little is to be gained by long training (`brief`) if neighbors were no better than the coreset at its start.
     """
     h, limit, paper = run.heuristics, run.budget.max_time, settings.solver == "paper"
     solver = chosen_solver(settings, num_rows, run, brief=brief)
@@ -77,21 +71,25 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: 
         evaluations = settings.max_iter or lbfgs_evaluations(num_rows, size, num_dims, run, brief=brief)
         return Plan("exact" if is_exact else "lbfgs", tight, evaluations)
     batch = min(settings.batch_size or (h.paper_batch if paper else default_batch(size)), num_rows)
+    growth = math.sqrt(max(num_rows / h.usual_rows, 1.0))  # how much longer a fit may take than on the usual rows
     steps = settings.max_iter
     if steps is None and paper:
         steps = h.paper_epochs * max(num_rows // batch, 1)
     elif steps is None:
-        steps = min(int(h.adam_steps * _growth(num_rows, h)), h.most_adam_steps)
+        steps = min(int(h.adam_steps * growth), h.most_adam_steps)
         steps = steps if limit is None else max(steps, h.timed_adam_steps)
     polish = 0
     if settings.solver == "auto" and settings.max_iter is None and not settings.early_stopping:
-        polish = polish_evaluations(num_rows, size, num_dims, h)
+        # Evaluations on all rows after Adam, unless they would be too few to help.
+        seconds = h.polish_seconds * min(growth, h.longest_growth)
+        affordable = int(seconds / evaluation_seconds(num_rows, size, num_dims, h))
+        polish = min(affordable, h.polish_evaluations) if affordable >= h.fewest_polish_evaluations else 0
     return Plan(
         solver="adam+lbfgs" if polish else "adam",
         tight=settings.bound == "tight" or (polish > 0 and settings.bound == "auto"),
         max_iter=steps,
         batch_size=batch,
-        learning_rate=settings.learning_rate or (h.paper_learning_rate if paper else h.learning_rate),
+        learning_rate=float(settings.learning_rate or (h.paper_learning_rate if paper else h.learning_rate)),
         schedule_is_constant=paper,
         dtype="float32" if paper and settings.dtype == "auto" else settings.dtype,
         solve_at_end=not (paper or settings.early_stopping),
@@ -119,18 +117,6 @@ def lbfgs_evaluations(num_rows: int, size: int, num_dims: int, run: Run, *, brie
         return int(np.clip(h.brief_seconds / seconds, *h.brief_evaluations))
     longest = h.brief_seconds if brief else h.lbfgs_seconds
     return int(np.clip(longest / seconds, h.fewest_lbfgs_evaluations, h.lbfgs_evaluations))
-
-
-def polish_evaluations(num_rows: int, size: int, num_dims: int, h: Heuristics) -> int:
-    """How many evaluations on all rows are worth their time after Adam; none where they would be too few to help."""
-    seconds = h.polish_seconds * min(_growth(num_rows, h), h.longest_growth)
-    affordable = int(seconds / evaluation_seconds(num_rows, size, num_dims, h))
-    return min(affordable, h.polish_evaluations) if affordable >= h.fewest_polish_evaluations else 0
-
-
-def _growth(num_rows: int, h: Heuristics) -> float:
-    """How much longer a fit may take than on the usual number of rows."""
-    return math.sqrt(max(num_rows / h.usual_rows, 1.0))
 
 
 def reports_tight_bound(bound: str, solver: str) -> bool:
@@ -162,7 +148,7 @@ def solve(
     settings: Settings,
     run: Run,
     *,
-    checkpoint_dir: str | None = None,
+    checkpoint: Checkpoint | None = None,
     validation: DataSource | None = None,
     may_shrink: bool = False,
 ) -> Solution:
@@ -170,25 +156,62 @@ def solve(
 
     With `may_shrink`, an exact GP keeps fewer points if these explain the inputs as well.
     """
-    h = run.heuristics
-    closing = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
-    with open_checkpoint(checkpoint_dir, model, source, settings, run) as checkpoint:
-        reserved = min(run.budget.clock.pace * closing, h.largest_closing_share * run.budget.left)
-        training = run if run.budget.max_time is None else run._replace(budget=run.budget.reserving(reserved))
-        if plan.solver == "closed form":
-            result = Result(Status.CONVERGED, math.nan, 0)
-        elif plan.solver == "exact":
-            result = _maximize_exact(model, source, plan, settings, training, checkpoint)
-        elif plan.solver == "lbfgs":
-            result = _maximize_bound(model, source, plan, settings, training, checkpoint, plan.max_iter)
+    h, limit, is_exact = run.heuristics, run.budget.max_time, plan.solver == "exact"
+    evaluation = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
+    reserved = min(run.budget.clock.pace * evaluation, h.largest_closing_share * run.budget.left)
+    training = run if limit is None else run._replace(budget=run.budget.reserving(reserved))
+
+    def by_lbfgs(objective: Objective, total: float, evaluations: int) -> Result:
+        return maximize_by_lbfgs(
+            objective,
+            total,
+            training,
+            max_evaluations=evaluations,
+            tol=settings.tol,
+            group=source.group,
+            checkpoint=checkpoint,
+        )
+
+    def maximize_bound(evaluations: int) -> Result:
+        """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
+        objective = TitsiasObjective(
+            model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
+        )
+        return by_lbfgs(objective, source.total_weight, evaluations)
+
+    if plan.solver == "closed form":
+        result = Result(Status.CONVERGED, math.nan, 0)
+    elif is_exact:
+        # Copies of a row count once while kernel, mean and noise are learned, and all of them count in the posterior.
+        rows = all_rows(source)
+        data = distinct_rows(rows)
+        result = by_lbfgs(ExactObjective(model, data), weight_of(data).sum().item(), plan.max_iter)
+        take_observations(model, rows)
+    elif plan.solver == "lbfgs":
+        if checkpoint is None and not training.budget.affords(evaluation):
+            result = Result(Status.TIME_LIMIT, math.inf, 0)  # there is time for the best coreset at the start alone
         else:
-            result = _adam(model, source, plan, settings, training, checkpoint, validation)
+            result = maximize_bound(plan.max_iter)
+    else:
+        result = fit_adam(model, source, plan, settings, training, checkpoint, validation)
+        is_stored = checkpoint is not None and checkpoint.has(LBFGS_FILE)
+        has_time = training.has_time and training.budget.affords(evaluation)
+        if plan.polish and result.status is not Status.INTERRUPTED and (has_time or is_stored):
+            # Without a limit L-BFGS stops where most of the gain is made; with one, at convergence or when time is up.
+            polished = maximize_bound(plan.polish if limit is None else h.longest_polish)
+            result = polished._replace(num_iter=result.num_iter + polished.num_iter)
     release(model.kernel, model.likelihood)
-    is_exact = plan.solver == "exact"
     smaller = _smaller(model, source, run) if is_exact and may_shrink else None
     model = model if smaller is None else smaller
     with threads_for(chunk_work(len(model.X_c), source.num_rows)):
-        found, bound = _close(model, source, plan, run, is_exact=is_exact and smaller is None)
+        found, gain = _all_statistics(model, source, run)
+        if is_exact and smaller is None:
+            bound = exact_bound(model, source)
+        elif plan.solve_at_end:
+            bound = model.adopt_optimum(found).item() + (gain if plan.tight else 0.0)
+        else:
+            bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight, group=source.group)
+        set_site_noise(model, source)
     return Solution(model, plan.solver, bound, result, found, plan.tight)
 
 
@@ -205,105 +228,14 @@ def is_exact_gp(model: CVGP, source: DataSource) -> bool:
     return model.X_c.shape == rows.x.shape and torch.equal(model.X_c, rows.x) and torch.equal(model.y_c, rows.y)
 
 
-def _maximize_exact(
-    model: CVGP, source: DataSource, plan: Plan, settings: Settings, run: Run, checkpoint: Checkpoint | None
-) -> Result:
-    """Maximize the log marginal likelihood over kernel, mean and noise; the sites become the observations.
-
-    Copies of a row count once while these are learned, and all of them count in the posterior. Each process of a group
-    has all rows and does the same.
-    """
-    rows = all_rows(source)
-    data = distinct_rows(rows)
-    total = len(data.x) if data.sample_weight is None else data.sample_weight.sum().item()
-    result = maximize_by_lbfgs(
-        ExactObjective(model, data),
-        total,
-        run,
-        max_evaluations=plan.max_iter,
-        tol=settings.tol,
-        group=source.group,
-        checkpoint=checkpoint,
-    )
-    take_observations(model, rows)
-    return result
-
-
-def _maximize_bound(
-    model: CVGP,
-    source: DataSource,
-    plan: Plan,
-    settings: Settings,
-    run: Run,
-    checkpoint: Checkpoint | None,
-    evaluations: int,
-) -> Result:
-    """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
-    if checkpoint is None and not _affords_evaluation(model, source, run):
-        return Result(Status.TIME_LIMIT, math.inf, 0)  # the best coreset at the start is all that there is time for
-    objective = TitsiasObjective(
-        model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
-    )
-    return maximize_by_lbfgs(
-        objective,
-        source.total_weight,
-        run,
-        max_evaluations=evaluations,
-        tol=settings.tol,
-        group=source.group,
-        checkpoint=checkpoint,
-    )
-
-
-def _affords_evaluation(model: CVGP, source: DataSource, run: Run) -> bool:
-    return run.budget.affords(evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], run.heuristics))
-
-
-def _adam(
-    model: CVGP,
-    source: DataSource,
-    plan: Plan,
-    settings: Settings,
-    run: Run,
-    checkpoint: Checkpoint | None,
-    validation: DataSource | None,
-) -> Result:
-    """Adam on minibatches, then L-BFGS on all rows where that is worth its time."""
-    h = run.heuristics
-    result = fit_adam(model, source, plan, settings, run, checkpoint, validation)
-    is_stored = checkpoint is not None and checkpoint.has_lbfgs
-    has_time = run.has_time and _affords_evaluation(model, source, run)
-    if not plan.polish or result.status is Status.INTERRUPTED or not (has_time or is_stored):
-        return result
-    # Without a limit L-BFGS stops where most of the gain is made; with one, at convergence or when time is up.
-    evaluations = plan.polish if run.budget.max_time is None else h.longest_polish
-    polished = _maximize_bound(model, source, plan, settings, run, checkpoint, evaluations)
-    return polished._replace(num_iter=result.num_iter + polished.num_iter)
-
-
 def _smaller(model: CVGP, source: DataSource, run: Run) -> CVGP | None:
     """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that."""
-    rows = all_rows(source)
-    x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+    x, y, weight, _ = all_rows(source).map(lambda values: values.cpu().numpy())
     size = points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x, run.heuristics)
     if size is None:
         return None
-    weight = None if rows.sample_weight is None else rows.sample_weight.cpu().numpy()
     rng = run.rng("fewer points")
     return model.with_coreset(initial_coreset("greedy", x, y, size, rng, sample_weight=weight, kernel=model.kernel))
-
-
-def _close(model: CVGP, source: DataSource, plan: Plan, run: Run, *, is_exact: bool) -> tuple[Statistics, float]:
-    """Add up the statistics of all rows, set the coreset to its optimum where that is asked for, and take the bound."""
-    found, gain = _all_statistics(model, source, run)
-    if is_exact:
-        bound = exact_bound(model, source)
-    elif plan.solve_at_end:
-        bound = model.adopt_optimum(found).item() + (gain if plan.tight else 0.0)
-    else:
-        bound = full_bound(model, source.chunks(CHUNK_ROWS), source.num_rows, tight=plan.tight, group=source.group)
-    set_site_noise(model, source)
-    return found, bound
 
 
 def _all_statistics(model: CVGP, source: DataSource, run: Run) -> tuple[Statistics, float]:
@@ -323,8 +255,7 @@ def _all_statistics(model: CVGP, source: DataSource, run: Run) -> tuple[Statisti
     rows = source.sample(count, run.rng("closing"))
     chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
     found, gain = statistics_and_gain(model, chunks)
-    weight = len(rows.x) if rows.sample_weight is None else rows.sample_weight.sum().item()
-    scale = source.total_weight / weight
+    scale = source.total_weight / weight_of(rows).sum().item()
     return found.times(scale), scale * gain
 
 
@@ -347,7 +278,7 @@ def warn_if_simpler_is_better(model: CVGP, source: DataSource, run: Run) -> None
     if not model.likelihood.raw_noise.requires_grad:
         return  # the noise was given, so there is nothing to compare with
     rows = source.sample(run.rows(run.heuristics.compared_rows), run.rng("compare"))
-    fit, constant, line = model_scores(model, rows).density, constant_density(rows), linear_density(rows)
+    fit, (constant, line) = model_scores(model, rows).density, simple_densities(rows)
     if fit >= max(constant, line) - run.heuristics.margin:
         return
     warnings.warn(

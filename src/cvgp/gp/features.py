@@ -9,20 +9,17 @@ gives the predictions and the KL of function space. It tells which features matt
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PolynomialKernel, RFFKernel, ScaleKernel
 from torch import Tensor
 
-from cvgp.errors import InvalidInputError, InvalidTypeError, optional_packages
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp.kernels import evaluate, stationary_form
 from cvgp.gp.posterior import factorize
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class FeatureMap(NamedTuple):
@@ -30,7 +27,6 @@ class FeatureMap(NamedTuple):
 
     raw: Callable[[Tensor], Tensor]  # [..., B, D] -> [..., B, F]
     scale: Tensor  # [F]
-    names: tuple[str, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Features with a standard normal prior on their weights."""
@@ -43,23 +39,6 @@ class WeightPosterior(NamedTuple):
     mean: Tensor  # [F]
     covariance: Tensor  # [F, F]
     kl: Tensor  # []
-
-    def to_frame(self, features: FeatureMap) -> "pd.DataFrame":
-        """One row per feature: the coefficient of the raw feature, its sd, and |mean| / sd, most certain first."""
-        with optional_packages():
-            import pandas as pd
-
-        scale = features.scale.detach().to(torch.float64)
-        sd = self.covariance.diagonal().clamp_min(0.0).sqrt()
-        frame = pd.DataFrame(
-            {
-                "feature": features.names,
-                "mean": (scale * self.mean).detach().cpu().numpy(),
-                "sd": (scale * sd).detach().cpu().numpy(),
-                "ratio": (self.mean.abs() / sd).detach().cpu().numpy(),
-            }
-        )
-        return frame.sort_values("ratio", ascending=False, ignore_index=True)
 
 
 def weight_posterior(Phi_c: Tensor, w: Tensor, y_c: Tensor) -> WeightPosterior:
@@ -78,30 +57,26 @@ def weight_posterior(Phi_c: Tensor, w: Tensor, y_c: Tensor) -> WeightPosterior:
     return WeightPosterior(mean, identity - T_Phi.mT @ T_Phi, kl)
 
 
-def feature_map(kernel: Kernel, num_dims: int, feature_names: tuple[str, ...] | None = None) -> FeatureMap:
+def feature_map(kernel: Kernel, num_dims: int) -> FeatureMap:
     """Explicit features of a linear, polynomial or random-feature kernel, scaled or summed."""
-    names = tuple(f"x{d}" for d in range(num_dims)) if feature_names is None else feature_names
-    if len(names) != num_dims:
-        raise InvalidInputError(f"Expected {num_dims} feature names, one per dimension; got {list(names)}.")
     if kernel.active_dims is None:
-        return _features(kernel, names)
+        return _features(kernel, num_dims)
     columns = kernel.active_dims
-    seen = _features(kernel, tuple(names[d] for d in columns.tolist()))
+    seen = _features(kernel, len(columns))
     return seen._replace(raw=lambda x: seen.raw(x[..., columns]))
 
 
-def _features(kernel: Kernel, names: tuple[str, ...]) -> FeatureMap:
+def _features(kernel: Kernel, num_dims: int) -> FeatureMap:
     """Features of a kernel's forward, which sees its active dimensions only."""
-    num_dims = len(names)
     if isinstance(kernel, ScaleKernel):
-        base = _features(kernel.base_kernel, names)  # it has taken over the base's active dimensions
+        base = _features(kernel.base_kernel, num_dims)  # it has taken over the base's active dimensions
         return base._replace(scale=base.scale * kernel.outputscale.sqrt())
     if isinstance(kernel, AdditiveKernel):
-        return _concatenate([feature_map(part, num_dims, names) for part in kernel.kernels])
+        return _concatenate([feature_map(part, num_dims) for part in kernel.kernels])
     if isinstance(kernel, LinearKernel):
-        return FeatureMap(lambda x: x, kernel.variance.reshape(-1).sqrt().expand(num_dims), names)
+        return FeatureMap(lambda x: x, kernel.variance.reshape(-1).sqrt().expand(num_dims))
     if isinstance(kernel, PolynomialKernel):
-        return _polynomial_features(kernel, num_dims, names)
+        return _polynomial_features(kernel, num_dims)
     if isinstance(kernel, RFFKernel):
         return _gpytorch_random_features(kernel, num_dims)
     raise InvalidTypeError(
@@ -152,8 +127,7 @@ def _fourier(frequencies: Tensor, outputscale: Tensor) -> FeatureMap:
         phase = x.to(frequencies.dtype) @ frequencies.mT
         return torch.cat([phase.cos(), phase.sin()], dim=-1)
 
-    names = tuple(f"{kind}{i}" for kind in ("cos", "sin") for i in range(count))
-    return FeatureMap(raw, (outputscale / count).sqrt().expand(2 * count), names)
+    return FeatureMap(raw, (outputscale / count).sqrt().expand(2 * count))
 
 
 def _gpytorch_random_features(kernel: RFFKernel, num_dims: int) -> FeatureMap:
@@ -164,7 +138,7 @@ def _gpytorch_random_features(kernel: RFFKernel, num_dims: int) -> FeatureMap:
     return _fourier(frequencies, torch.ones((), dtype=frequencies.dtype, device=frequencies.device))
 
 
-def _polynomial_features(kernel: PolynomialKernel, num_dims: int, names: tuple[str, ...]) -> FeatureMap:
+def _polynomial_features(kernel: PolynomialKernel, num_dims: int) -> FeatureMap:
     """(x . x' + c)^p as monomials with square-root multinomial coefficients."""
     power, offset = int(kernel.power), kernel.offset.reshape(())
     exponents = _compositions(power, num_dims + 1)  # the last part is the constant's power
@@ -179,7 +153,7 @@ def _polynomial_features(kernel: PolynomialKernel, num_dims: int, names: tuple[s
     def raw(x: Tensor) -> Tensor:
         return (x.unsqueeze(-2) ** powers).prod(-1)
 
-    return FeatureMap(raw, (counts * offset**constant_power).sqrt(), tuple(_monomial(names, e[:-1]) for e in exponents))
+    return FeatureMap(raw, (counts * offset**constant_power).sqrt())
 
 
 def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
@@ -189,14 +163,8 @@ def _compositions(total: int, parts: int) -> list[tuple[int, ...]]:
     return [(first, *rest) for first in range(total, -1, -1) for rest in _compositions(total - first, parts - 1)]
 
 
-def _monomial(names: tuple[str, ...], exponents: tuple[int, ...]) -> str:
-    factors = [n if e == 1 else f"{n}^{e}" for n, e in zip(names, exponents, strict=True) if e > 0]
-    return "*".join(factors) or "1"
-
-
 def _concatenate(parts: list[FeatureMap]) -> FeatureMap:
     return FeatureMap(
         lambda x: torch.cat([part.raw(x) for part in parts], dim=-1),
         torch.cat([part.scale for part in parts]),
-        tuple(name for part in parts for name in part.names),
     )

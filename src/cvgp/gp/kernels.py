@@ -1,13 +1,15 @@
-"""The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, and the values of kernels and means.
+"""The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, constraints and priors, and their values.
 
 Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
 ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch. Inputs are checked
-here, before torch would broadcast a mistake into an answer.
+here, before torch would broadcast a mistake into an answer. A fit adds the log density of the priors to its bound
+(§6.3). As in GPyTorch, a prior is on the value of a parameter (a lengthscale, a variance), not on its raw form.
 """
 
 import math
+from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gpytorch.constraints import GreaterThan, Positive
@@ -24,16 +26,47 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
+from gpytorch.priors import NormalPrior, Prior
 from gpytorch.settings import lazily_evaluate_kernels
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.func import functional_call
 
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
 from cvgp.gp import stationary
-from cvgp.gp.kernel_names import KERNEL_NAMES, parse_kernel_name
 from cvgp.gp.stationary import FAMILIES, StationaryKernel
 
 __all__ = ["KERNEL_NAMES", "make_kernel"]
+
+KERNEL_NAMES = ("rbf", "matern12", "matern32", "matern52", "rq", "linear", "periodic")
+"""Names that `kernel` may have, in `cvgp.CVGPRegressor`, `cvgp.CVGP` and `make_kernel`; ``+`` and ``*`` join them."""
+
+
+def parse_kernel_name(text: str) -> list[list[str]]:
+    """The names in a sum of products, as terms of factors: "rbf + matern32*periodic" has two terms."""
+    terms = [[name.strip() for name in term.split("*")] for term in text.split("+")]
+    unknown = [name for term in terms for name in term if name not in KERNEL_NAMES]
+    if unknown:
+        where = "" if unknown[0] == text else f" in {text!r}"
+        raise InvalidInputError(
+            f"Unknown kernel {unknown[0]!r}{where}. Choose one of {', '.join(KERNEL_NAMES)}, join several by + and *, "
+            "as in 'rbf+linear', or pass a GPyTorch kernel."
+        )
+    return terms
+
+
+def name_of_kernel(kernel: Any) -> str:
+    """The text from which the library makes such a kernel; for one that it cannot make, names of GPyTorch's classes."""
+    kind = type(kernel).__name__.removesuffix("Kernel")
+    if kind == "Scale":
+        return name_of_kernel(kernel.base_kernel)
+    if kind == "Additive":
+        return "+".join(map(name_of_kernel, kernel.kernels))
+    if kind == "Product":
+        names = map(name_of_kernel, kernel.kernels)
+        return "*".join(f"({name})" if "+" in name else name for name in names)
+    return f"matern{2 * kernel.nu:.0f}2" if kind == "Matern" else kind.lower()
+
 
 NOISE_FLOOR = 1e-8
 """Smallest learned noise variance of an output of variance one; GPyTorch's own 1e-4 is above what near-noiseless data
@@ -117,8 +150,8 @@ class _NoKernel(nn.Module):
 def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
     """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
 
-    Its constructor compares the batch shape with that of its base, by `torch.broadcast_shapes`, whose first call loads
-    SymPy and takes as long as a fit of a few hundred rows. So the base comes after the constructor.
+    Its constructor compares batch shapes by a function whose first call loads SymPy, which takes as long as a fit of a
+    few hundred rows. So the base comes after the constructor.
     """
     kernel = ScaleKernel(_NoKernel(), active_dims=base.active_dims, **arguments)
     kernel.base_kernel = base
@@ -287,11 +320,132 @@ STEP = 0.1
 def typical_slopes(kernel: Kernel, num_dims: int, step: float = STEP) -> Tensor:
     """The root mean square of (f(x + step) - f(x)) / step along each input `[D]` under the prior, in float64.
 
-    It tells how much each input matters for where pseudo-inputs should lie. Over a step of zero a rough function has
-    infinite slopes, whatever its lengthscale and variance are: so the step is about that between pseudo-inputs. Where
-    a kernel is not stationary, x is a point whose inputs are all one.
+    It tells how much each input matters for where pseudo-inputs should lie. The step is about the distance between
+    pseudo-inputs, since over a step of zero a rough function has infinite slopes. x is a point of ones.
     """
     x = torch.ones(1, num_dims, dtype=torch.float64, device=next(kernel.parameters()).device)
     moved = x + step * torch.eye(num_dims, dtype=x.dtype, device=x.device)  # [D, D]
     squares = diagonal(kernel, x) + diagonal(kernel, moved) - 2.0 * cross_matrix(kernel, x, moved)[0]
     return squares.clamp_min(0.0).sqrt() / step
+
+
+HELD_AROUND, HELD_ABOVE = "held_around", "held_above"
+"""Names of the priors that a fit adds and removes."""
+MARGIN = 0.01
+"""Distance from a bound, as a share of the interval: at the bound itself the raw parameter is infinite."""
+
+
+class RegisteredPrior(NamedTuple):
+    """A prior, and the value that it is a density of."""
+
+    name: str
+    module: nn.Module
+    prior: Prior
+    value_of: Callable[[Any], Tensor]
+
+
+def registered_priors(*parts: Any) -> list[RegisteredPrior]:
+    """All priors of some GPyTorch modules and of the modules inside them."""
+    found = (prior for part in parts for prior in part.named_priors())
+    return [RegisteredPrior(name, module, prior, value_of) for name, module, prior, value_of, _ in found]
+
+
+def log_density(priors: list[RegisteredPrior], like: Tensor) -> Tensor:
+    """The sum of the log densities of all priors at the present values, in nats; float64, where `like` is."""
+    total = torch.zeros((), dtype=torch.float64, device=like.device)
+    for name, module, prior, value_of in priors:
+        try:
+            total = total + prior.log_prob(value_of(module)).sum()
+        except ValueError as error:
+            raise DivergenceError(
+                f"{name} has no density at the present value, which is outside its support; start from a value "
+                "inside, and keep it there with a constraint such as gpytorch.constraints.Interval"
+            ) from error
+    return total
+
+
+@torch.no_grad()
+def multiply_inside(module: Any, name: str, factor: Tensor | float) -> None:
+    """Multiply a constrained parameter, such as `lengthscale`, by a factor, as far as its constraint allows."""
+    value, constraint = getattr(module, name) * factor, module.constraint_for_parameter_name(f"raw_{name}")
+    if constraint is not None:
+        value = inside(value, constraint.lower_bound, constraint.upper_bound)
+    setattr(module, name, value)
+
+
+def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """The nearest value at least a margin away from both bounds, for those that are beyond it."""
+    lower, upper = lower.to(value), upper.to(value)
+    width = upper - lower
+    # With one bound alone, the margin is a share of that bound.
+    margin = MARGIN * torch.where(torch.isfinite(width), width, torch.where(torch.isfinite(lower), lower, upper).abs())
+    return torch.where(value <= lower, lower + margin, torch.where(value >= upper, upper - margin, value))
+
+
+class InverseHalfCauchy(Prior):  # type: ignore[misc]
+    """Prior of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2) + constant.
+
+    It is flat far above the typical value. Below it, each factor of e costs two nats.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, typical: Tensor) -> None:
+        nn.Module.__init__(self)
+        Distribution.__init__(self, validate_args=False)
+        self.register_buffer("typical", typical)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log density of each value, in nats."""
+        return -torch.log1p((self.typical / value).square())
+
+
+def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None:
+    """Add a normal prior on the logarithm of each lengthscale, around that of the typical one `[D]`."""
+    for part in _with_lengthscales(kernel):
+        like = part.lengthscale[0]
+        prior = NormalPrior(typical.log().to(like), torch.full_like(like, spread))
+        part.register_prior(HELD_AROUND, prior, _log_lengthscale)
+
+
+def add_lower_prior(kernel: Kernel, typical: Tensor, f_sd: Tensor) -> None:
+    """Add priors against lengthscales far below `typical` [D], and against a variance of f far above `f_sd`^2."""
+    for part in _with_lengthscales(kernel):
+        part.register_prior(HELD_ABOVE, InverseHalfCauchy(typical.to(part.lengthscale)), _lengthscale)
+    for part in kernel.modules():
+        if isinstance(part, ScaleKernel) and part.raw_outputscale.requires_grad:
+            part.register_prior(HELD_ABOVE, InverseHalfCauchy(1.0 / f_sd.to(part.outputscale)), _inverse_f_sd)
+
+
+def is_held(module: nn.Module, *names: str) -> bool:
+    """Whether any part of a module has a prior of a fit, of one of these names if some are given."""
+    return any(name in _priors(part) for part in module.modules() for name in names or (HELD_AROUND, HELD_ABOVE))
+
+
+def release(*modules: nn.Module) -> None:
+    """Remove the priors of a fit, if there are any."""
+    for part in (part for module in modules for part in module.modules()):
+        for name in {HELD_AROUND, HELD_ABOVE} & set(_priors(part)):
+            del _priors(part)[name], part._modules[name]
+
+
+def _with_lengthscales(kernel: Kernel) -> list[Kernel]:
+    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+
+
+def _priors(part: nn.Module) -> Any:
+    return getattr(part, "_priors", {})
+
+
+def _lengthscale(kernel: Any) -> Tensor:
+    found: Tensor = kernel.lengthscale
+    return found
+
+
+def _log_lengthscale(kernel: Any) -> Tensor:
+    return torch.log(kernel.lengthscale)
+
+
+def _inverse_f_sd(kernel: Any) -> Tensor:
+    found: Tensor = kernel.outputscale.rsqrt()
+    return found

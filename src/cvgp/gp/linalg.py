@@ -20,6 +20,9 @@ from cvgp.runtime import warn_or_keep
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+JITTER = 1e-8
+"""Share of the mean diagonal that is added to K_cc in the bounds that factorize it: the tighter one and Titsias'."""
+
 JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 """Jitters to try in turn, as multiples of the mean diagonal."""
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from cvgp.coreset import Coreset
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.gp import bounds, sites
-from cvgp.gp.hyperparameters import log_density, registered_priors
 from cvgp.gp.kernels import (
     check_finite,
     check_rows,
@@ -19,11 +18,13 @@ from cvgp.gp.kernels import (
     diagonal,
     gaussian_likelihood,
     kernel_matrices,
+    log_density,
     make_kernel,
     prior_mean,
+    registered_priors,
     square_matrix,
 )
-from cvgp.gp.linalg import add_jitter
+from cvgp.gp.linalg import JITTER, add_jitter
 from cvgp.gp.posterior import factorize
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 SMALLEST_SHARE = 1e-12
 """A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
-JITTER = 1e-8
-"""Share of the mean diagonal that is added to K_cc in the bounds that factorize it: the tighter one and Titsias'."""
 
 
 class CVGP(nn.Module):
@@ -129,26 +128,7 @@ class CVGP(nn.Module):
         return 1 if self.y_c.ndim == 1 else self.y_c.shape[1]
 
     def with_coreset(self, coreset: Coreset) -> Self:
-        """A model with another coreset that shares this one's kernel, mean and likelihood.
-
-        Parameters
-        ----------
-        coreset : Coreset
-            Pseudo-inputs, pseudo-outputs and weights, in the units of this model's.
-
-        Returns
-        -------
-        CVGP
-            On the device of this model.
-
-        Examples
-        --------
-        >>> import cvgp
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[1.0, 1.0]))
-        >>> smaller = model.with_coreset(cvgp.Coreset(X=[[0.5]], y=[0.5], beta=[2.0]))
-        >>> len(smaller.X_c), smaller.kernel is model.kernel
-        (1, True)
-        """
+        """A model with another coreset, on the same device, that shares this one's kernel, mean and likelihood."""
         other = type(self)(
             coreset, self.kernel, mean=self.mean, likelihood=self.likelihood, beta_transform=self.beta_transform
         ).to(self.X_c.device)
@@ -156,30 +136,7 @@ class CVGP(nn.Module):
         return other
 
     def total_noise(self, noise_variance: Tensor | None) -> Tensor:
-        """The noise variance of some rows: the learned one plus the known one of each row.
-
-        Parameters
-        ----------
-        noise_variance : Tensor of shape [B] or None
-            Known noise variances.
-
-        Returns
-        -------
-        Tensor of shape [] or [B]
-            The learned variance alone if `noise_variance` is None.
-
-        Raises
-        ------
-        InvalidInputError
-            If a variance is negative, or on another device than the model.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
-        >>> [round(v, 2) for v in model.total_noise(torch.tensor([0.0, 0.5])).tolist()]
-        [0.1, 0.6]
-        """
+        """The noise variance of some rows: the learned one `[]`, plus the known one of each row `[B]` if any."""
         if noise_variance is None:
             return self.noise
         if noise_variance.device != self.X_c.device:
@@ -193,17 +150,12 @@ class CVGP(nn.Module):
     def log_prior(self) -> Tensor:
         """The log density of kernel, mean and noise under the GPyTorch priors that are registered on them.
 
-        A fit maximises the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
+        A fit maximizes the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
 
         Returns
         -------
         Tensor of shape []
             Nats, differentiable in the parameters; zero without priors.
-
-        Raises
-        ------
-        DivergenceError
-            If a value is outside the support of its prior.
 
         Examples
         --------
@@ -220,27 +172,10 @@ class CVGP(nn.Module):
 
     @torch.no_grad()
     def set_sites(self, y_c: Tensor, w: Tensor, *, jitter: float = 0.0) -> None:
-        """Replace the pseudo-outputs and the weights by sites that were solved for K_cc + jitter.
+        """Replace y_c (the prior mean subtracted) and the weights by sites of precision w, solved for K_cc + jitter.
 
         The jitter and the variance 1/w of a site enter A = (K_cc + jitter + 1/w)^-1 as one sum. So sites with the
         variance 1/w + jitter give the same predictions without a jitter, and the bound can only rise.
-
-        Parameters
-        ----------
-        y_c : Tensor of shape [M] or [M, Q]
-            Pseudo-outputs minus the prior mean.
-        w : Tensor of shape [M]
-            Site precisions, beta / site_noise.
-        jitter : float
-            The number added to the diagonal of K_cc.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
-        >>> model.set_sites(torch.tensor([2.0]), torch.tensor([30.0], dtype=torch.float64))
-        >>> model.y_c.item(), round(model.beta.item(), 6)  # the noise variance is 0.1
-        (2.0, 3.0)
         """
         absorbed = w / (1.0 + jitter * w)
         self.y_c.copy_(y_c.reshape(self.y_c.shape) + prior_mean(self.mean, self.X_c, self.y_c))
@@ -248,21 +183,7 @@ class CVGP(nn.Module):
 
     @torch.no_grad()
     def set_site_noise_offset(self, offset: float) -> None:
-        """Change the noise variance of a site of weight one, and scale the weights so that the posterior stays.
-
-        Parameters
-        ----------
-        offset : float
-            `site_noise` minus the learned noise: usually the harmonic mean of the known noise variances.
-
-        Examples
-        --------
-        >>> import cvgp
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]))
-        >>> model.set_site_noise_offset(0.1)  # twice the noise, so twice the weight for the same precision
-        >>> round(model.beta.item(), 6)
-        2.0
-        """
+        """Set `site_noise` minus the learned noise, and scale the weights so that the posterior stays as it is."""
         w = self.site_precision
         self.site_noise_offset.fill_(offset)
         self.raw_beta.copy_(self._inverse_transform(w * self.site_noise))
@@ -376,7 +297,7 @@ class CVGP(nn.Module):
         return self.adopt_optimum(self.gather(L_K_inv, x, y, **options))
 
     def jittered_covariance(self) -> Tensor:
-        """K_cc [M, M] with the jitter of the bounds that factorize it; see :meth:`gather` for an example."""
+        """K_cc [M, M] with the jitter of the bounds that factorize it."""
         return add_jitter(square_matrix(self.kernel, self.X_c), JITTER)
 
     @torch.no_grad()
@@ -389,24 +310,10 @@ class CVGP(nn.Module):
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
     ) -> bounds.Statistics:
-        """Statistics of some rows, from which the best coreset is solved; those of other rows can be merged with them.
+        """Statistics of some rows, from which :meth:`adopt_optimum` solves the best coreset after all are merged.
 
-        Parameters
-        ----------
-        L_K_inv : Tensor of shape [M, M]
-            `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all parts of the data.
-        x, y, sample_weight, noise_variance : Tensor
-            As for :meth:`elbo`.
-
-        Returns
-        -------
-        cvgp.gp.bounds.Statistics
-            Sums for the present kernel, noise and pseudo-inputs.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes, types or devices do not fit, or a value is not finite.
+        `L_K_inv` [M, M] is `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all parts of the
+        data.
 
         Examples
         --------
@@ -431,13 +338,7 @@ class CVGP(nn.Module):
 
     @torch.no_grad()
     def adopt_optimum(self, statistics: bounds.Statistics) -> Tensor:
-        """Set y_c and beta to the optimum that statistics imply, and return the bound; :meth:`gather` has an example.
-
-        Parameters
-        ----------
-        statistics : cvgp.gp.bounds.Statistics
-            Of all data, gathered at the present kernel, noise and pseudo-inputs.
-        """
+        """Set y_c and beta to the optimum that the statistics of all data imply, and return the bound."""
         K_cc = square_matrix(self.kernel, self.X_c)
         best = sites.best_coreset(add_jitter(K_cc, JITTER), statistics, self.site_precision)
         self.set_sites(best.y_c, best.w, jitter=JITTER * K_cc.diagonal().mean().item())

@@ -170,12 +170,7 @@ def heavy(like: Tensor) -> Tails:
 def learn_tails(square: Tensor, weight: Tensor) -> Tails:
     """The weights that make residuals of variance about one most likely, by expectation maximization.
 
-    Parameters
-    ----------
-    square
-        Squared residuals over their variances, `[n, Q]`.
-    weight
-        How many times each row counts `[n]`.
+    `square` [n, Q] holds squared residuals over their variances, and `weight` [n] says how many times each row counts.
     """
     grid = torch.tensor(GRID, dtype=torch.float64, device=square.device)
     log_normals = _log_normals(square, grid).reshape(-1, len(grid))  # [n Q, K]
@@ -276,15 +271,7 @@ class InputNoise(NamedTuple):
 
 
 class Features:
-    """Whitened features at given centers and lengthscales.
-
-    Parameters
-    ----------
-    centers
-        `[G, D]`.
-    inverse_lengthscale
-        `[D]`.
-    """
+    """Whitened features at given centers `[G, D]` and inverse lengthscales `[D]`."""
 
     def __init__(self, centers: Tensor, inverse_lengthscale: Tensor) -> None:
         self.centers, self.inverse_lengthscale = centers, inverse_lengthscale
@@ -314,21 +301,7 @@ class RowDensities(NamedTuple):
 
 
 def log_density(log_noise: Tensor, square: Tensor, f_var: Tensor, known: Tensor, tails: Tails) -> RowDensities:
-    """Log density of each row under the variance of f and the noise.
-
-    Parameters
-    ----------
-    log_noise
-        g `[n]`, or `[]`.
-    square
-        Squared residuals `[n, Q]`.
-    f_var
-        The variance of f `[n]`.
-    known
-        Known noise `[n]`.
-    tails
-        The shape of the residuals.
-    """
+    """Log density of rows with squared residuals `[n, Q]`, given the variances of f, the known and the log noise."""
     noise = log_noise.exp()
     total = f_var + known + noise
     value, slope = (part.mean(1) for part in tails.log_density(square, total[:, None]))

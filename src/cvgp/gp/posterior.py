@@ -94,18 +94,8 @@ def kl_divergence(factor: Factor) -> Tensor:
 def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: Tensor) -> Factor:
     """Condition on new observations in closed form: they join the coreset as points with precision w_new (§2.3).
 
-    The new rows see this posterior as their prior, so that nothing is factorized again: n rows cost O(M^2 n).
-
-    Parameters
-    ----------
-    K_cn, K_nn
-        Kernel between the coreset and the new inputs `[M, n]`, and among the new inputs `[n, n]`.
-    y_new, w_new
-        The new outputs `[n]` or `[n, Q]` and their precisions (one over the noise variance) `[n]`.
-
-    Returns
-    -------
-    The factor of the posterior whose coreset is the union of the old one and the new observations. Batches broadcast.
+    The new rows see this posterior as their prior, so that nothing is factorized again: n rows cost O(M^2 n). `K_cn` is
+    [M, n], `K_nn` [n, n], `y_new` [n] or [n, Q] and `w_new` (one over the noise variance) [n]. Batches broadcast.
     """
     M, n, rows = factor.w.shape[-1], w_new.shape[-1], -1 if factor.y_c.ndim == 1 else -2
     expected_y = [n, *factor.y_c.shape[rows:][1:]]
@@ -137,17 +127,10 @@ def joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
 
 
 def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
-    """Matheron's rule (§2.3): weights v that turn a prior function f into a posterior one, f(x) + k(x, X_c) v.
+    """Matheron's rule (§2.3): weights v `[S, M]` that turn a prior function f into a posterior one, f(x) + k(x, X_c) v.
 
-    The textbook rule v = A (y_c - f_c - e), e ~ N(0, 1/w), divides by the weights. With xi = R e it reads
-    v = T^T L_B^-1 (R (y_c - f_c) - xi), where xi is standard normal whatever the weights are.
-
-    Parameters
-    ----------
-    f_c
-        Prior function values at the pseudo-inputs, one row per sample: `[S, M]`.
-    site_noise
-        Standard normal draws xi: `[S, M]`.
+    The textbook rule v = A (y_c - f_c - e), e ~ N(0, 1/w), divides by the weights. With xi = R e it reads v = T^T
+    L_B^-1 (R (y_c - f_c) - xi), where xi (`site_noise` [S, M]) is standard normal whatever the weights are.
     """
     if factor.y_c.ndim != 1:
         raise InvalidInputError(
@@ -197,20 +180,10 @@ def leave_one_out(
 ) -> LeaveOneOut:
     r"""Predict each row from all others by a coreset, without solving again (§10).
 
-    On whitened features a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`. Its weights have the
-    posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With the leverage
+    On whitened features psi `[M, n]` a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`, whose weights
+    have the posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With the leverage
     :math:`h_i = \rho_i \psi_i^T C^{-1} \psi_i`, both its residual and the variance of :math:`\psi_i^T u` are divided by
-    :math:`1 - h_i`. Where every row is a pseudo-point these
-    are the exact formulas of a Gaussian process.
-
-    Parameters
-    ----------
-    psi
-        Whitened features of the rows [M, n].
-    k_xx, y, precision
-        Prior variances [n], outputs [n, Q] and precisions rho [n].
-    C_inv, C_inv_b
-        The posterior of u given all rows, [M, M] and [M, Q].
+    :math:`1 - h_i`. Where every row is a pseudo-point these are the exact formulas of a Gaussian process.
     """
     trend_var = (psi * (C_inv @ psi)).sum(0)  # [n], of psi^T u
     rest = 1.0 - (precision * trend_var).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
@@ -221,14 +194,9 @@ def leave_one_out(
 def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeaveOneOut:
     r"""Predict each row from all others by an exact GP, by one inverse (§10).
 
-    With :math:`R = diag(\sqrt\rho)` and :math:`P = (I + R K R)^{-1}`, the posterior variance of f at a row is
-    :math:`(1 - P_{ii}) / \rho_i`, the residual is :math:`(R P R y)_i / \rho_i`, and :math:`P_{ii}` is one minus the
-    leverage, by which both are divided.
-
-    Parameters
-    ----------
-    K, y, precision
-        Kernel among the rows [n, n], outputs [n, Q] and precisions rho [n].
+    With :math:`R = diag(\sqrt\rho)` and :math:`P = (I + R K R)^{-1}`, the posterior variance of f at a row is :math:`(1
+    - P_{ii}) / \rho_i`, the residual is :math:`(R P R y)_i / \rho_i`, and :math:`P_{ii}` is one minus the leverage, by
+    which both are divided.
     """
     rho = precision.clamp_min(SMALLEST_PRECISION)
     R = rho.sqrt()[:, None]  # [n, 1], the diagonal of R as a column

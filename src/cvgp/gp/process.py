@@ -37,9 +37,7 @@ def normal(shape: tuple[int, int], generator: torch.Generator, like: Tensor) -> 
 
 
 class Prediction:
-    """The posterior of f at one set of points; each quantity is computed when it is first asked for.
-
-    Calling a `CoresetProcess` makes one.
+    """The posterior of f at one set of points; each quantity is computed when it is first needed.
 
     Examples
     --------
@@ -56,7 +54,7 @@ class Prediction:
 
     @cached_property
     def _cross(self) -> Tensor:
-        return self._process.cross_matrix(self._x)
+        return self._process._cross_matrix(self._x)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -67,7 +65,7 @@ class Prediction:
     @cached_property
     def variance(self) -> Tensor:
         """Marginal variance of f `[..., B]`; the noise is not in it."""
-        return posterior.variance(self._process.factor, self._cross, self._process.prior_variance(self._x))
+        return posterior.variance(self._process.factor, self._cross, self._process._prior_variance(self._x))
 
     @property
     def stddev(self) -> Tensor:
@@ -88,17 +86,11 @@ class Prediction:
         gpytorch.distributions.MultivariateNormal
             Of the mean and the joint covariance of f.
 
-        Raises
-        ------
-        InvalidInputError
-            If there are several outputs.
-
         Examples
         --------
         >>> import cvgp, torch
         >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0]))
-        >>> x = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
-        >>> model.posterior(x).distribution().event_shape
+        >>> model.posterior(torch.tensor([[0.0], [0.5]], dtype=torch.float64)).distribution().event_shape
         torch.Size([2])
         """
         if self._process.factor.y_c.ndim != 1:
@@ -106,7 +98,7 @@ class Prediction:
         return MultivariateNormal(self.mean, self.covariance_matrix)
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Draw f at these points jointly and exactly.
+        """Draw f at these points [B, D] jointly and exactly, for one output.
 
         Parameters
         ----------
@@ -119,11 +111,6 @@ class Prediction:
         -------
         tensor of shape [S, B]
             One draw per row.
-
-        Raises
-        ------
-        InvalidInputError
-            If x is not [B, D], or there are several outputs.
 
         Examples
         --------
@@ -178,77 +165,18 @@ class CoresetProcess:
         self._placed: dict[torch.dtype, Placed | None] = {}
 
     def __call__(self, x: Tensor) -> Prediction:
-        """Return the posterior of f at some points.
-
-        Parameters
-        ----------
-        x : tensor of shape [..., B, D]
-            Where, on the device of the model. Its precision is that of the results.
-
-        Returns
-        -------
-        Prediction
-            Mean, variance, covariance and draws, each computed when it is first asked for.
-
-        Raises
-        ------
-        InvalidInputError
-            If x is of another shape or device, or holds NaN or infinity.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
-        >>> process(torch.zeros(5, 1, dtype=torch.float64)).variance.shape
-        torch.Size([5])
-        """
+        """Return the posterior of f at x `[..., B, D]`, on the device of the model and in the precision of x."""
         check_inputs(x, self.X_c)
         check_finite("x", x)
         return Prediction(self, x)
 
-    def cross_matrix(self, x: Tensor) -> Tensor:
-        """Return the kernel between the pseudo-inputs and some points.
-
-        Parameters
-        ----------
-        x : tensor of shape [..., B, D]
-            The points.
-
-        Returns
-        -------
-        tensor of shape [..., M, B]
-            In the precision of x.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
-        >>> process.cross_matrix(torch.zeros(5, 1, dtype=torch.float64)).shape
-        torch.Size([2, 5])
-        """
+    def _cross_matrix(self, x: Tensor) -> Tensor:
+        """The kernel between the pseudo-inputs and x `[..., B, D]`: `[..., M, B]` in the precision of x."""
         placed = self._placed_for(x)
         return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
 
-    def prior_variance(self, x: Tensor) -> Tensor:
-        """Return the prior variance of f at some points.
-
-        Parameters
-        ----------
-        x : tensor of shape [..., B, D]
-            The points.
-
-        Returns
-        -------
-        tensor of shape [..., B]
-            In the precision of x.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
-        >>> process.prior_variance(torch.zeros(5, 1, dtype=torch.float64)).shape
-        torch.Size([5])
-        """
+    def _prior_variance(self, x: Tensor) -> Tensor:
+        """The prior variance of f `[..., B]` at x `[..., B, D]`, in the precision of x."""
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)
@@ -280,9 +208,7 @@ class CoresetProcess:
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
-        """Return the process that has also seen some observations, in closed form.
-
-        This process stays as it is. The cost is O((M + n)^3).
+        """Return the process that has also seen some observations, in closed form. This one stays as it is.
 
         Parameters
         ----------
@@ -297,11 +223,6 @@ class CoresetProcess:
         -------
         CoresetProcess
             A process of M + n points.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes or devices do not fit, or a value is NaN or infinite.
 
         Examples
         --------
@@ -342,9 +263,9 @@ class CoresetProcess:
     ) -> Callable[[Tensor], Tensor]:
         """Draw functions that can be evaluated anywhere, again and again.
 
-        Matheron's rule turns draws from the prior into draws from the posterior. Prior draws come from the kernel's
-        own features where it has finitely many, and from `num_features` random Fourier pairs for a stationary
-        kernel, whose error falls as one over the square root of their number. In a sum, each term has its own.
+        Matheron's rule turns draws from the prior into draws from the posterior. Prior draws come from the kernel's own
+        features where it has finitely many, and from random Fourier features for a stationary kernel, whose error falls
+        as one over the square root of their number. In a sum, each term has its own.
 
         Parameters
         ----------
@@ -359,11 +280,6 @@ class CoresetProcess:
         -------
         function
             From x [B, D] to the values [S, B] of the same S functions.
-
-        Raises
-        ------
-        InvalidInputError
-            If the kernel has neither a stationary form nor finitely many features.
 
         Examples
         --------

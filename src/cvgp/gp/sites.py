@@ -1,4 +1,4 @@
-r"""The best pseudo-outputs and weights at a fixed kernel and fixed pseudo-inputs, from statistics alone (§5).
+r"""The best coreset at a fixed kernel: its points, pseudo-outputs, weights and size (§5).
 
 The mean part of the bound does not depend on the weights, and the covariance part does not depend on y_c. So the two
 are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics.Statistics`.
@@ -18,18 +18,26 @@ factorization gives the posterior for every m by partial sums: with :math:`a = L
     \sigma^2_m(x) = k(x, x) - \sum_{j \le m} \psi_j^2 + \sum_{j \le m} a_j^2.
 
 It is Titsias' posterior, whose sites have a full covariance. A coreset has a diagonal one, which costs little (§5.3).
+:func:`randomly_pivoted` chooses points, in an order in which the first m are good ones for every m.
 """
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.statistics import Statistics, check_sizes
+from cvgp.gp.kernels import cross_matrix, diagonal, square_matrix
 from cvgp.gp.linalg import (
+    JITTER,
+    add_jitter,
     as_square,
     inverse_from_factor,
+    inverse_lower,
     plus_identity,
     safe_cholesky,
     symmetric_product,
@@ -82,18 +90,9 @@ class WeightPoint(NamedTuple):
 
 
 def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
-    """The site precisions w >= floor that maximize the covariance part of the bound.
+    """The site precisions w >= floor that maximize the covariance part of the bound, from `w_start` [M] on.
 
-    Parameters
-    ----------
-    L_K
-        The Cholesky factor of K_cc `[M, M]`.
-    Phi
-        Whitened statistics `[M, M]`: the precision of full-matrix sites in the coordinates of L_K.
-    w_start
-        Where to start `[M]`.
-    floor
-        The smallest weight `[]`.
+    `L_K` [M, M] is the Cholesky factor of K_cc, and `Phi` [M, M] the precision of full-matrix sites in its coordinates.
     """
     here = _at(w_start.clamp_min(floor), L_K, Phi)
     for _ in range(MOST_STEPS):
@@ -155,18 +154,10 @@ class NestedPrediction(NamedTuple):
 
 
 def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> NestedPrediction:
-    """Predict rows by the best coreset on the first m points, for each m in `sizes`.
+    """Predict rows by the best coreset on the first m points, for each m in `sizes` [S].
 
-    Parameters
-    ----------
-    statistics
-        Statistics of the training rows, whitened by all M points in their order.
-    psi
-        Whitened features of the rows to predict `[M, n]`.
-    k_xx
-        Their prior variances `[n]`.
-    sizes
-        Numbers of points, each between 1 and M `[S]`.
+    `statistics` are those of the training rows, whitened by all M points in their order; `psi` [M, n] and `k_xx` [n]
+    are the features and prior variances of the rows to predict.
     """
     L_C = safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")
     a = torch.linalg.solve_triangular(L_C, psi, upper=False)  # [M, n]
@@ -175,3 +166,66 @@ def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: 
     left = (k_xx - psi.square().cumsum(0)[last]).clamp_min(0.0)  # [S, n]
     f_mean = torch.stack([(a * c[:, q, None]).cumsum(0)[last] for q in range(c.shape[1])], -1)  # [S, n, Q]
     return NestedPrediction(f_mean, left + a.square().cumsum(0)[last], left)
+
+
+BLOCK = 200
+LEAST_LEFT = 2.0 * JITTER
+"""Rows with a smaller share of the largest prior variance left count as explained."""
+
+
+@torch.no_grad()
+def randomly_pivoted(
+    kernel: Kernel, x: Tensor, size: int, rng: np.random.Generator, *, present: Tensor | None = None, block: int = BLOCK
+) -> NDArray[np.intp]:
+    r"""Indices of up to `size` different rows of x `[N, D]`, in the order of their choice: randomly pivoted Cholesky.
+
+    With the residual kernel :math:`\tilde k(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far
+    (first those `present` [M, D]), the next point is row i with probability :math:`\tilde k(x_i, x_i) / \sum_j \tilde
+    k(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). In expectation this is close to the best low-rank
+    approximation of the kernel matrix; a greedy choice often takes rows at the edge of the data.
+
+    Rows are drawn in blocks, independently of each other, and each is accepted with the share of its residual that the
+    accepted ones before it leave: the distribution is that of a choice one by one (Epperly, Tropp and Webber, 2024).
+    There are fewer rows if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers.
+    """
+    x = x.to(torch.float64)  # float32 is too coarse for small residuals
+    k_xx = diagonal(kernel, x)
+    known = LEAST_LEFT * k_xx.max()
+    count = 0 if present is None else len(present)
+    factor = torch.empty(count + min(size, len(x)), len(x), dtype=torch.float64, device=x.device)  # F^T F = K - R
+    if present is not None:
+        L = safe_cholesky(add_jitter(square_matrix(kernel, present), JITTER), "K_cc")
+        factor[:count] = inverse_lower(L) @ cross_matrix(kernel, present, x)
+    left = k_xx - factor[:count].square().sum(0)  # [N], diag(R)
+    chosen: list[int] = []
+    while len(chosen) < min(size, len(x)):
+        left = torch.where(left > known, left, 0.0)
+        total = left.sum()
+        if not bool(total > 0):
+            break
+        drawn = rng.choice(len(x), block, p=(left / total).cpu().numpy())  # [block], some of them more than once
+        F = factor[:count, drawn]
+        R = square_matrix(kernel, x[drawn]) - F.mT @ F  # [block, block]
+        accepted = _accept(R.cpu().numpy(), rng.uniform(size=block), known.item())[: size - len(chosen)]
+        pivots = drawn[accepted]
+        rows = cross_matrix(kernel, x[pivots], x) - factor[:count, pivots].mT @ factor[:count]
+        L = safe_cholesky(R[accepted][:, accepted], "the residual kernel of a block")
+        rows = torch.linalg.solve_triangular(L, rows, upper=False)  # [accepted, N]
+        factor[count : count + len(pivots)] = rows
+        left = left - rows.square().sum(0)
+        left[pivots] = 0.0
+        count += len(pivots)
+        chosen.extend(pivots.tolist())
+    return np.array(chosen, dtype=np.intp)
+
+
+def _accept(R: NDArray[np.float64], uniform: NDArray[np.float64], known: float) -> list[int]:
+    """The rows of a block that are accepted, by the share of their residual that those before them leave."""
+    R = R.copy()
+    drawn_with = R.diagonal().copy()
+    kept: list[int] = []
+    for i, threshold in enumerate(uniform):
+        if R[i, i] > max(threshold * drawn_with[i], known):
+            kept.append(i)
+            R[i:, i:] -= np.outer(R[i:, i], R[i, i:]) / R[i, i]
+    return kept

@@ -9,7 +9,7 @@ fast form: in place and without constant factors, which :class:`Family` states o
 Matern 3/2 takes 61 instead of 86 us for 50 x 512 values in float32, and less than half the time for 500 x 1024.
 
 :func:`local_matrices` evaluates many small sets of points at once, `[n, m, m]` from points `[n, m, D]` (§9.2): rows
-with their neighbours. Its coordinates start at the last point of each set, which is near the others, so that products
+with their neighbors. Its coordinates start at the last point of each set, which is near the others, so that products
 cancel few digits however far the set is from the origin.
 """
 
@@ -142,7 +142,7 @@ class Placed(NamedTuple):
 
 
 def place(kernel: StationaryKernel, X_c: Tensor, dtype: torch.dtype) -> Placed:
-    """Centre and scale the pseudo-inputs (§7.2)."""
+    """Center and scale the pseudo-inputs (§7.2)."""
     X_c = X_c.to(torch.float64)
     center = X_c.mean(0)
     scale = (kernel.family.stretch * kernel.inverse_lengthscale).to(dtype)

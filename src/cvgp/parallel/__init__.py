@@ -1,9 +1,10 @@
-"""Processes that work on one fit: their place as the launcher (torchrun or similar) gives it in the environment."""
+"""Processes that work on one fit: their place as the launcher (torchrun or similar) gives it in the environment.
+
+It loads without torch, since the command line asks for it before anything else.
+"""
 
 import os
 from typing import NamedTuple
-
-"""The group of processes that work on one fit."""
 
 
 class Launch(NamedTuple):
@@ -12,10 +13,8 @@ class Launch(NamedTuple):
     rank: int = 0
     world: int = 1
     local_rank: int = 0
-    local_world: int = 1
-    """How many processes run on this machine."""
-    address: str = ""
-    """Where the processes connect to each other."""
+    local_world: int = 1  # processes on this machine
+    address: str = ""  # where the processes connect to each other
 
 
 def launched() -> Launch:

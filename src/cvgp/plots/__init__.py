@@ -1,4 +1,10 @@
-"""Pictures of a fitted model: each function takes axes, draws on them and returns them."""
+"""Pictures of a fitted model: each function takes axes, draws on them and returns them.
+
+`model` is a fitted `CVGPRegressor`, of one output where predictions are drawn. `ax` are Matplotlib axes, the current
+ones by default. `column` is a name, or a position from 0 on; the most important column by default. `X` and `y` are rows
+that the model has not seen. What cannot be drawn raises an `InvalidInputError`: a column that does not exist or was
+constant in the fit, a model of several outputs, rows that the model cannot predict.
+"""
 
 from cvgp.plots.drawing import columns_by_importance
 from cvgp.plots.model import (

@@ -15,7 +15,6 @@ from scipy.special import ndtri
 
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages, printable
-from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import UserColumn, schema_of, user_columns
 from cvgp.estimators.training_summary import FeatureQuantiles
 
@@ -39,34 +38,13 @@ UNUSED = 1e-4
 """A pseudo-point below this share of the mean weight is not used and not drawn."""
 
 
-def fitted_gp(model: CVGPRegressor) -> FittedGP:
-    """The posterior in the user's units that a fitted estimator holds."""
-    return model._gp
-
-
 def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
     """The distribution of features in the training rows, if the model has kept it."""
-    stored, scaling = getattr(model, "_feature_quantiles", None), fitted_gp(model).scaling
-    return None if stored is None else FeatureQuantiles.from_json(stored, len(scaling.x_mean), len(scaling.y_mean))
+    return getattr(model, "_feature_quantiles", None)
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
     """Return the names of the columns, the most important first, without those that were constant in the fit.
-
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted.
-
-    Returns
-    -------
-    list of str
-        By `feature_importances_`.
-
-    Raises
-    ------
-    FileFormatError
-        If the model's schema names other features than the model has.
 
     Examples
     --------
@@ -77,7 +55,7 @@ def columns_by_importance(model: CVGPRegressor) -> list[str]:
     >>> plots.columns_by_importance(model)
     ['x1', 'x0']
     """
-    varies = fitted_gp(model).scaling.varies
+    varies = model._gp.scaling.varies
     ranked = sorted(zip(model.feature_importances_, user_columns(model), strict=True), key=lambda pair: -pair[0])
     return [column.name for _, column in ranked if varies[column.features].any()]
 
@@ -102,7 +80,7 @@ def varying_column(model: CVGPRegressor, column: str | int | None) -> UserColumn
     """The column of a name or position, unless it was constant in the fit; by default the most important one."""
     one_output(model)
     chosen = most_important(model, 1)[0] if column is None else find_column(model, column)
-    if not fitted_gp(model).scaling.varies[chosen.features].any():
+    if not model._gp.scaling.varies[chosen.features].any():
         raise InvalidInputError(
             f"Column {chosen.name!r} had one value in all rows of the fit, so predictions do not depend on it; choose "
             "another."
@@ -124,7 +102,7 @@ def place_text(column: UserColumn, place: float) -> str:
 
 
 def is_date(column: UserColumn) -> bool:
-    """Whether the first feature of a column is the days of a date."""
+    """Whether the first feature of a column is the days of a date, since 1970."""
     return bool(column.parts) and column.parts[0] == "trend"
 
 

@@ -45,30 +45,9 @@ def plot_posterior(
 ) -> Axes:
     """Draw the mean, and the 95 % intervals of the function and of new observations, along one column.
 
-    For a model of one input the coreset is drawn too, and data if they are given. For a model of several columns it is
-    a slice: the other columns are those of the pseudo-point that is nearest to the middle of the coreset.
-
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted to one output.
-    X, y : array-like of shape (n_samples, 1) and (n_samples,), optional
-        Data to show, for a model of one input; the picture reaches a tenth of their range beyond them on both sides.
-        Without them it covers the range of the training rows.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-    column : str or int, optional
-        A name or position; the most important column by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has several outputs, or there is no such column, or it was constant in the fit; if data are given
-        to a model of several inputs, or X without y.
+    For a model of one input the coreset is drawn too, and `X` and `y` if they are given: the picture then reaches a
+    tenth of their range beyond them. For a model of several columns it is a slice: the other columns are those of the
+    pseudo-point that is nearest to the middle of the coreset.
 
     Examples
     --------
@@ -76,13 +55,11 @@ def plot_posterior(
     >>> from cvgp import CVGPRegressor, plots
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> y = np.sin(X[:, 0])
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, y)
-    >>> ax = plots.plot_posterior(model, X, y, Figure().subplots())
-    >>> ax.get_xlabel(), ax.get_ylabel()
-    ('x0', 'y')
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> plots.plot_posterior(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
+    'x0'
     """
-    gp = drawing.fitted_gp(model)
+    gp = model._gp
     num_inputs = len(gp.scaling.x_mean)
     if (X is None) != (y is None):
         raise InvalidInputError("X and y are data to show together; give both or none.")
@@ -123,24 +100,6 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     The line is the mean prediction over the coreset's points, weighted by their weights, with the column set to the
     value on the axis. The band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted to one output.
-    column : str or int, optional
-        A name, or a position from 0 on; the most important column by default.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has several outputs, or there is no such column, or it was constant in the fit.
-
     Examples
     --------
     >>> import numpy as np
@@ -148,15 +107,14 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> ax = plots.plot_partial_dependence(model, "x0", Figure().subplots())
-    >>> ax.get_xlabel()
+    >>> plots.plot_partial_dependence(model, "x0", ax=Figure().subplots()).get_xlabel()
     'x0'
     """
     ax = drawing.axes_or_current(ax)
     chosen = drawing.varying_column(model, column)
     values = column_grid(model, chosen)
     mean, sd = partial_dependence(model, chosen, values)
-    draw_dependence(ax, chosen, values, mean, sd, drawing.fitted_gp(model).y_spread[0])
+    draw_dependence(ax, chosen, values, mean, sd, model._gp.y_spread[0])
     if not chosen.categories:
         draw_points(ax, model, chosen.features.start)
     finish_along(ax, chosen, values)
@@ -170,24 +128,6 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     The line is the root mean square of the noise's standard deviation over the coreset's points, weighted by their
     weights, with the column set to the value on the axis. The band holds the noise of nine in ten of the points.
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted to one output.
-    column : str or int, optional
-        A name, or a position from 0 on; the most important column by default.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has several outputs, or there is no such column, or it was constant in the fit.
-
     Examples
     --------
     >>> import numpy as np
@@ -195,8 +135,7 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> ax = plots.plot_noise(model, "x0", Figure().subplots())
-    >>> ax.get_title()
+    >>> plots.plot_noise(model, "x0", ax=Figure().subplots()).get_title()
     'Noise'
     """
     ax = drawing.axes_or_current(ax)
@@ -206,7 +145,7 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
     variances = []
     for value in values:
         points[:, chosen.features] = value
-        variances.append(Predictive.at(drawing.fitted_gp(model), points).moments.noise_variance[:, 0])
+        variances.append(Predictive.at(model._gp, points).moments.noise_variance[:, 0])
     low, high = np.quantile(np.sqrt(variances), (0.05, 0.95), axis=1)
     draw_band(ax, chosen, values, low, high, drawing.ORANGE, 0.3, "90 % of the points")
     draw_middle(ax, chosen, values, np.sqrt(np.array(variances) @ share), drawing.ORANGE, "root mean square")
@@ -217,25 +156,7 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
 
 
 def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
-    """Draw `feature_importances_` as bars with their standard deviations, the largest on top.
-
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-    top : int
-        The most columns to show.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the predictions are beyond the range of floats at some rows.
+    """Draw the `top` largest `feature_importances_` as bars with their standard deviations.
 
     Examples
     --------
@@ -244,12 +165,11 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> ax = plots.plot_relevance(model, Figure().subplots())
-    >>> len(ax.patches)
-    1
+    >>> plots.plot_relevance(model, ax=Figure().subplots()).get_xlabel()
+    'share of the variance'
     """
     ax = drawing.axes_or_current(ax)
-    found, columns, varies = model.sobol_indices(), user_columns(model), drawing.fitted_gp(model).scaling.varies
+    found, columns, varies = model.sobol_indices(), user_columns(model), model._gp.scaling.varies
     shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
     share, spread = found.total[shown], np.minimum(found.total_uncertainty[shown], 1.0)
     at = np.arange(len(shown))
@@ -264,17 +184,6 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
 def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     """Draw the bound over the iterations of the solver, and the validation error if there is one.
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -282,8 +191,7 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> ax = plots.plot_training(model, Figure().subplots())
-    >>> ax.get_xlabel()
+    >>> plots.plot_training(model, ax=Figure().subplots()).get_xlabel()
     'iteration'
     """
     ax = drawing.axes_or_current(ax)
@@ -308,26 +216,8 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
 def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = None, ax: Axes | None = None) -> Axes:
     """Draw where the pseudo-points are, over two columns: their areas are weights, their colors pseudo-outputs.
 
-    Points that have next to no weight are left out.
-
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted. The points of several outputs have one color.
-    columns : two of str or int, optional
-        Names, or positions from 0 on; the two most important columns by default. A model of one column is drawn over
-        it and the pseudo-output.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If `columns` are not two, or there is no such column.
+    The two most important columns are the default. A model of one column is drawn over it and the pseudo-output, and
+    points of several outputs have one color. Points that have next to no weight are left out.
 
     Examples
     --------
@@ -336,9 +226,8 @@ def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = Non
     >>> from matplotlib.figure import Figure
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(3 * X[:, 1]))
-    >>> ax = plots.plot_coreset(model, ["x0", "x1"], Figure().subplots())
-    >>> ax.get_xlabel(), ax.get_ylabel()
-    ('x0', 'x1')
+    >>> plots.plot_coreset(model, ["x0", "x1"], ax=Figure().subplots()).get_ylabel()
+    'x1'
     """
     if columns is not None and len(columns) != 2:
         raise InvalidInputError(f"A coreset is drawn over two columns; got {list(columns)}.")
@@ -360,17 +249,9 @@ def draw_coreset(
     own = coreset.y.reshape(len(coreset), -1)[order, output or 0]
     at = [drawing.places(coreset.X[order], column) for column in columns]
     is_colored = len(columns) > 1 and (coreset.num_outputs == 1 or output is not None)
-    dots = ax.scatter(
-        at[0],
-        at[1] if len(columns) > 1 else own,
-        s=np.maximum(LARGEST_DOT * coreset.beta[order] / coreset.beta.max(), 4.0),
-        c=own if is_colored else drawing.BLUE,
-        cmap="viridis" if is_colored else None,
-        ec="black",
-        lw=0.4,
-        alpha=0.8,
-        rasterized=True,
-    )
+    areas = np.maximum(LARGEST_DOT * coreset.beta[order] / coreset.beta.max(), 4.0)
+    colors = {"c": own, "cmap": "viridis"} if is_colored else {"color": drawing.BLUE}
+    dots = ax.scatter(at[0], [*at, own][1], areas, ec="black", lw=0.4, alpha=0.8, rasterized=True, **colors)
     drawing.readable_ticks(ax)
     ax.set_ylabel(drawing.as_label(target))
     for axis, column in zip((ax.xaxis, ax.yaxis), columns, strict=False):
@@ -380,18 +261,7 @@ def draw_coreset(
 
 
 def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw a histogram of the weights of the pseudo-points, with their mean.
-
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted.
-    ax : matplotlib Axes, optional
-        The current axes by default. Its first axis becomes logarithmic.
-
-    Returns
-    -------
-    matplotlib Axes
+    """Draw a histogram of the weights of the pseudo-points on a logarithmic axis, with their mean.
 
     Examples
     --------
@@ -400,21 +270,22 @@ def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
     >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> ax = plots.plot_weights(model, Figure().subplots())
-    >>> ax.get_xlabel()
-    'weight (rows that a point counts as)'
+    >>> plots.plot_weights(model, ax=Figure().subplots()).get_ylabel()
+    'pseudo-points'
     """
     with optional_packages():
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     ax = drawing.axes_or_current(ax)
     beta = model.coreset_.beta
-    counts, edges = weight_histogram(beta)
-    ax.stairs(counts, edges, fill=True, color=drawing.BLUE)
+    bins = int(np.clip(2.0 * np.sqrt(len(beta)), FEWEST_BINS, MOST_BINS))
+    weights = np.maximum(beta, SMALLEST_SHARE * beta.max())
+    # Equal weights are one bar, with room on both sides.
+    low, high = min(weights.min(), 0.5 * beta.max()), max(beta.max(), 2.0 * weights.min())
+    ax.hist(weights, np.geomspace(low, high * (1 + 1e-9), bins + 1).tolist(), color=drawing.BLUE)
     ax.axvline(beta.mean(), color=drawing.GRAY, ls="--", label=f"mean {drawing.number(beta.mean())}")
     ax.set_xscale("log")
-    is_narrow = edges[-1] < 100.0 * edges[0]
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if is_narrow else (1.0,), numticks=6))
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,), numticks=6))
     ax.xaxis.set_major_formatter(drawing.tick_text)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set(xlabel="weight (rows that a point counts as)", ylabel="pseudo-points")
@@ -422,18 +293,6 @@ def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.legend(frameon=False, fontsize="small")
     return ax
-
-
-def weight_histogram(beta: Array) -> tuple[NDArray[np.int64], Array]:
-    """How many weights [M] are in each bin, and the ends of the bins, which are equally wide on a logarithmic axis."""
-    largest = float(beta.max())
-    weights = np.maximum(beta, SMALLEST_SHARE * largest)
-    # Equal weights are one bar, with room on both sides.
-    low, high = min(float(weights.min()), 0.5 * largest), max(largest, 2.0 * float(weights.min()))
-    bins = int(np.clip(2.0 * np.sqrt(len(beta)), FEWEST_BINS, MOST_BINS))
-    edges = np.geomspace(low, high * (1 + 1e-9), bins + 1)
-    counts, _ = np.histogram(weights, edges)
-    return counts, edges
 
 
 def training_course(model: CVGPRegressor) -> tuple[NDArray[np.int64], Array, Array]:
@@ -460,7 +319,7 @@ def column_grid(model: CVGPRegressor, column: UserColumn) -> Array:
     width = column.features.stop - column.features.start
     if column.categories:
         return np.eye(len(column.categories), width)
-    own, coreset, scaling = column.features.start, model.coreset_, drawing.fitted_gp(model).scaling
+    own, coreset, scaling = column.features.start, model.coreset_, model._gp.scaling
     center = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
     low, high = scaling.unscale_x(np.concatenate([center - FARTHEST, center + FARTHEST]))[:, own]
     seen = drawing.feature_quantiles(model)
@@ -475,7 +334,7 @@ def column_grid(model: CVGPRegressor, column: UserColumn) -> Array:
 
 def partial_dependence(model: CVGPRegressor, column: UserColumn, values: Array, output: int = 0) -> tuple[Array, Array]:
     """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
-    gp = drawing.fitted_gp(model)
+    gp = model._gp
     points, share = heaviest_points(model)
     means, variances = [], []
     for value in values:
@@ -533,22 +392,13 @@ def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
 
     A pseudo-point of little weight may lie far from all data, and would squeeze everything else into a line.
     """
-    coreset, gp = model.coreset_, drawing.fitted_gp(model)
+    coreset, gp = model.coreset_, model._gp
     center = np.average(gp.target.apply(coreset.y.reshape(-1, 1)), weights=coreset.beta, axis=0)  # [1]
     least, most = (gp.target.invert(center + side * gp.scaling.y_scale)[0] for side in (-3.5, 3.5))
     low, high = ax.get_ylim()
     order = drawing.used_points(coreset.beta)[::-1]  # heavy points are drawn last, on top
     y = coreset.y.reshape(-1)[order]
-    points = ax.scatter(
-        coreset.X[order, feature],
-        y,
-        c=coreset.beta[order],
-        s=min(max(1500 / len(order), 9), 24),
-        cmap="viridis",
-        ec="black",
-        lw=0.4,
-        zorder=3,
-        label="coreset",
-    )
+    x, weight, area = coreset.X[order, feature], coreset.beta[order], min(max(1500 / len(order), 9), 24)
+    points = ax.scatter(x, y, area, weight, cmap="viridis", ec="black", lw=0.4, zorder=3, label="coreset")
     ax.set_ylim(min(low, max(y.min(), least)), max(high, min(y.max(), most)))
     ax.figure.colorbar(points, ax=ax, label="weight")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,38 +31,18 @@ def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes 
 
     Above the diagonal the model is less certain than it could be, below it more certain than it should be.
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted to one output.
-    X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-        Data that the model has not seen.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has several outputs, or X and y cannot be used.
-
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, TrainingOptions, plots
+    >>> from cvgp import CVGPRegressor, plots
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> y = np.sin(X[:, 0])
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20)).fit(X, y)
-    >>> ax = plots.plot_calibration(model, X, y, Figure().subplots())
-    >>> ax.get_title()
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> plots.plot_calibration(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_title()
     'Calibration'
     """
     ax = drawing.axes_or_current(ax)
-    found = Predictive.at(drawing.fitted_gp(drawing.one_output(model)), check_prediction(model, X))
+    found = Predictive.at(drawing.one_output(model)._gp, check_prediction(model, X))
     observed = check_observed(y, (len(found.mean),))
     draw_calibration(ax, shares_inside(lambda levels: found.quantiles(levels)[:, 0], observed), len(observed))
     ax.set_title("Calibration")
@@ -99,34 +79,14 @@ def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
 def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw observations against predictions, and mark those outside their 95 % interval.
 
-    Parameters
-    ----------
-    model : CVGPRegressor
-        Fitted to one output.
-    X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-        Data that the model has not seen.
-    ax : matplotlib Axes, optional
-        The current axes by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If the model has several outputs, or X and y cannot be used.
-
     Examples
     --------
     >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, TrainingOptions, plots
+    >>> from cvgp import CVGPRegressor, plots
     >>> from matplotlib.figure import Figure
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> y = np.sin(X[:, 0])
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20)).fit(X, y)
-    >>> ax = plots.plot_predicted(model, X, y, Figure().subplots())
-    >>> ax.get_xlabel()
+    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> plots.plot_predicted(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
     'predicted y'
     """
     ax = drawing.axes_or_current(ax)
@@ -141,15 +101,11 @@ def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | 
 def draw_predicted(ax: Axes, mean: Array, observed: Array, is_outside: NDArray[np.bool_], target: str) -> None:
     """Observations against predictions; those outside their 95 % interval are marked."""
     shown = drawing.some_rows(len(mean))
-    for group, color, marker, place in (
-        (~is_outside, drawing.BLUE, "o", "inside"),
-        (is_outside, drawing.ORANGE, "^", "outside"),
-    ):
-        rows = shown[group[shown]]
-        label = f"{place} 95 %: {100 * group.mean():.1f} %"
-        ax.scatter(
-            mean[rows], observed[rows], s=14, color=color, marker=marker, alpha=0.6, lw=0, label=label, rasterized=True
-        )
+    groups = {"inside": (~is_outside, drawing.BLUE, "o"), "outside": (is_outside, drawing.ORANGE, "^")}
+    for place, (group, color, marker) in groups.items():
+        rows, label = shown[group[shown]], f"{place} 95 %: {100 * group.mean():.1f} %"
+        style: dict[str, Any] = {"color": color, "marker": marker, "alpha": 0.6, "lw": 0, "rasterized": True}
+        ax.scatter(mean[rows], observed[rows], 14, label=label, **style)
     ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
     ax.plot(ends, ends, color=drawing.GRAY, lw=1)
     drawing.readable_ticks(ax)
@@ -158,35 +114,16 @@ def draw_predicted(ax: Axes, mean: Array, observed: Array, is_outside: NDArray[n
 
 
 def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
-    """Draw the error and the log-likelihood of held-out rows against the drawing.number of pseudo-points.
+    """Draw the error and the log-likelihood of held-out rows against the number of pseudo-points.
 
-    Parameters
-    ----------
-    quality : mapping of str to array-like
-        What `cvgp.quality_by_size` returns: `size`, `rmse` and `mean_log_likelihood` are drawn.
-    ax : matplotlib Axes, optional
-        The current axes by default. The log-likelihood gets an axis of its own on the right.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    InvalidInputError
-        If one of the three columns is missing.
+    `quality` is what `cvgp.quality_by_size` returns. The log-likelihood has an axis of its own on the right.
 
     Examples
     --------
-    >>> import cvgp, numpy as np
     >>> from cvgp import plots
     >>> from matplotlib.figure import Figure
-    >>> X = np.random.default_rng(0).uniform(0, 6, (200, 1))
-    >>> y = np.sin(X[:, 0])
-    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0, training=cvgp.TrainingOptions(max_iter=20))
-    >>> model = model.fit(X[:150], y[:150])
-    >>> ax = plots.plot_quality_by_size(cvgp.quality_by_size(model, X, y), Figure().subplots())
-    >>> ax.get_xlabel()
+    >>> quality = {"size": [8, 16], "rmse": [0.3, 0.2], "mean_log_likelihood": [-0.5, -0.1]}
+    >>> plots.plot_quality_by_size(quality, ax=Figure().subplots()).get_xlabel()
     'pseudo-points'
     """
     missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)

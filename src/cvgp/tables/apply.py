@@ -1,26 +1,124 @@
-"""Reading a table by the schema of a fitted model, which says what its columns are."""
+"""Reading a table by the schema of a fitted model, and which rows of any table count.
+
+A row is bad if it holds infinity (text where numbers are expected counts as that), has no target, or has a negative
+weight or noise variance. Bad rows are an error that names file and row, or are left out and counted.
+"""
 
 from __future__ import annotations
 
+import reprlib  # a cell may be very long
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
-from cvgp.tables.cells import SECONDS_PER_DAY, cell_numbers, days, numbers
+from cvgp.tables.cells import SECONDS_PER_DAY, cell_numbers, days, is_number_type, numbers
 from cvgp.tables.columns import Schema
-from cvgp.tables.encode import Findings, Inputs, new_inputs
+from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
 from cvgp.tables.formats import Reading
 from cvgp.tables.read import Location, Opened, Part, open_table
-from cvgp.tables.select import BadRows, OnBadRows, near_names
 
 ADVICE = "Correct it, or leave the row out."
+TRAINING_ADVICE = (
+    "Correct it, or leave such rows out and have them counted: read_table(..., on_bad_rows='skip'), --on-bad-rows skip."
+)
+Mask = NDArray[np.bool_]
+OnBadRows = Literal["error", "skip"]
 Tell = Callable[[str, Reading], None]
+
+
+def near_names(name: str, names: Sequence[str]) -> list[str]:
+    """The names that could have been meant."""
+    similar = get_close_matches(name.lower().strip(), [other.lower().strip() for other in names], n=3)
+    return [other for other in names if other.lower().strip() in similar]
+
+
+class BadRows:
+    """Finds bad rows; `gaps` may be missing. With `drops`, rows that lack any value are dropped, and are not bad."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        names: Sequence[str],
+        special: Sequence[str],
+        on_bad_rows: OnBadRows,
+        advice: str = TRAINING_ADVICE,
+        gaps: Sequence[bool] | None = None,
+        *,
+        drops: bool = False,
+    ) -> None:
+        if on_bad_rows not in ("error", "skip"):
+            raise InvalidInputError(f"on_bad_rows must be 'error' or 'skip'; got {on_bad_rows!r}.")
+        self.on_bad_rows, self.advice, self.drops = on_bad_rows, advice, drops
+        self._opened, self._names = opened, [*names, *special]
+        self._gaps = np.ones(len(names), dtype=np.bool_) if gaps is None else np.array(gaps, dtype=np.bool_)
+        self.skipped = 0
+        """Bad rows that were left out."""
+        self.dropped = 0
+        """Rows that the rule for missing values left out."""
+        self.first = ""
+        """The first bad row and its fault."""
+
+    def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
+        """Mark the rows [n] that count; `start` rows of the part came before them."""
+        extra = [column[:, None] for column in (rows.sample_weight, rows.noise_variance) if column is not None]
+        values, D, Q = np.hstack([rows.x, rows.y, *extra]), rows.x.shape[1], rows.y.shape[1]
+        kept = np.ones(len(rows.x), dtype=np.bool_)
+        if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
+            wrong, missing = np.isinf(values), np.isnan(values)
+            wrong[:, :D] |= missing[:, :D] & ~self._gaps
+            wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops)
+            wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
+            bad = np.logical_or.reduce(wrong, axis=1)
+            if bad.any() and not self.first:
+                self._note_first(values, wrong, part, start)
+            self.skipped += int(bad.sum())
+            incomplete = ~bad & np.logical_or.reduce(missing[:, : D + Q], axis=1) & self.drops
+            self.dropped += int(incomplete.sum())
+            kept = ~(bad | incomplete)
+        # A row of weight zero is not bad; it does not count.
+        return kept if rows.sample_weight is None else kept & (rows.sample_weight > 0.0)
+
+    def count_all(self, group: Group, good: int) -> int:
+        """Add up the rows that all processes have left out; returns how many good rows all have, at least one."""
+        (counts,) = group.sum([torch.tensor([good, self.skipped, self.dropped], dtype=torch.float64)])
+        total, self.skipped, self.dropped = (int(count) for count in counts)
+        self.first = next((text for text in gather_text(group, self.first) if text), "")
+        self.check_any(total)
+        return total
+
+    def check_any(self, total: int) -> None:
+        """Raise if no row is left."""
+        if total == 0:
+            raise InvalidInputError(f"No row of the table is left to use; {self.summary() or 'it has none'}.")
+
+    def summary(self) -> str:
+        """The rows that were left out, in words; empty if there are none."""
+        bad = f"{self.skipped} bad rows were left out, the first of them: {self.first}" if self.skipped else ""
+        gaps = f"{self.dropped} rows with missing values were left out" if self.dropped else ""
+        return "; ".join(filter(None, (bad, gaps)))
+
+    def _note_first(self, values: Array, wrong: Mask, part: Part, start: int) -> None:
+        row, position = (int(index[0]) for index in np.nonzero(wrong))
+        name, value = self._names[position], values[row, position]
+        found = "is missing" if np.isnan(value) else "is infinite or not a number" if np.isinf(value) else "is negative"
+        text = self._opened.cell_text(part, name, start + row) if not np.isfinite(value) else None
+        held = "" if text is None else f": it holds {reprlib.repr(text)}"
+        first = part.first_row + start + 1
+        others = [str(first + other) for other in np.flatnonzero(wrong[:, position])[1 : 1 + MOST_SHOWN]]
+        also = f" (also in data row {', '.join(others)})" if others else ""
+        self.first = f"{part.file}, data row {first + row}: column {name!r} {found}{held}{also}"
+        if self.on_bad_rows == "error":
+            raise InvalidInputError(f"{self.first}. {self.advice}")
 
 
 class Piece(NamedTuple):
@@ -30,14 +128,61 @@ class Piece(NamedTuple):
     batch: pa.RecordBatch
     rows: Rows[Array]
     """One number per cell for x, of all rows of the batch."""
-    kept: NDArray[np.bool_]
+    kept: Mask
     """Which of them count."""
     numbers: NDArray[np.int64]
     """The numbers of these in their file."""
 
+    def stored(self) -> Array:
+        """The rows that count as a matrix: cells, targets, weight, noise, and the numbers of the rows."""
+        kept = self.rows.take(self.kept)
+        extra = [values[:, None] for values in kept[2:] if values is not None]
+        return np.hstack([kept.x, kept.y, *extra, self.numbers[:, None].astype(np.float64)])
 
-class SchemaReader:
-    """Goes through a table whose columns a model knows; columns that it does not know are ignored."""
+
+class RowReader:
+    """Reads the rows of a table in numbers; `cells` says by column how."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        cells: Mapping[str, Callable[[pa.Array], Array]],
+        kinds: Mapping[str, str],
+        targets: Sequence[str],
+        extra: tuple[str | None, str | None],
+        bad: BadRows,
+    ) -> None:
+        self.opened, self.cells, self.kinds, self.targets, self.extra, self.bad = (
+            opened,
+            cells,
+            kinds,
+            targets,
+            extra,
+            bad,
+        )
+
+    def pieces(self, parts: list[Part], names: list[str] | None = None) -> Iterator[Piece]:
+        """The rows of some parts, with more columns of the batches if they are named."""
+        special = [*self.targets, *(name for name in self.extra if name is not None)]
+        wanted = list(dict.fromkeys([*self.cells, *special, *(names or ())]))
+        for part in parts:
+            before = 0
+            for batch in self.opened.batches(part, wanted, self.kinds):
+                try:
+                    x = [read(batch.column(name)) for name, read in self.cells.items()]
+                    y = [numbers(name, batch.column(name)) for name in self.targets]
+                    weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in self.extra)
+                except InvalidTypeError as error:
+                    raise InvalidTypeError(f"{part.file}: {error}") from error
+                x_cells, y_cells = (np.array(columns).reshape(len(columns), len(batch)).T for columns in (x, y))
+                rows = Rows(x_cells, y_cells, weight, noise)
+                kept = self.bad.find(rows, part, before)
+                yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
+                before += len(batch)
+
+
+class SchemaReader(RowReader):
+    """Reads a table whose columns a model knows; columns that it does not know are ignored."""
 
     def __init__(
         self,
@@ -50,55 +195,22 @@ class SchemaReader:
         on_bad_rows: OnBadRows = "error",
         advice: str = ADVICE,
     ) -> None:
-        self.opened, self.schema = opened, schema
-        self.targets = tuple(targets)
-        self.weight, self.noise = sample_weight, noise_variance
         used = [column.name for column in schema.columns]
-        self.special = [*self.targets, *(name for name in (sample_weight, noise_variance) if name is not None)]
-        absent = [name for name in (*used, *self.special) if name not in opened.names]
+        special = [*targets, *(name for name in (sample_weight, noise_variance) if name is not None)]
+        absent = [name for name in (*used, *special) if name not in opened.names]
         if absent:
-            others = [name for name in opened.names if name not in used]
-            raise InvalidInputError(
-                f"The table lacks the columns {absent}, which the model was fitted with; it has {opened.names}. "
-                f"{_similar(absent, others)}Add or rename them."
-            )
+            raise _absent(opened, absent, "which the model was fitted with")
         for part in opened.parts:
             for name in used:
                 opened.type_of(part, name)  # every part has them
-        self.kinds: dict[str, str] = {c.name: "categorical" if c.is_text else c.kind for c in schema.columns}
-        found = opened.kinds(self.special)
-        self.kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in self.special}
+        kinds: dict[str, str] = {c.name: "categorical" if c.is_text else c.kind for c in schema.columns}
+        found = opened.kinds(special)
+        kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in special}
         drops = schema.impute == "drop"
         gaps = [c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in schema.columns]
-        self.bad = BadRows(opened, used, self.special, on_bad_rows, advice, None if drops else gaps, drops=drops)
-
-    def pieces(self, parts: list[Part], names: list[str] | None = None) -> Iterator[Piece]:
-        """The rows of some parts, with some columns of the batches (those of the schema by default)."""
-        wanted = list(dict.fromkeys([*(c.name for c in self.schema.columns), *self.special, *(names or ())]))
-        for part in parts:
-            before = 0
-            for batch in self.opened.batches(part, wanted, self.kinds):
-                try:
-                    rows = self._in_numbers(batch)
-                except InvalidTypeError as error:
-                    raise InvalidTypeError(f"{part.file}: {error}") from error
-                kept = self.bad.find(rows, part, before)
-                if self.schema.impute == "drop":
-                    is_whole = ~np.isnan(rows.x).any(axis=1)
-                    self.bad.dropped += int((kept & ~is_whole).sum())
-                    kept &= is_whole
-                yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
-                before += len(batch)
-
-    def _in_numbers(self, batch: pa.RecordBatch) -> Rows[Array]:
-        x = np.empty((len(batch), len(self.schema.columns)))
-        for position, column in enumerate(self.schema.columns):
-            x[:, position] = cell_numbers(column, batch.column(column.name))
-        y = np.empty((len(batch), len(self.targets)))
-        for position, name in enumerate(self.targets):
-            y[:, position] = numbers(name, batch.column(name))
-        weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in (self.weight, self.noise))
-        return Rows(x, y, weight, noise)
+        bad = BadRows(opened, used, special, on_bad_rows, advice, None if drops else gaps, drops=drops)
+        cells = {column.name: partial(cell_numbers, column) for column in schema.columns}
+        super().__init__(opened, cells, kinds, targets, (sample_weight, noise_variance), bad)
 
 
 def load_rows(
@@ -133,9 +245,7 @@ def load_rows_in_time(
         tell(str(location), opened.reading)
     reader = SchemaReader(opened, schema, targets=schema.targets if with_target else ())
     if time is not None and time not in opened.names:
-        raise InvalidInputError(
-            f"The table has no column {time!r}; it has {opened.names}. {_similar([time], opened.names)}"
-        )
+        raise _absent(opened, [time], "by which rows are put in order")
     findings, pieces, targets, num_bytes = Findings(), [], [], 0
     times: list[NDArray[Any]] = []
     for piece in reader.pieces(opened.parts, [] if time is None else [time]):
@@ -152,22 +262,22 @@ def load_rows_in_time(
                 f"{memory_left() / 1e9:.1f} GB of memory are left; use fewer rows or columns."
             )
     findings.warn()
-    if not any(map(len, pieces)):
-        raise InvalidInputError(f"No row of the table can be used; {reader.bad.summary() or 'it has none'}.")
+    reader.bad.check_any(sum(map(len, pieces)))
     return Inputs.join(pieces), np.concatenate(targets), np.concatenate(times)
 
 
 def _times(name: str, cells: pa.Array) -> NDArray[Any]:
-    types = pa.types
-    is_number = types.is_integer(cells.type) or types.is_floating(cells.type) or types.is_decimal(cells.type)
+    is_number = is_number_type(cells.type)
     found = numbers(name, cells) if is_number else days(name, cells)
     if not np.isfinite(found).all():
         raise InvalidInputError(f"Column {name!r} must hold a date or a number in every row that is scored.")
     return found if is_number else np.round(found * SECONDS_PER_DAY).astype("datetime64[s]")
 
 
-def _similar(absent: list[str], others: list[str]) -> str:
-    """Names that may be meant, in words."""
-    meant = {name: near_names(name, others) for name in absent}
+def _absent(opened: Opened, names: Sequence[str], why: str) -> InvalidInputError:
+    meant = {name: near_names(name, [other for other in opened.names if other not in names]) for name in names}
     pairs = [f"{found[0]!r} for {name!r}" for name, found in meant.items() if found]
-    return f"Perhaps it has {', '.join(pairs)}. " if pairs else ""
+    hint = f"Perhaps it has {', '.join(pairs)}. " if pairs else ""
+    return InvalidInputError(
+        f"The table lacks the columns {list(names)}, {why}; it has {opened.names}. {hint}Add or rename them."
+    )

@@ -1,8 +1,7 @@
 """From one number per cell of a table to the features of a model.
 
-A table is first put into numbers, one per cell: the number itself, 0 or 1, the position of a category, the days of a
-date. NaN is a missing cell, and UNKNOWN a category that the training table did not have. The columns say which features
-these become.
+The number of a cell is the number itself, 0 or 1, the position of a category, or the days of a date. NaN is a missing
+cell, and UNKNOWN a category that the training table did not have. The columns say which features these become.
 
 A cell that is missing in a column that was complete, or holds a level that was never seen, has the distribution that
 its column had in the training table. A row then has DRAWS vectors of features in place of one: those of a Latin
@@ -27,6 +26,8 @@ from cvgp.errors import CVGPWarning
 from cvgp.tables.columns import TYPICAL, Column, date_features, feature_slices
 
 UNKNOWN = -1.0
+MOST_SHOWN = 3
+"""Rows that an error or a warning names."""
 
 
 def features_of(
@@ -59,8 +60,12 @@ def column_features(column: Column, cells: Array) -> Array:
         codes = level_codes(column, cells)
         effects = np.vstack([column.effects, np.zeros(len(column.dims))])  # an unknown level has the last one
         return np.where((missing & (codes < 0))[:, None], np.nan, effects[codes])
+    found: Array
     if column.kind == "categorical":
-        found = _indicators(column, cells)
+        codes = _codes(column, cells, -1)
+        found = (codes[:, None] == np.arange(len(column.categories))).astype(np.float64)
+        if column.fill is None and not column.marks_missing:
+            found[missing] = np.nan
     else:
         filled = cells if column.fill is None else np.where(missing, float(column.fill), cells)
         found = date_features(filled, column.parts) if column.kind == "date" else filled[:, None]
@@ -76,16 +81,6 @@ def level_codes(column: Column, cells: Array) -> NDArray[np.int64]:
     return _codes(column, cells, len(column.categories) if column.marks_missing else -1)
 
 
-def _indicators(column: Column, cells: Array) -> Array:
-    codes = _codes(column, cells, -1)
-    found = np.zeros((len(cells), len(column.categories)))
-    known = np.flatnonzero(codes >= 0)
-    found[known, codes[known]] = 1.0
-    if column.fill is None and not column.marks_missing:
-        found[np.isnan(cells)] = np.nan
-    return found
-
-
 def _codes(column: Column, cells: Array, missing: int) -> NDArray[np.int64]:
     fill = missing if column.fill is None else column.categories.index(str(column.fill))
     return np.where(np.isnan(cells), fill, cells).astype(np.int64)
@@ -94,8 +89,6 @@ def _codes(column: Column, cells: Array, missing: int) -> NDArray[np.int64]:
 DRAWS = TYPICAL
 SMALLEST_SD = 0.2
 """Levels whose effect has a standard deviation of less than this share of the prior's count as known."""
-MOST_SHOWN = 3
-"""Rows that a warning names."""
 _INTEGRATED = "The column is integrated out there over the rows of the training table, and intervals are wider."
 KINDS = {
     "unknown": (
@@ -120,32 +113,26 @@ class Cells(NamedTuple):
 
     def of(self, chosen: NDArray[np.int64]) -> Cells:
         """The cells of some rows [k] in order, numbered among these."""
-        where = np.searchsorted(chosen, self.rows)
-        inside = where < len(chosen)
-        inside[inside] = chosen[where[inside]] == self.rows[inside]
-        return Cells(self.features, where[inside], self.values[inside])
+        _, where, inside = np.intersect1d(chosen, self.rows, assume_unique=True, return_indices=True)
+        return Cells(self.features, where, self.values[inside])
 
 
 @dataclass
 class Findings:
-    """What is remarkable about the cells of new rows, counted by column."""
+    """The remarkable cells of new rows (see KINDS), counted by column."""
 
     unknown: Counter[str] = field(default_factory=Counter)
-    """Categories that the training table did not have."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Missing cells of columns that were complete in the training table."""
     outside: Counter[str] = field(default_factory=Counter)
-    """Dates before the first or after the last one of the training table."""
     first: dict[str, str] = field(default_factory=dict)
     """Where the first cells of each kind and column are, by both."""
 
     def note(self, kind: str, column: str, cells: NDArray[np.bool_], rows: NDArray[np.int64], file: str) -> None:
         """Count cells [n] of one kind in a column; the rows [n] have numbers in their file."""
-        if not cells.any():
-            return
-        getattr(self, kind)[column] += int(cells.sum())
-        numbers = ", ".join(str(row + 1) for row in rows[cells][:MOST_SHOWN])
-        self.first.setdefault(f"{kind} {column}", f"{file}{', ' if file else ''}data row {numbers}")
+        if cells.any():
+            getattr(self, kind)[column] += int(cells.sum())
+            shown = ", ".join(str(row + 1) for row in rows[cells][:MOST_SHOWN])
+            self.first.setdefault(f"{kind} {column}", f"{file}{', ' if file else ''}data row {shown}")
 
     def add(self, other: Findings) -> None:
         """Count those of other rows too, which come after."""
@@ -154,14 +141,11 @@ class Findings:
         self.first = other.first | self.first
 
     def warn(self) -> None:
-        """Say what was found, if anything was."""
+        """Warn of what was found, if anything."""
         for kind, (words, advice) in KINDS.items():
-            counts = getattr(self, kind)
-            if counts:
-                listed = ", ".join(
-                    f"{name!r} {count} ({self.first[f'{kind} {name}']})" for name, count in counts.items()
-                )
-                warnings.warn(f"{words}: {listed}. {advice}", CVGPWarning, stacklevel=3)
+            counts = getattr(self, kind).items()
+            if listed := [f"{name!r} {count} ({self.first[f'{kind} {name}']})" for name, count in counts]:
+                warnings.warn(f"{words}: {', '.join(listed)}. {advice}", CVGPWarning, stacklevel=3)
 
 
 class Inputs:
@@ -207,15 +191,11 @@ class Inputs:
     def join(pieces: Sequence[Inputs]) -> Inputs:
         """All pieces, one after another."""
         starts = np.cumsum([0, *(len(piece) for piece in pieces)])
-        unknown, gaps = (
-            [
-                cells._replace(rows=cells.rows + start)
-                for piece, start in zip(pieces, starts, strict=False)
-                for cells in getattr(piece, part)
-            ]
-            for part in ("unknown", "gaps")
-        )
-        return Inputs(np.concatenate([piece.x for piece in pieces]), unknown, gaps)
+        moved: dict[str, list[Cells]] = {"unknown": [], "gaps": []}
+        for piece, start in zip(pieces, starts, strict=False):
+            for part, found in moved.items():
+                found += [cells._replace(rows=cells.rows + start) for cells in getattr(piece, part)]
+        return Inputs(np.concatenate([piece.x for piece in pieces]), **moved)
 
 
 def new_inputs(
@@ -247,8 +227,9 @@ def new_inputs(
             unknown.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
             x[rows, at] = draws.mean(axis=1)
         if column.marks_missing and np.isnan(values).any():
-            rows, draws = _gaps(column, values)
-            gaps.append(Cells(at, rows, np.ascontiguousarray(draws[:, drawn])))
+            rows = np.flatnonzero(np.isnan(values))
+            draws = np.broadcast_to(_gap_draws(column)[drawn], (len(rows), DRAWS, at.stop - at.start))
+            gaps.append(Cells(at, rows, np.ascontiguousarray(draws)))
     return Inputs(x, unknown, gaps), found
 
 
@@ -271,16 +252,13 @@ def _uncertain_cells(
     return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
 
 
-def _gaps(column: Column, values: Array) -> tuple[NDArray[np.int64], Array]:
-    """Rows [r] with marked gaps, and the features [r, DRAWS, w] that they would have if the cell was there."""
-    rows = np.flatnonzero(np.isnan(values))
+def _gap_draws(column: Column) -> Array:
+    """The features [DRAWS, w] that rows with a marked gap would have if the cell was there."""
     if column.kind == "levels":
-        draws = np.array(column.effects[-1]) + np.array(column.prior_sd) * _normal_vectors(len(column.dims))
-    elif column.kind == "categorical":
-        draws = column_features(column, _typical_cells(replace(column, typical=(*column.typical[:-1], 0.0))))
-    else:
-        draws = column_features(column, _typical_cells(column))
-    return rows, np.broadcast_to(draws, (len(rows), *draws.shape))
+        return np.array(column.effects[-1]) + np.array(column.prior_sd) * _normal_vectors(len(column.dims))
+    if column.kind == "categorical":
+        column = replace(column, typical=(*column.typical[:-1], 0.0))
+    return column_features(column, _typical_cells(column))
 
 
 def _typical_cells(column: Column) -> Array:

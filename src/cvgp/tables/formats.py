@@ -17,9 +17,9 @@ import io
 import reprlib  # what comes from a file may be too long for repr
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError, printable
 
@@ -28,6 +28,8 @@ THOUSANDS = ("", ",", ".", " ", "'", "_")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 NEARLY_ALL = 0.98
 """The share of a column's cells that must be numbers, for the others to be mistakes."""
+ENOUGH_CELLS = 1000
+"""After this many cells it is clear that a column of text holds no numbers."""
 _SNIFFED_ROWS = 200
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # the first of these begins a mark above
@@ -41,13 +43,8 @@ _FORMS: tuple[Form, ...] = tuple(
 """The forms that are looked for, the plain ones first."""
 
 
-class CsvOptions(TypedDict, total=False):
-    """What is known of a text table, under the names of `pandas.read_csv`; the rest is inferred."""
-
-    sep: str
-    decimal: str
-    thousands: str
-    encoding: str
+CsvOptions: TypeAlias = dict[str, str]
+"""What is known of a text table: sep, decimal, thousands and encoding, as `pandas.read_csv` names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class Reading:
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON types."""
-        numbers = {name: [how.decimal, how.thousands, how.percent] for name, how in self.numbers.items()}
+        numbers = {name: list(astuple(how)) for name, how in self.numbers.items()}
         return {"sep": self.sep, "encoding": self.encoding, "numbers": numbers}
 
     @classmethod
@@ -116,10 +113,9 @@ class Reading:
         if not isinstance(data, dict) or set(data) != {"sep", "encoding", "numbers"}:
             raise FileFormatError("How a table was read must have exactly a sep, an encoding and numbers.")
         texts, numbers = (data["sep"], data["encoding"]), data["numbers"]
-        if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(numbers, dict):
+        is_lists = isinstance(numbers, dict) and all(isinstance(how, list) for how in numbers.values())
+        if not is_lists or not all(text is None or isinstance(text, str) for text in texts):
             raise FileFormatError("How a table was read holds a value of the wrong kind.")
-        if not all(isinstance(how, list) and len(how) == 3 for how in numbers.values()):
-            raise FileFormatError("How numbers are written must be a list of three values for each column.")
         try:
             return cls(*texts, {str(name): NumberFormat(*how) for name, how in numbers.items()})
         except (InvalidInputError, TypeError) as error:
@@ -134,11 +130,11 @@ def named(names: list[str], most: int = 6) -> str:
 
 def check_csv(given: Mapping[str, object]) -> CsvOptions:
     """The options of a text table without those that are None; the word `tab` means a tab."""
-    options = {name: value for name, value in given.items() if value is not None}
-    for name, value in options.items():
-        if not isinstance(value, str):
+    texts: CsvOptions = {}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
             raise InvalidTypeError(f"{name} is text; got {reprlib.repr(value)}.")
-    texts = {name: str(value) for name, value in options.items()}
+        texts |= {} if value is None else {name: value}
     sep, decimal, thousands = (texts.get(name) for name in ("sep", "decimal", "thousands"))
     if sep in ("\\t", "tab"):
         texts["sep"] = sep = "\t"
@@ -150,20 +146,16 @@ def check_csv(given: Mapping[str, object]) -> CsvOptions:
         allowed = ", ".join(repr(sign) for sign in THOUSANDS if sign != decimal)
         raise InvalidInputError(f"thousands is one of {allowed} beside decimal={decimal!r}; got {thousands!r}.")
     if "encoding" in texts:
-        texts["encoding"] = _known_encoding(texts["encoding"])
-    return cast(CsvOptions, texts)
-
-
-def _known_encoding(name: str) -> str:
-    try:
-        found = codecs.lookup(name)
-        codecs.getincrementaldecoder(name)
-        "".encode(name)  # raises for codecs that are not of text
-    except (LookupError, ValueError) as error:
-        raise InvalidInputError(
-            f"encoding must name an encoding of text, such as utf-8, utf-16, cp1252 or latin-1; got {name!r}."
-        ) from error
-    return found.name
+        try:
+            "".encode(texts["encoding"])  # raises for codecs that are not of text
+            codecs.getincrementaldecoder(texts["encoding"])
+            texts["encoding"] = codecs.lookup(texts["encoding"]).name
+        except (LookupError, ValueError) as error:
+            raise InvalidInputError(
+                "encoding must name an encoding of text, such as utf-8, utf-16, cp1252 or latin-1; got "
+                f"{texts['encoding']!r}."
+            ) from error
+    return texts
 
 
 class Sniffed(NamedTuple):
@@ -171,8 +163,6 @@ class Sniffed(NamedTuple):
 
     encoding: str
     sep: str
-    is_ascii: bool
-    """Whether the first bytes would be the same text in almost any encoding."""
     names: list[str]
 
 
@@ -191,7 +181,7 @@ def sniff(file: str, content: bytes, is_all: bool, options: CsvOptions, default_
     sep = options.get("sep") or find_separator(text, default_sep)
     names = next(iter(_rows(text, sep)), [])
     check_names(file, names)
-    return Sniffed(encoding, sep, content.isascii() and b"\0" not in content, names)
+    return Sniffed(encoding, sep, names)
 
 
 def check_names(file: str, names: Sequence[str]) -> None:
@@ -208,22 +198,18 @@ def check_names(file: str, names: Sequence[str]) -> None:
 def find_encoding(file: str, content: bytes, is_all: bool, given: str | None = None) -> str:
     """The encoding of a text that begins with these bytes; a given one is tried."""
     told = given or next((encoding for mark, encoding in _MARKS.items() if content.startswith(mark)), None)
-    likely = next((name for name in ("utf-8", "cp1252") if _misfit(content, is_all, name) is None), "latin-1")
-    if told is None:
-        if b"\0" in content:
-            raise FileFormatError(
-                f"{file} holds zero bytes, as text does not, unless it is utf-16-le or utf-16-be without a mark; say "
-                "which encoding it has, or save it as text."
-            )
-        return likely
-    misfit = _misfit(content, is_all, told)
-    if misfit is not None:
-        line = content[:misfit].count(b"\n") + 1
+    likely = next(name for name in ("utf-8", "cp1252", "latin-1") if not _misfit(content, is_all, name))
+    if told is None and b"\0" in content:
         raise FileFormatError(
-            f"{file} is not text in the encoding {told}: line {line} holds the byte 0x{content[misfit]:02x}, which "
-            f"does not fit. It may be {likely}: read_table(..., encoding='{likely}'), --encoding {likely}."
+            f"{file} holds zero bytes, as text does not, unless it is utf-16-le or utf-16-be without a mark; say "
+            "which encoding it has, or save it as text."
         )
-    return told
+    if told is not None and (misfit := _misfit(content, is_all, told)):
+        raise FileFormatError(
+            f"{file} is not text in the encoding {told} ({misfit}). It may be {likely}: "
+            f"read_table(..., encoding='{likely}'), --encoding {likely}."
+        )
+    return told or likely
 
 
 def find_separator(text: str, default: str) -> str:
@@ -251,38 +237,36 @@ def _rows(text: str, sep: str) -> list[list[str]]:
     return rows
 
 
-def _misfit(content: bytes, is_all: bool, encoding: str) -> int | None:
-    """Where the first byte is that does not fit."""
+def _misfit(content: bytes, is_all: bool, encoding: str) -> str:
+    """Why bytes are not text in an encoding; empty if they are."""
     try:
         codecs.getincrementaldecoder(encoding)().decode(content, is_all)
-    except UnicodeDecodeError as error:
-        return min(error.start, len(content) - 1)
-    except UnicodeError:  # a missing mark
-        return 0
-    return None
+    except UnicodeError as error:
+        return str(error)
+    return ""
 
 
-@dataclass
-class Evidence:
-    """What the cells of a column were found to be."""
+class Evidence(NamedTuple):
+    """How many cells of a column are numbers in each form."""
 
-    cells: int = 0
-    percent: int = 0
-    matches: dict[Form, int] = field(default_factory=dict)
-    """How many cells are numbers in each form."""
-    example: str = ""
+    cells: int
+    matches: dict[Form, int]
+    has_percent: bool
+    example: str
 
-    def add(self, column: Any, forms: Iterable[Form]) -> None:
-        """Look at some more cells, an Arrow array of text; missing ones do not count."""
+    @classmethod
+    def of(cls, column: Any, forms: Iterable[Form]) -> Evidence:
+        """Look at an Arrow column of text without its missing cells; at its beginning alone if no number is there."""
         import pyarrow.compute as pc
 
         present = column.drop_null()
-        for form in forms:
-            found = pc.match_substring_regex(present, pattern(NumberFormat(*form, True)))
-            self.matches[form] = self.matches.get(form, 0) + (pc.sum(found).as_py() or 0)
-        self.cells += len(present)
-        self.percent += pc.sum(pc.match_substring(present, "%")).as_py() or 0
-        self.example = self.example or (present[0].as_py() if len(present) else "")
+        for part in (present.slice(0, ENOUGH_CELLS), present):
+            found = {form: pc.match_substring_regex(part, pattern(NumberFormat(*form, True))) for form in forms}
+            matches = {form: pc.sum(own).as_py() or 0 for form, own in found.items()}
+            if not any(matches.values()):
+                break
+        has_percent = bool(pc.any(pc.match_substring(present, "%")).as_py())
+        return cls(len(present), matches, has_percent, present[0].as_py() if len(present) else "")
 
     def best(self, decimal: str) -> Form | None:
         """The form with this decimal sign that most cells have, if nearly all have it; the plainer of equals."""
@@ -300,14 +284,8 @@ class Evidence:
     @property
     def is_ambiguous(self) -> bool:
         """Whether the two readings of the cells are different numbers, as of `1,234`."""
-        point, comma = self.best("."), self.best(",")
-        return (
-            not self.decimal() and point is not None and comma is not None and (point, comma) != ((".", ""), (",", ""))
-        )
-
-    def fits(self, form: Form) -> bool:
-        """Whether every cell is a number of this form."""
-        return self.matches.get(form) == self.cells
+        forms = self.best("."), self.best(",")
+        return not self.decimal() and None not in forms and forms != ((".", ""), (",", ""))
 
 
 def allowed_forms(options: CsvOptions) -> list[Form]:
@@ -339,7 +317,7 @@ def choose_formats(
             continue
         form = evidence.best(own or decimal) or evidence.best("." if decimal == "," else ",")
         before = None if known is None or not is_as_known or own else known.get(name, PLAIN)
-        if before is not None and evidence.fits((before.decimal, before.thousands)):
+        if before is not None and evidence.matches.get((before.decimal, before.thousands)) == evidence.cells:
             form = before.decimal, before.thousands
         elif evidence.is_ambiguous and default is None and not told:
             raise InvalidInputError(
@@ -348,7 +326,7 @@ def choose_formats(
                 "read_table(..., decimal=',') or decimal='.' (--decimal)."
             )
         assert form is not None
-        chosen[name] = NumberFormat(*form, evidence.percent > 0)
+        chosen[name] = NumberFormat(*form, evidence.has_percent)
     return chosen
 
 

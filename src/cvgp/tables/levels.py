@@ -52,7 +52,7 @@ class Embedding(NamedTuple):
     """Levels as vectors."""
 
     effects: Array  # [L, d]
-    variance: Array  # [L, d], what is not known of them
+    variance: Array  # [L, d], of their posterior
     share: Array  # [L, d], of the level's own rows in its effect
 
 

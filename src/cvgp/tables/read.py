@@ -2,7 +2,7 @@
 
 pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
 and number formats (:mod:`cvgp.tables.formats`), and limits on what a file may claim or unpack to
-(:mod:`cvgp.files.limits`).
+(:mod:`cvgp.files.limits`). :mod:`cvgp.tables.rows` reads formats whose cells are Python values.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
+from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,18 +32,16 @@ from cvgp.errors import (
     InvalidInputError,
     InvalidTypeError,
     MissingFileError,
-    optional_packages,
 )
-from cvgp.files import check_readable, checked_path
-from cvgp.files.limits import check_columns, check_metadata, check_stored, check_unpacked
+from cvgp.files.limits import check_columns, check_metadata, check_unpacked
 from cvgp.tables.cells import is_text_type, kind_of_type
+from cvgp.tables.encode import MOST_SHOWN
 from cvgp.tables.formats import (
+    ENOUGH_CELLS,
     PLAIN,
-    SEPARATOR_NAMES,
     CsvOptions,
     Evidence,
     Reading,
-    Sniffed,
     allowed_forms,
     check_csv,
     check_names,
@@ -52,7 +50,7 @@ from cvgp.tables.formats import (
     sniff,
 )
 from cvgp.tables.locate import ARROW_FORMATS, JSON_ENDINGS, SEPARATORS, find_files
-from cvgp.tables.row_formats import RowSource, check_table, open_json, open_sheet, open_sqlite, quoted, split_sheet
+from cvgp.tables.rows import DATABASES, arrow_of_cells, load_database, load_json, load_sheet, split_sheet
 
 Location: TypeAlias = Any
 """A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
@@ -62,20 +60,16 @@ BATCH_ROWS = 1 << 14
 BUFFER_BYTES = 1 << 18
 """Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
 TYPED_BYTES = 32_000_000
-"""Text files of at most this size together, unpacked: all rows decide the types of columns. Else their first rows."""
+"""Text of at most this size, unpacked: all rows decide the types of columns. Else the first rows do."""
 BLOCK_BYTES = 1 << 20
 """Parsed at a time of a text file; a line must not be longer."""
 MANY_TEXTS = 50
 """A column of more different texts, most of which are numbers, is one of numbers with some bad cells."""
-ENOUGH_CELLS = 1000
-"""After this many cells it is clear that a column of text holds no numbers."""
 CELL_BYTES = 8
 """A cell in memory, whatever it takes in the file."""
 TEXT_OVERHEAD = 3
 """Bytes in memory per byte of a text file, for short cells."""
-MOST_SHOWN = 3
-"""Rows that an error names."""
-_DATABASES = ("sqlite:///", "duckdb:///")
+IN_MEMORY = "the table in memory"
 _TRUTHS = frozenset({"true", "True", "TRUE", "false", "False", "FALSE"})
 
 
@@ -132,6 +126,8 @@ class Opened:
 
     def _typed(self, name: str, column: pa.Array, kind: str | None) -> pa.Array:
         wanted = (self.inferred if kind else self.certain).get(name)
+        if wanted is not None and pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         if not is_text_type(column.type) or kind in ("categorical", "date"):
             return column
         if self.is_text_file and kind == "boolean":
@@ -195,7 +191,7 @@ class Opened:
 
 @contextmanager
 def blaming(file: str) -> Iterator[None]:
-    """Name the file in whatever Arrow has against it."""
+    """Name the file in the errors of Arrow and of the system."""
     try:
         yield
     except CVGPError:
@@ -231,13 +227,12 @@ def open_table(location: Location, csv: Mapping[str, object] | None = None, know
     paths = [location] if isinstance(location, str | os.PathLike) else location
     if isinstance(paths, list | tuple) and paths and all(isinstance(item, str | os.PathLike) for item in paths):
         found = _open_files([os.fspath(item) for item in paths], options, known)
-        for part in found.parts[:1]:
-            check_columns(part.file, len(found.names))
+        check_columns(found.parts[0].file, len(found.names))
         return found
     if options:
         raise _options_error(options, f"a {type(location).__name__}")
     if isinstance(location, ds.Dataset):
-        return _open_dataset(location)
+        return _open_dataset(location, known)
     if hasattr(location, "__dataframe__") or hasattr(location, "__arrow_c_stream__"):
         return open_frame(location, known=known)
     raise InvalidTypeError(
@@ -252,12 +247,12 @@ def _options_error(options: CsvOptions, what: str) -> InvalidInputError:
 
 
 def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) -> Opened:
-    if any(path.lower().startswith(_DATABASES) for path in paths):
+    if any(path.lower().startswith(DATABASES) for path in paths):
         if options:
             raise _options_error(options, "a database")
         if len(paths) > 1:
             raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        return _open_database(paths[0], known)
+        return _open_cells({paths[0]: load_database(paths[0])}, known)
     sheet = None
     if len(paths) == 1:
         paths[0], sheet = split_sheet(paths[0])
@@ -265,19 +260,38 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
     # The folders of a file that is named itself are not part of the table.
     partitioning = None if len(files) == 1 and files == paths else "hive"
     with blaming(files[0]):
+        if ending.endswith(".gz"):
+            for file in files:
+                _check_packed(filesystem, file)
         if ending in SEPARATORS:
             return _open_text(filesystem, files, ending, partitioning, options, known)
         if options:
             raise _options_error(options, ending)
         if ending == ".xlsx":
-            return _open_rows([open_sheet(filesystem, file, sheet) for file in files], known)
+            return _open_cells({file: load_sheet(filesystem, file, sheet) for file in files}, known)
         if ending in JSON_ENDINGS:
-            return _open_rows([open_json(filesystem, file) for file in files], known)
+            return _open_cells({file: load_json(filesystem, file) for file in files}, known)
         if ending == ".parquet":
             for file in files:
                 _check_footer(filesystem, file)
         dataset = ds.dataset(files, format=ARROW_FORMATS[ending], filesystem=filesystem, partitioning=partitioning)
-        return _open_dataset(_without_index(dataset))
+        return _open_dataset(_without_index(dataset), known)
+
+
+def _open_cells(frames: Mapping[str, Any], known: Reading | None) -> Opened:
+    """Tables of Python values, by their files."""
+    parts, mixed = [], set[str]()
+    for file, frame in frames.items():
+        table, own = arrow_of_cells(file, frame)
+        parts.append(_loaded(file, table))
+        mixed |= set(own)
+    every = list(dict.fromkeys(name for part in parts for name in part.types))
+    return _inferred(Opened(every, parts), known, mixed)
+
+
+def _loaded(file: str, table: pa.Table) -> Part:
+    types = {own.name: own.type for own in table.schema}
+    return Part(file, types, lambda names: table.select(names).to_batches(BATCH_ROWS), num_rows=len(table))
 
 
 # Text files ---------------------------------------------------------------------------------------------------------
@@ -291,26 +305,31 @@ def _open_text(
     options: CsvOptions,
     known: Reading | None,
 ) -> Opened:
-    found, names = _sniff_all(filesystem, files, options, SEPARATORS[ending])
-    check_columns(files[0], len(found.names))
-    form = ds.CsvFileFormat(
-        parse_options=pa.csv.ParseOptions(delimiter=found.sep, newlines_in_values=True),
-        # A word such as NA is a missing value, in columns of text too.
-        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
-        read_options=pa.csv.ReadOptions(
-            block_size=BLOCK_BYTES, encoding="utf8" if found.encoding == "utf-8" else found.encoding
-        ),
-    )
-    dataset = ds.dataset(list(files), format=form, filesystem=filesystem, partitioning=partitioning)
-    sizes = [info.size or 0 for info in filesystem.get_file_info(list(files))]
-    parts = []
-    for fragment, own, size in zip(dataset.get_fragments(), names, sizes, strict=True):
+    parts, first = [], None
+    for file in files:
+        packing = "gzip" if ending.endswith(".gz") else None
+        with filesystem.open_input_stream(file, compression=packing) as stream:
+            content = stream.read_buffer(BLOCK_BYTES + 1).to_pybytes()  # unlike `read`, this frees memory when it fails
+        found = sniff(file, content[:BLOCK_BYTES], len(content) <= BLOCK_BYTES, options, SEPARATORS[ending])
+        check_columns(file, len(found.names))
+        first = first or found
+        form = ds.CsvFileFormat(
+            parse_options=pa.csv.ParseOptions(delimiter=found.sep, newlines_in_values=True),
+            # A word such as NA is a missing value, in columns of text too.
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+            read_options=pa.csv.ReadOptions(
+                block_size=BLOCK_BYTES, encoding="utf8" if found.encoding == "utf-8" else found.encoding
+            ),
+        )
+        dataset = ds.dataset([file], format=form, filesystem=filesystem, partitioning=partitioning)
+        (fragment,) = dataset.get_fragments()
         constants = ds.get_partition_keys(fragment.partition_expression)
-        types = dict.fromkeys(own, pa.string()) | {name: pa.scalar(value).type for name, value in constants.items()}
-        parts.append(Part(fragment.path, types, _scan(fragment, types), size))
+        types = dict.fromkeys(found.names, pa.string()) | {key: pa.scalar(own).type for key, own in constants.items()}
+        parts.append(Part(file, types, _scan(fragment, types), _size(fragment)))
+    assert first is not None, "a table has files"
     every = list(dict.fromkeys(name for part in parts for name in part.types))
-    opened = Opened(every, parts, Reading(found.sep, found.encoding), is_text_file=True)
-    return _infer(opened, options, known)
+    opened = Opened(every, parts, Reading(first.sep, first.encoding), is_text_file=True)
+    return _inferred(opened, known, options=options)
 
 
 def _scan(fragment: ds.Fragment, types: Mapping[str, pa.DataType]) -> Callable[[Sequence[str]], Any]:
@@ -323,36 +342,6 @@ def _scan(fragment: ds.Fragment, types: Mapping[str, pa.DataType]) -> Callable[[
     return read
 
 
-def _sniff_all(
-    filesystem: pafs.FileSystem, files: Sequence[str], options: CsvOptions, default_sep: str
-) -> tuple[Sniffed, list[list[str]]]:
-    """What the files have in common, and the names in each; files that are written in different ways are refused."""
-    each = []
-    for file in files:
-        is_packed = file.lower().endswith(".gz")
-        if is_packed:
-            _check_packed(filesystem, file)
-        size = BLOCK_BYTES if file == files[0] else 1 << 16
-        with filesystem.open_input_stream(file, compression="gzip" if is_packed else None) as stream:
-            content = stream.read_buffer(size + 1).to_pybytes()  # unlike `read`, this frees its memory when it fails
-        each.append(sniff(file, content[:size], len(content) <= size, options, default_sep))
-    found, decisive = each[0], files[0]
-    for file, other in zip(files, each, strict=True):
-        if other.sep != found.sep and len(other.names) > 1:
-            raise InvalidInputError(
-                f"The columns of {files[0]} are separated by {SEPARATOR_NAMES.get(found.sep, found.sep)} and those of "
-                f"{file} by {SEPARATOR_NAMES.get(other.sep, other.sep)}; write them in one way."
-            )
-        if other.encoding != found.encoding and not (other.is_ascii and other.encoding == "utf-8"):
-            if not (found.is_ascii and found.encoding == "utf-8"):
-                raise InvalidInputError(
-                    f"{decisive} is {found.encoding} and {file} is {other.encoding}; write the files of a table in one "
-                    "encoding."
-                )
-            found, decisive = found._replace(encoding=other.encoding, is_ascii=False), file
-    return found, [own.names for own in each]
-
-
 def _check_packed(filesystem: pafs.FileSystem, file: str) -> None:
     """Raise for a packed file whose beginning unpacks to far more than its size: one line of it may fill the memory."""
     total = 0
@@ -362,51 +351,68 @@ def _check_packed(filesystem: pafs.FileSystem, file: str) -> None:
             check_unpacked(file, packed.tell(), total)
 
 
-def _infer(opened: Opened, options: CsvOptions, known: Reading | None) -> Opened:
-    """Text files with the types of their columns, and how numbers are written that are not plain ones."""
+# What text is -------------------------------------------------------------------------------------------------------
+
+
+def _inferred(
+    opened: Opened, known: Reading | None, mixed: Iterable[str] = (), options: CsvOptions | None = None
+) -> Opened:
+    """The table with the types of its columns of text, and how numbers are written that are not plain ones.
+
+    Outside of text files a column is text because of how its numbers are written: `1,234`, `1.234,5` or `12 %`. Text of
+    digits alone may be a code, such as a postcode, and stays text unless the model has read numbers, or the column is
+    among those that are mixed: other cells of it are numbers.
+    """
     names = [name for name in opened.names if any(is_text_type(part.types.get(name)) for part in opened.parts)]
     sample, is_whole = _sample(opened, names)
-    types = {name: _plain_type(sample[name], is_whole) for name in names}
-    text = [name for name, found in types.items() if pa.types.is_string(found)]
-    real = [name for name, found in types.items() if pa.types.is_floating(found)]
-    forms = allowed_forms(options)
-    every = {name: _evidence(sample[name], forms) for name in text}
+    is_file, options = opened.is_text_file, options or {}
+    types = {name: _plain_type(sample[name], is_whole) for name in names} if is_file else {}
+    forms, earlier = allowed_forms(options), None if known is None else known.numbers
+    text = [name for name in names if is_text_type(types.get(name, pa.string()))]
+    every = {name: Evidence.of(sample[name], forms) for name in text}
     found = {name: evidence for name, evidence in every.items() if evidence.decimal() is not None}
-    earlier = None if known is None else known.numbers
     is_said = bool({"decimal", "thousands"} & set(options))
     has_commas = any(how.decimal == "," for how in (earlier or {}).values())
-    has_commas |= "," in {evidence.decimal() for evidence in found.values()}
+    has_commas |= any(evidence.decimal() == "," for evidence in found.values())
     # `1.234` has been taken for a plain number; it is another number if the point separates thousands.
     if is_said or has_commas or any(evidence.is_ambiguous for evidence in found.values()):
-        for name in real:
-            evidence = _evidence(sample[name], forms)
+        for name in (name for name, own in types.items() if pa.types.is_floating(own)):
+            evidence = Evidence.of(sample[name], forms)
             # If nothing says that a point can be anything else, only what has one meaning counts.
             if evidence.decimal() is not None and (is_said or has_commas or evidence.decimal() == "."):
                 found[name] = evidence
-    default = options.get("decimal") or {";": ",", ",": "."}.get(opened.reading.sep or "")
-    chosen = choose_formats(found, default, earlier)
+    default = {";": ",", ",": "."}.get(opened.reading.sep or "") if is_file else "."
+    chosen = choose_formats(found, options.get("decimal") or default, earlier)
+    if not is_file:
+        numbers = {name: how for name, how in chosen.items() if how != PLAIN or known is not None or name in mixed}
+        return replace(opened, reading=Reading(numbers=numbers), inferred=types | dict.fromkeys(numbers, pa.float64()))
     for name in text:
         is_mostly_numbers = every[name].matches.get((".", ""), 0) > 0.5 * every[name].cells
         if name not in chosen and is_mostly_numbers and len(pc.unique(sample[name])) > MANY_TEXTS:
             chosen[name] = PLAIN
-    numbers = {name: how for name, how in chosen.items() if how != PLAIN}
-    certain = {name: own for name, own in types.items() if is_whole and name not in chosen}
-    inferred = types | dict.fromkeys(chosen, pa.float64())
-    return replace(opened, reading=replace(opened.reading, numbers=numbers), inferred=inferred, certain=certain)
+    return replace(
+        opened,
+        reading=replace(opened.reading, numbers={name: how for name, how in chosen.items() if how != PLAIN}),
+        inferred=types | dict.fromkeys(chosen, pa.float64()),
+        certain={name: own for name, own in types.items() if is_whole and name not in chosen},
+    )
 
 
 def _sample(opened: Opened, names: Sequence[str]) -> tuple[pa.Table, bool]:
-    """The first rows of text files, as text, and whether they are all rows."""
-    most = max(TYPED_BYTES // len(opened.parts), BLOCK_BYTES)
+    """The first rows of some columns as text, and whether they are all rows."""
+    most = max(TYPED_BYTES // max(len(opened.parts), 1), BLOCK_BYTES)
     is_whole = len(opened.parts) * BLOCK_BYTES <= TYPED_BYTES
     schema = pa.schema([(name, pa.string()) for name in names])
     batches = [pa.RecordBatch.from_pylist([], schema=schema)]
     for part in opened.parts[: TYPED_BYTES // BLOCK_BYTES]:
-        own = [name for name in names if name in part.types]
+        own = [name for name in names if is_text_type(part.types.get(name))]
         size = 0
         with blaming(part.file):
-            for batch in part.read(own):
-                columns = [batch.column(name) if name in own else pa.nulls(len(batch), pa.string()) for name in names]
+            for batch in part.read(own) if own else ():
+                columns = [
+                    batch.column(name).cast(pa.string()) if name in own else pa.nulls(len(batch), pa.string())
+                    for name in names
+                ]
                 batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
                 size += batch.nbytes
                 if size > most:
@@ -431,64 +437,10 @@ def _plain_type(column: pa.ChunkedArray, is_whole: bool) -> pa.DataType:
     return pa.string()
 
 
-def _evidence(column: pa.ChunkedArray, forms: Sequence[tuple[str, str]]) -> Evidence:
-    """What the cells of a column are; little of what is not a number is looked at."""
-    found = Evidence()
-    found.add(column.slice(0, ENOUGH_CELLS), forms)
-    if any(found.matches.values()) or not found.cells:
-        found.add(column.slice(ENOUGH_CELLS), forms)
-    return found
+# Files with types of their own --------------------------------------------------------------------------------------
 
 
-# Formats with types of their own ------------------------------------------------------------------------------------
-
-
-def _open_rows(sources: Sequence[RowSource], known: Reading | None) -> Opened:
-    parts = [Part(source.file, source.types, source.read, source.num_bytes) for source in sources]
-    every = list(dict.fromkeys(name for part in parts for name in part.types))
-    mixed = {name for source in sources for name in source.mixed}
-    return _with_numbers(Opened(every, parts), known, lambda name: name in mixed)
-
-
-def _open_database(location: str, known: Reading | None) -> Opened:
-    """One table; after three slashes comes a path as it is, so that `////` begins an absolute one."""
-    scheme, path = location[: len(_DATABASES[0])].lower(), location[len(_DATABASES[0]) :]
-    file, _, table = path.partition("::")
-    check_readable(checked_path(file))
-    info = os.stat(file)
-    check_stored(file, info.st_size, getattr(info, "st_blocks", None))
-    if scheme == "sqlite:///":
-        return _open_rows([open_sqlite(location, file, table)], known)
-    with _duckdb(location, file) as database:
-        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
-        check_table(location, table, [name for (name,) in database.execute(query).fetchall()])
-        empty = database.sql(f"SELECT * FROM {quoted(table)} LIMIT 0").to_arrow_table()
-    types = {column.name: column.type for column in empty.schema}
-
-    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        columns = ", ".join(map(quoted, names)) or "1"
-        with _duckdb(location, file) as database:
-            yield from database.sql(f"SELECT {columns} FROM {quoted(table)}").to_arrow_reader(BATCH_ROWS)
-
-    return _with_numbers(Opened(list(types), [Part(location, types, read, info.st_size)]), known)
-
-
-@contextmanager
-def _duckdb(location: str, file: str) -> Iterator[Any]:
-    with optional_packages():
-        import duckdb
-    # A view in the file may name other files and addresses; it gets none of them.
-    settings: Any = {"enable_external_access": "false", "autoload_known_extensions": "false", "threads": "1"}
-    try:
-        with duckdb.connect(file, read_only=True, config=settings) as database:
-            yield database
-    except duckdb.Error as error:
-        raise FileFormatError(
-            f"{location} could not be read ({str(error).strip()}); it is damaged, in use or not a DuckDB file."
-        ) from error
-
-
-def _open_dataset(dataset: ds.Dataset) -> Opened:
+def _open_dataset(dataset: ds.Dataset, known: Reading | None) -> Opened:
     """An Arrow dataset: only the columns of its schema are read."""
     try:
         fragments = list(dataset.get_fragments())
@@ -499,7 +451,7 @@ def _open_dataset(dataset: ds.Dataset) -> Opened:
     names = list(dataset.schema.names)
     parts: list[Part] = []
     for fragment in fragments:
-        file = getattr(fragment, "path", "") or "the table in memory"
+        file = getattr(fragment, "path", "") or IN_MEMORY
         with blaming(file):
             constants = ds.get_partition_keys(fragment.partition_expression)
             physical = fragment.physical_schema
@@ -509,11 +461,10 @@ def _open_dataset(dataset: ds.Dataset) -> Opened:
             if isinstance(fragment, ds.ParquetFileFragment):
                 parts += _row_groups(file, fragment, types, constants)
             else:
-                size = _size(fragment)
-                parts.append(Part(file, types, _scan(fragment, types), size))
+                parts.append(Part(file, types, _scan(fragment, types), _size(fragment)))
     if not parts:
         raise InvalidInputError("The table holds no rows; it must have at least one.")
-    return Opened(names, parts)
+    return _inferred(Opened(names, parts), known)
 
 
 def _size(fragment: ds.Fragment) -> int:
@@ -524,47 +475,31 @@ def _size(fragment: ds.Fragment) -> int:
 def _row_groups(
     file: str, fragment: ds.ParquetFileFragment, types: Mapping[str, pa.DataType], constants: Mapping[str, Any]
 ) -> list[Part]:
-    """The parts of a Parquet file, after a look at the sizes that its footer claims."""
+    """The parts of a Parquet file, if its size and that of the table which its footer claims agree."""
     metadata, size = fragment.metadata, _size(fragment)
     check_unpacked(file, size, CELL_BYTES * metadata.num_rows * metadata.num_columns)
-    parts, first = [], 0
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        for position in range(group.num_columns):
-            chunk = group.column(position)
-            name = f"Column {chunk.path_in_schema!r} of {file}"
-            check_unpacked(name, chunk.total_compressed_size, chunk.total_uncompressed_size)
-        read = _row_group_reader(fragment, index, types, constants)
-        parts.append(Part(file, types, read, size, first, group.num_rows))
-        first += group.num_rows
-    return parts
 
-
-def _row_group_reader(
-    fragment: ds.ParquetFileFragment, index: int, types: Mapping[str, pa.DataType], constants: Mapping[str, Any]
-) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
-    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         stored = [name for name in names if name not in constants]
-        with fragment.filesystem.open_input_file(fragment.path) as stream:
-            file = pq.ParquetFile(
+        with fragment.open() as stream:
+            opened = pq.ParquetFile(
                 stream,
-                metadata=fragment.metadata,
+                metadata=metadata,
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,  # if the writer stored checksums
                 # One long text that all rows have would otherwise be repeated in memory.
                 read_dictionary=[name for name in stored if is_text_type(types[name])],
             )
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[index], columns=stored, use_threads=False):
-                columns = [
-                    pa.repeat(pa.scalar(constants[name], types[name]), len(batch))
-                    if name in constants
-                    else batch.column(name)
-                    for name in names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, list(names))
+            for batch in opened.iter_batches(BATCH_ROWS, row_groups=[index], columns=stored, use_threads=False):
+                added = {name: pa.repeat(pa.scalar(own, types[name]), len(batch)) for name, own in constants.items()}
+                yield pa.RecordBatch.from_arrays(
+                    [added[name] if name in added else batch[name] for name in names], list(names)
+                )
 
-    return read
+    counts = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    firsts = [0, *accumulate(counts)]
+    return [Part(file, types, partial(read, i), size, firsts[i], count) for i, count in enumerate(counts)]
 
 
 def _check_footer(filesystem: pafs.FileSystem, file: str) -> None:
@@ -586,35 +521,6 @@ def _without_index(dataset: ds.Dataset) -> ds.Dataset:
     return dataset if len(kept) == len(dataset.schema) else dataset.replace_schema(pa.schema(kept))
 
 
-def _with_numbers(opened: Opened, known: Reading | None, counts_plain: Callable[[str], bool] | None = None) -> Opened:
-    """The table with notes on which of its columns of text hold numbers.
-
-    Such a column is text because of how its numbers are written: `1,234`, `1.234,5` or `12 %`. Text of digits alone may
-    be a code, such as a postcode, and stays text unless the model has read numbers, or other cells are numbers.
-    """
-    text = [name for name in opened.names if any(is_text_type(part.types.get(name)) for part in opened.parts)]
-    earlier = None if known is None else known.numbers
-    found: dict[str, Evidence] = {}
-    for name in text:
-        evidence = Evidence()
-        for part in opened.parts:
-            for batch in opened.batches(part, [name], {name: "categorical"}) if name in part.types else ():
-                if is_text_type(batch.column(0).type):
-                    evidence.add(batch.column(0), allowed_forms({}))
-                if evidence.decimal() is None and evidence.cells > ENOUGH_CELLS:
-                    break
-        if evidence.decimal() is not None:
-            found[name] = evidence
-    chosen = choose_formats(found, ".", earlier)
-    numbers = {
-        name: how
-        for name, how in chosen.items()
-        if how != PLAIN or known is not None or (counts_plain is not None and counts_plain(name))
-    }
-    inferred = dict(opened.inferred) | dict.fromkeys(numbers, pa.float64())
-    return replace(opened, reading=replace(opened.reading, numbers=numbers), inferred=inferred)
-
-
 # Frames -------------------------------------------------------------------------------------------------------------
 
 
@@ -631,9 +537,7 @@ def open_frame(frame: Any, beside: Mapping[str, Any] | None = None, *, known: Re
     fields = [own.with_type(pa.string()) if pa.types.is_string_view(own.type) else own for own in table.schema]
     # One piece, so that the categories of a column are the same in all batches.
     table = table.cast(pa.schema(fields)).combine_chunks()
-    types = {own.name: own.type for own in table.schema}
-    part = Part("the table in memory", types, lambda names: table.select(names).to_batches(BATCH_ROWS))
-    return _with_numbers(Opened(list(types), [replace(part, num_rows=len(table))]), known)
+    return _inferred(Opened(table.schema.names, [_loaded(IN_MEMORY, table)]), known)
 
 
 def column_names(frame: Any) -> list[str]:
@@ -650,17 +554,11 @@ def column_names(frame: Any) -> list[str]:
 
 
 def _arrow_table(frame: Any) -> pa.Table:
-    if isinstance(frame, pa.Table):
-        table = frame
-    elif isinstance(frame, pd.DataFrame):
+    if isinstance(frame, pd.DataFrame):
         names = column_names(frame)
         return pa.table([_arrow_column(name, frame.iloc[:, i]) for i, name in enumerate(names)], names=names)
-    elif isinstance(frame, pa.RecordBatch):
-        table = pa.Table.from_batches([frame])
-    elif hasattr(frame, "__arrow_c_stream__"):
-        table = pa.table(frame)
-    else:
-        table = pa.interchange.from_dataframe(frame)
+    has_stream = hasattr(frame, "__arrow_c_stream__") or isinstance(frame, pa.RecordBatch)
+    table = pa.table(frame) if has_stream else pa.interchange.from_dataframe(frame)
     column_names(table)
     return table
 
@@ -674,16 +572,13 @@ def _arrow_column(name: str, values: Any) -> Any:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
-        cells = [(row, cell) for row, cell in enumerate(values) if not _is_missing(cell)]
+        is_missing = pd.isna(pd.Series(values, dtype=object))
+        cells = [(row, cell) for row, (cell, gone) in enumerate(zip(values, is_missing, strict=True), 1) if not gone]
         usual = type(cells[0][1]) if cells else object
         odd = islice(((row, cell) for row, cell in cells if type(cell) is not usual), MOST_SHOWN)
-        shown = ", ".join(f"row {row + 1} holds {cell!r}" for row, cell in odd)
+        shown = ", ".join(f"row {row} holds {cell!r}" for row, cell in odd)
         reason = f"it begins with {usual.__name__}, but {shown}" if shown else str(error)
         raise InvalidTypeError(
             f"Column {name!r} mixes types: {reason}. Make all cells numbers, all text, all dates or all true and "
             "false, and leave out the others."
         ) from error
-
-
-def _is_missing(cell: Any) -> bool:
-    return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, float) and np.isnan(cell))

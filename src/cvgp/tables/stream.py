@@ -12,10 +12,10 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, reduce
 from threading import Lock
 from typing import IO, Any
 from weakref import finalize
@@ -27,8 +27,9 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, Scaling
-from cvgp.data.source import MemorySource, Undivided
+from cvgp.data.source import MemorySource, Variance, add_noise
 from cvgp.errors import FileAccessError
+from cvgp.parallel.group import ALONE, Group
 from cvgp.tables.columns import Column
 from cvgp.tables.encode import features_of, new_inputs
 from cvgp.tables.levels import row_folds
@@ -88,13 +89,6 @@ class Store:
         """All rows, in blocks."""
         for start in range(0, self.num_rows, BLOCK_ROWS):
             yield self.read(start, start + BLOCK_ROWS)
-
-    def keep(self, is_kept: Callable[[Array], NDArray[np.bool_]]) -> Store:
-        """A store of some of the rows."""
-        other = Store(self.width)
-        for block in self.blocks():
-            other.append(block[is_kept(block)])
-        return other
 
 
 @dataclass(frozen=True)
@@ -166,8 +160,10 @@ class NumberedRows:
         return self.in_numbers(np.concatenate([np.empty((0, self.store.width)), *found]))
 
 
-class StoredSource(Undivided):
+class StoredSource:
     """A table that is read in blocks, as a :class:`~cvgp.data.source.DataSource`; moments are of all processes."""
+
+    group: Group = ALONE
 
     def __init__(
         self, rows: NumberedRows, moments: Moments, scaling: Scaling, device: torch.device | str = "cpu"
@@ -176,14 +172,24 @@ class StoredSource(Undivided):
         self.moments = moments
         self.scaling = scaling
         self.device = torch.device(device)
+        self._dtype = torch.float64
         self._held = np.empty(0, dtype=np.int64)
-        self._batch = partial(scaling.tensors, dtype=torch.float64, device=self.device)
+        self._noise: tuple[Variance, ...] = ()
         self._cache: dict[tuple[int, int, int], Rows[Array]] = {}
 
     @property
     def num_rows(self) -> int:
         """N, without rows that are held out."""
         return self.rows.store.num_rows - len(self._held)
+
+    @property
+    def local_rows(self) -> int:
+        """All rows."""
+        return self.num_rows
+
+    def share(self, size: int) -> float:
+        """All of a batch."""
+        return 1.0
 
     @cached_property
     def total_weight(self) -> float:
@@ -193,7 +199,7 @@ class StoredSource(Undivided):
     @property
     def has_known_noise(self) -> bool:
         """Whether the rows carry noise variances of their own."""
-        return self.rows.has_noise
+        return self.rows.has_noise or bool(self._noise)
 
     @property
     def largest_value(self) -> float:
@@ -216,13 +222,23 @@ class StoredSource(Undivided):
         digest = hashlib.sha256(json.dumps(facts).encode())
         for array in (*self.moments, *self.scaling[:-1], *self.scaling.warp[1:]):
             digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return digest.hexdigest() + " with more noise" * len(self._noise)
 
     def to(self, dtype: torch.dtype) -> StoredSource:
         """The same rows in another precision; the two share the window in memory."""
         other = copy(self)
-        other._batch = partial(self._batch, dtype=dtype)
+        other._dtype = dtype
         return other
+
+    def with_noise(self, variance: Variance) -> StoredSource:
+        """The same rows with more noise, which each batch gets when it is read."""
+        other = copy(self)
+        other._noise = (*self._noise, variance)
+        return other
+
+    def _batch(self, rows: Rows[Array]) -> Rows[Tensor]:
+        batch = self.scaling.tensors(rows, dtype=self._dtype, device=self.device)
+        return reduce(add_noise, self._noise, batch)
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row once, in order."""

@@ -1,4 +1,4 @@
-"""Tables to fit: what `read_table` returns, and what one look through the rows tells.
+"""Tables to fit: what `read_table` returns, and what is learned from the rows.
 
 The rows are parsed once and put into numbers, one per cell (:mod:`cvgp.tables.stream`). Passes over these numbers then
 learn what each column becomes: indicators or effects of levels, parts of dates, fills and marks of missing cells.
@@ -6,17 +6,22 @@ learn what each column becomes: indicators or effects of levels, parts of dates,
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
+import shlex
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, Scaling, bulk_of, learn_scaling, learn_warped_scaling, moments_of, no_moments
@@ -24,8 +29,8 @@ from cvgp.data.transforms import InputWarp
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 from cvgp.tables import stream
-from cvgp.tables.apply import SchemaReader
-from cvgp.tables.cells import check_categories, days, labels, look_like_dates, numbers, spells_number, truths
+from cvgp.tables.apply import BadRows, OnBadRows, RowReader, SchemaReader, near_names
+from cvgp.tables.cells import READERS, check_categories, days, labels, look_like_dates, spells_number
 from cvgp.tables.columns import (
     MAX_CATEGORIES,
     MAX_INDICATORS,
@@ -38,20 +43,9 @@ from cvgp.tables.columns import (
     varying_parts,
 )
 from cvgp.tables.encode import UNKNOWN
-from cvgp.tables.formats import Reading
+from cvgp.tables.formats import Reading, named
 from cvgp.tables.levels import learn_levels
 from cvgp.tables.read import Opened, open_table
-from cvgp.tables.select import (
-    LEAST_ROWS,
-    BadRows,
-    ColumnChoice,
-    OnBadRows,
-    is_id_name,
-    left_out_line,
-    names_rows,
-    numbers_rows,
-    raise_unusable,
-)
 from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
 
 Dates = Literal["features", "refuse"]
@@ -59,11 +53,21 @@ ENOUGH_CELLS = 10_000
 """After this many cells it is clear whether a column with many texts has a different one in nearly every row."""
 MOST_TEXTS = 1_000_000
 """Different texts of a column that are counted before it is refused."""
+NEARLY_EVERY = 0.95
+"""The share of a column's cells that hold different texts, where these name the rows."""
+LEAST_ROWS = 20
+"""With fewer rows, values are all different, or all the same, by chance."""
 NAMES_ROWS, CONSTANT, NUMBERS_ROWS = (
     "a different text in nearly every row",
     "the same value in all rows",
     "numbers the rows",
 )
+_ID_NAME = re.compile(
+    r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
+    r"|row[ _.-]?(id|nr|no|num|number|index|name)|(.*[ _.-])(id|uuid|guid|index|idx)|record[ _.-]?(id|nr|no|number)",
+    re.IGNORECASE,
+)
+_CAMEL_ID = re.compile(r".*[a-z](Id|ID)")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class Table:
     """The column to predict, or several; None if `fit` is told."""
     sample_weight: str | None = None
     noise_variance: str | None = None
-    choice: ColumnChoice = field(default_factory=ColumnChoice)
+    drop: tuple[str, ...] = ()
+    features: tuple[str, ...] | None = None
+    always_keep: tuple[str, ...] = ()
     impute: Impute | None = None
     on_bad_rows: OnBadRows = "error"
     dates: Dates = "features"
@@ -96,6 +102,11 @@ class Table:
         """The columns to predict."""
         return (self.target,) if isinstance(self.target, str) else self.target or ()
 
+    @property
+    def special(self) -> list[str]:
+        """The columns that are not features: targets, weights and noise."""
+        return [*self.targets, *(name for name in (self.sample_weight, self.noise_variance) if name is not None)]
+
     def with_target(self, target: object, sample_weight: Any = None, noise_variance: Any = None) -> Table:
         """The same table with the columns that `fit` names."""
         chosen = _target(target) or self.target
@@ -103,27 +114,72 @@ class Table:
             raise InvalidInputError("The table has no target: name the column to predict, as in fit(table, 'y').")
         if self.target not in (None, chosen):
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
-        given = tuple(
-            own if new is None else new
-            for own, new in ((self.sample_weight, sample_weight), (self.noise_variance, noise_variance))
-        )
-        _check_column_names(*given)
-        if (chosen, *given) == (self.target, self.sample_weight, self.noise_variance):
+        weight = self.sample_weight if sample_weight is None else sample_weight
+        noise = self.noise_variance if noise_variance is None else noise_variance
+        _check_column_names(weight, noise)
+        if (chosen, weight, noise) == (self.target, self.sample_weight, self.noise_variance):
             return self
-        return replace(self, target=chosen, sample_weight=given[0], noise_variance=given[1], _learned={})
+        return replace(self, target=chosen, sample_weight=weight, noise_variance=noise, _learned={})
 
     def learn(self, group: Group = ALONE) -> TrainingTable:
         """Look through the rows once, and learn what the columns become."""
         if group not in self._learned:
             # A copy, so that the rows are freed as soon as nothing refers to this table.
-            self._learned[group] = _learn(replace(self, _learned={}), group)
+            found = replace(self, _learned={})._shared_out(lambda table, own: _Learner(table, own).learn(), group)
+            if found.left_out and group.rank == 0:
+                warnings.warn(_left_out_line(found.left_out), CVGPWarning, stacklevel=4)
+            self._learned[group] = found
         return self._learned[group]
 
     def apply(self, schema: Schema, group: Group = ALONE) -> TrainingTable:
         """The rows as the columns of a fitted model encode them; nothing is learned."""
-        small = group.world == 1 or _looks_small(self.opened)
-        found = _apply(self, schema, ALONE if small else group)
-        return found if found.group is group or found.fits_in_memory else _apply(self, schema, group)
+        return self._shared_out(lambda table, own: _applied(table, schema, own), group)
+
+    def _shared_out(self, read: Any, group: Group) -> TrainingTable:
+        """Each process of a group reads a small table whole; of a larger one, each reads its own parts."""
+        width = 8 * len(self.opened.names)
+        sizes = [part.num_bytes if part.num_rows is None else width * part.num_rows for part in self.opened.parts]
+        if group.world > 1 and sum(sizes) <= stream.IN_MEMORY_BYTES:
+            found: TrainingTable = read(self, ALONE)
+            if found.fits_in_memory:  # indicators of text may take more
+                return found
+        return read(self, group)  # type: ignore[no-any-return]
+
+    def is_asked_for(self, name: str) -> bool:
+        """Whether a column is used even if it seems uninformative."""
+        return name in self.always_keep or name in (self.features or ())
+
+    def feature_columns(self) -> list[str]:
+        """The columns that become features, as far as the options tell."""
+        names, special, wanted = self.names, self.special, (*(self.features or ()), *self.always_keep)
+        for name in special:
+            if names.count(name) != 1:
+                how = f" It was read with {self.reading.describe()}; if that is wrong, give sep (--sep)."
+                hint = how if self.reading.sep else ""
+                raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.{hint}")
+        for option, given in (("drop", self.drop), ("features", self.features), ("always_keep", self.always_keep)):
+            unknown = [name for name in given or () if name not in names]
+            if unknown:
+                meant = list(dict.fromkeys(repr(other) for name in unknown for other in near_names(name, names)))
+                hint = f"did you mean {' or '.join(meant)}? It has" if meant else "it has"
+                raise InvalidInputError(
+                    f"The table has no column {', '.join(map(repr, unknown))}, which {option} names; {hint} "
+                    f"{', '.join(names)}."
+                )
+        if both := [repr(name) for name in wanted if name in special]:
+            option = "features" if self.features else "always_keep"
+            raise InvalidInputError(
+                f"{option} names {', '.join(both)}, which is the target or a column of weights or noise."
+            )
+        if both := [repr(name) for name in self.drop if name in wanted]:
+            raise InvalidInputError(f"drop leaves out {named(both)}, which is asked for as well; choose.")
+        among = names if self.features is None else self.features
+        found = [name for name in names if name in among and name not in (*special, *self.drop)]
+        if len(set(special)) < len(special) or not found:
+            raise InvalidInputError(
+                f"A table needs different columns for {special} and at least one beside; got {names}."
+            )
+        return found
 
 
 def _check_column_names(*names: object) -> None:
@@ -144,6 +200,13 @@ def _target(given: object) -> Any:
             f"{type(given).__name__}. Put the values into the table as a column, and name it."
         )
     return given if isinstance(given, str) else tuple(names)
+
+
+def _names(option: str, given: object) -> tuple[str, ...]:
+    several = (given,) if isinstance(given, str) else given
+    if not isinstance(several, (list, tuple)) or not all(isinstance(name, str) for name in several):
+        raise InvalidTypeError(f"{option} is a list of names of columns; got {given!r}.")
+    return tuple(dict.fromkeys(several))
 
 
 def read_table(
@@ -231,9 +294,47 @@ def read_table(
     for name, value, allowed in (("on_bad_rows", on_bad_rows, get_args(OnBadRows)), ("dates", dates, get_args(Dates))):
         if value not in allowed:
             raise InvalidInputError(f"{name} must be one of {allowed}; got {value!r}.")
-    choice = ColumnChoice.of(drop, features, always_keep)
+    chosen = None if features is None else _names("features", features)
+    choice = (_names("drop", drop), chosen, _names("always_keep", always_keep))
     opened = open_table(data, {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding})
-    return Table(opened, _target(target), sample_weight, noise_variance, choice, impute, on_bad_rows, dates)
+    return Table(opened, _target(target), sample_weight, noise_variance, *choice, impute, on_bad_rows, dates)
+
+
+def names_in(text: str) -> list[str]:
+    """The names in a list like `id,tailnum`; a name with a comma is in double quotes."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def as_flag(option: str, names: Iterable[str]) -> str:
+    """The flag to paste that gives these names."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(list(names))
+    return f"--{option} {shlex.quote(line.getvalue())}"
+
+
+def _raise_unusable(problems: Mapping[str, CVGPError]) -> None:
+    """Raise one error for everything that is wrong with columns, with the flag that leaves them out."""
+    if not problems:
+        return
+    kinds = {type(problem) for problem in problems.values()}
+    in_python = f"(in Python: read_table(..., drop={list(problems)}))"
+    advice = f"To leave out what cannot be used: {as_flag('drop', problems)} {in_python}."
+    lines = [str(problem) for problem in problems.values()]
+    if len(lines) > 1:
+        lines = [f"{len(lines)} columns cannot be used:", *(f"- {line}" for line in lines)]
+    raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
+
+
+def _left_out_line(reasons: Mapping[str, str]) -> str:
+    """The columns that were left out and why, with the flag that keeps them."""
+    columns: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        columns.setdefault(reason, []).append(repr(name))
+    found = "; ".join(f"{named(names)} ({reason})" for reason, names in columns.items())
+    return (
+        f"Left out, since they are not informative: {found}. To use them anyway: {as_flag('always-keep', reasons)} "
+        f"(in Python: read_table(..., always_keep={list(reasons)}))."
+    )
 
 
 @dataclass(frozen=True)
@@ -347,25 +448,7 @@ class TrainingTable:
         return f"{files}, {self.num_rows} rows, {columns} columns as {features} features ({how})"
 
 
-def _looks_small(opened: Opened) -> bool:
-    """Whether the table can be loaded by what its files say of their size; indicators of text may take more."""
-    width = 8 * len(opened.names)
-    sizes = [part.num_bytes if part.num_rows is None else width * part.num_rows for part in opened.parts]
-    return sum(sizes) <= stream.IN_MEMORY_BYTES
-
-
-def _learn(table: Table, group: Group) -> TrainingTable:
-    """Each process of a group looks through a small table; of a larger one, each reads its own parts."""
-    own = ALONE if group.world == 1 or _looks_small(table.opened) else group
-    learned = _Look(table, own).learn()
-    if own is not group and not learned.fits_in_memory:
-        learned = _Look(table, group).learn()
-    if learned.left_out and group.rank == 0:
-        warnings.warn(left_out_line(learned.left_out), CVGPWarning, stacklevel=5)
-    return learned
-
-
-def _apply(table: Table, schema: Schema, group: Group) -> TrainingTable:
+def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
     reader = SchemaReader(
         table.opened,
         schema,
@@ -374,20 +457,13 @@ def _apply(table: Table, schema: Schema, group: Group) -> TrainingTable:
         noise_variance=table.noise_variance,
         on_bad_rows=table.on_bad_rows,
     )
-    store = Store(len(schema.columns) + len(reader.special) + 1)
+    store = Store(len(schema.columns) + len(table.special) + 1)
     for piece in reader.pieces(table.opened.parts[group.rank :: group.world]):
-        store.append(_stored(piece.rows.take(piece.kept), piece.numbers))
+        store.append(piece.stored())
     has = (table.sample_weight is not None, table.noise_variance is not None)
     rows = NumberedRows(store, schema.columns, range(len(schema.columns)), table.targets, *has)
     total = reader.bad.count_all(group, store.num_rows)
-    if total == 0:
-        raise InvalidInputError(f"No row of the table can be used; {reader.bad.summary() or 'it has none'}.")
     return TrainingTable(table, rows, _feature_moments(rows, group), total, reader.bad, group)
-
-
-def _stored(rows: Rows[Array], row_numbers: Any) -> Array:
-    extra = [values[:, None] for values in (rows.sample_weight, rows.noise_variance) if values is not None]
-    return np.hstack([rows.x, rows.y, *extra, row_numbers[:, None].astype(np.float64)])
 
 
 def _own_sample(rows: NumberedRows, total_rows: int) -> tuple[Rows[Array], Any]:
@@ -415,14 +491,18 @@ def _merged(moments: Moments, group: Group) -> Moments:
     return reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
 
 
+# Learning -----------------------------------------------------------------------------------------------------------
+
+
 class _Texts:
     """The different texts of a column, numbered as they come and counted."""
 
     def __init__(self, name: str, is_ordered: bool, is_asked_for: bool) -> None:
-        self.name = name
-        self.is_ordered, self.is_asked_for = is_ordered, is_asked_for
-        self.counts: Counter[str] = Counter()
+        self.name, self.is_ordered, self.is_asked_for = name, is_ordered, is_asked_for
         self.numbers: dict[str, int] = {}
+        self.totals = np.zeros(0, dtype=np.int64)
+        self.counts: Counter[str] = Counter()
+        """Of the rows that count, in all processes; ordered texts are there even if no row has them."""
         self.names_rows = False
 
     def add(self, column: pa.Array) -> Array:
@@ -436,11 +516,6 @@ class _Texts:
                 f"{list(self.numbers)} and {texts}; give all parts the same ones, or put the positions in their place."
             )
         own = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
-        for text, count in zip(texts, np.bincount(codes[codes >= 0], minlength=len(texts)).tolist(), strict=True):
-            if count or self.is_ordered:
-                self.counts[text] += count
-        if len(self.numbers) > MAX_CATEGORIES and self.counts.total() >= ENOUGH_CELLS:
-            self.settle()
         if len(self.numbers) > MOST_TEXTS:
             raise InvalidInputError(
                 f"Column {self.name!r} holds more than {MOST_TEXTS} different texts, such as {texts[0]!r}, but text is "
@@ -448,125 +523,124 @@ class _Texts:
             )
         return np.array([*own, np.nan], dtype=np.float64)[codes]
 
-    def settle(self) -> None:
-        """Stop counting if the texts only name the rows."""
-        is_free = not (self.is_ordered or self.is_asked_for)
-        if is_free and names_rows(len(self.counts), self.counts.total()):
-            is_numeric = 2 * sum(map(spells_number, self.counts)) > len(self.counts)
-            self.names_rows = not is_numeric and not look_like_dates(self.counts)
+    def count(self, cells: Array) -> None:
+        """Count the numbers [n] of cells in rows that count."""
+        if not self.names_rows:
+            found = np.bincount(cells[~np.isnan(cells)].astype(np.int64), minlength=len(self.numbers))
+            found[: len(self.totals)] += self.totals
+            self.totals = found
+            if len(self.numbers) > MAX_CATEGORIES and found.sum() >= ENOUGH_CELLS:
+                self._settle()
 
     def share(self, group: Group) -> None:
-        """Put together what the processes of a group have counted."""
-        found = [json.loads(text) for text in gather_text(group, json.dumps([self.counts, self.names_rows]))]
-        self.names_rows = any(own for _, own in found)
-        self.counts = reduce(lambda total, own: total + Counter(own[0]), found, Counter())
-        if self.is_ordered:
-            self.counts = Counter({text: self.counts[text] for own, _ in found for text in own})
-        self.settle()
+        """Put together the counts of the processes of a group."""
+        own = [self._counts(), self.names_rows]
+        found = [json.loads(text) for text in gather_text(group, json.dumps(own))]
+        self.names_rows = any(names_rows for _, names_rows in found)
+        for counts, _ in found:
+            self.counts.update(counts)
+        self._settle()
+
+    def _counts(self) -> dict[str, int]:
+        totals = zip(self.numbers, self.totals.tolist(), strict=False)
+        return {text: count for text, count in totals if count or self.is_ordered}
+
+    def _settle(self) -> None:
+        """Stop counting if the texts only name the rows."""
+        counts = self.counts or Counter(self._counts())
+        num_texts, num_cells = len(counts), counts.total()
+        is_free = not (self.is_ordered or self.is_asked_for)
+        if is_free and num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells:
+            is_numeric = 2 * sum(map(spells_number, counts)) > num_texts
+            self.names_rows = not is_numeric and not look_like_dates(counts)
 
 
-class _Tally(NamedTuple):
-    """What all rows say of a column of text or dates."""
+class _Facts(NamedTuple):
+    """What all rows say of a column."""
 
+    missing: int
+    mean: float
+    scale: float
     counts: Array
     """The weight of each category."""
-    first: float
-    last: float
+    ends: tuple[float, float]
+    """The first and the last date."""
 
 
-class _Look:
+class _Learner:
     """One look through the rows of a table, and what is learned from it."""
 
     def __init__(self, table: Table, group: Group) -> None:
         self.table, self.group, self.opened = table, group, table.opened
-        self.special = [*table.targets, *(n for n in (table.sample_weight, table.noise_variance) if n is not None)]
-        self.names = self._features()
-        problems: dict[str, CVGPError] = {}
-        self.kinds = self.opened.kinds(self.names, problems) | self.opened.kinds(self.special)
-        if set(self.kinds.values()) == {"null"} and not problems:
+        names = table.feature_columns()
+        self.problems: dict[str, CVGPError] = {}
+        self.kinds = self.opened.kinds(names, self.problems) | self.opened.kinds(table.special)
+        if set(self.kinds.values()) == {"null"} and not self.problems:
             raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
-        self._check_special()
-        for name in self.names:
+        for name in table.special:
+            if self.opened.is_text_file and self.kinds[name] == "categorical":
+                self.kinds[name] = "numeric"  # the rows that hold text are bad ones
+            elif self.kinds[name] not in ("numeric", "boolean"):
+                raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
+        for name in names:
             if self.kinds.get(name) == "null":
-                problems[name] = InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
-        self.problems = problems
-        self.usable = [name for name in self.names if name not in problems]
+                self.problems[name] = InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
+        self.usable = [name for name in names if name not in self.problems]
         self.texts = {
-            name: _Texts(name, self.kinds[name] == "ordered", table.choice.is_asked_for(name))
+            name: _Texts(name, self.kinds[name] == "ordered", table.is_asked_for(name))
             for name in self.usable
             if self.kinds[name] in ("categorical", "ordered")
         }
-        self.bad = BadRows(self.opened, self.usable, self.special, table.on_bad_rows, drops=table.impute == "drop")
+        self.bad = BadRows(self.opened, self.usable, table.special, table.on_bad_rows, drops=table.impute == "drop")
         self.left_out: dict[str, str] = {}
 
     def learn(self) -> TrainingTable:
-        """Go through the rows, and learn what each column becomes."""
-        rows = self._numbered(self._read())
-        rows, total, moments, missing = self._counted(rows)
-        tallies = self._tallies(rows)
-        rows, tallies = self._without_unused(rows, tallies)
+        """Read the rows, and learn what each column becomes."""
+        store = self._read()
+        total = self.bad.count_all(self.group, store.num_rows)
+        rows = self._numbered(store)
+        moments, facts = self._facts(rows)
+        used = self._telling(rows, total, facts)
+        moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
+        facts = [own for own, use in zip(facts, used, strict=True) if use]
+        rows = replace(
+            rows,
+            columns=tuple(column for column, use in zip(rows.columns, used, strict=True) if use),
+            places=[place for place, use in zip(rows.places, used, strict=True) if use],
+        )
         sample = _shared(_own_sample(rows, total)[0], self.group)
-        medians = self._medians(rows, sample.x, missing, total)
-        impute = self.table.impute
+        is_small = self.group.world == 1 and 8 * total * rows.store.width <= stream.IN_MEMORY_BYTES
+        has_gaps = any(own.missing for own in facts)
+        # Medians are exact for rows that are loaded, and else those of the sample.
+        every = np.concatenate([own.x for own, _ in rows.cell_blocks()]) if is_small and has_gaps else sample.x
+        medians = [float(np.median(present)) if len(present := c[~np.isnan(c)]) else np.nan for c in every.T]
         columns = tuple(
-            _learned(column, impute, int(gaps), tally, float(mean), median, cells)
-            for column, gaps, tally, mean, median, cells in zip(
-                rows.columns, missing, tallies, moments.means, medians, sample.x.T, strict=False
-            )
+            _learned(column, self.table.impute, own, median, cells)
+            for column, own, median, cells in zip(rows.columns, facts, medians, sample.x.T, strict=True)
         )
         rows = replace(rows, columns=columns, fold_effects={})
         if any(column.kind == "levels" for column in columns):
             columns, effects = learn_levels(columns, rows.targets, sample, rows.cell_blocks(), self.group)
             rows = replace(rows, columns=columns, fold_effects=effects)
-        if missing.any() or any(column.kind not in ("numeric", "boolean", "ordered") for column in columns):
+        if has_gaps or any(column.kind not in ("numeric", "boolean", "ordered") for column in columns):
             moments = _feature_moments(rows, self.group)  # else the numbers are the features
         return TrainingTable(self.table, rows, moments, total, self.bad, self.group, self.left_out)
 
-    def _features(self) -> list[str]:
-        names = self.table.names
-        for name in self.special:
-            if names.count(name) != 1:
-                how = self.opened.reading
-                hint = (
-                    f" It was read with {how.describe()}; if that is wrong, say how (--sep, read_table(..., sep=...))."
-                )
-                raise InvalidInputError(
-                    f"The table has no column {name!r}, or several; choose from {names}.{hint if how.sep else ''}"
-                )
-        features = self.table.choice.among(names, self.special)
-        if len(set(self.special)) < len(self.special) or not features:
-            raise InvalidInputError(
-                f"A table needs different columns for {self.special} and at least one beside; got {names}."
-            )
-        return features
-
-    def _check_special(self) -> None:
-        for name in self.special:
-            if self.opened.is_text_file and self.kinds[name] == "categorical":
-                self.kinds[name] = "numeric"  # the rows that hold text are bad ones
-            elif self.kinds[name] not in ("numeric", "boolean"):
-                raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
-
     def _read(self) -> Store:
         """The rows that count, in numbers; texts as the numbers in which they come."""
-        table, special = self.table, self.special
-        store = Store(len(self.usable) + len(special) + 1)
-        readers = {"numeric": numbers, "boolean": truths, "date": days}
-        for part in self.opened.parts[self.group.rank :: self.group.world]:
-            before = 0
-            for batch in self.opened.batches(part, [*self.usable, *special], self.kinds):
-                x = np.empty((len(batch), len(self.usable)))
-                for position, name in enumerate(self.usable):
-                    texts, cells = self.texts.get(name), batch.column(position)
-                    x[:, position] = readers[self.kinds[name]](name, cells) if texts is None else texts.add(cells)
-                extra = [numbers(name, batch.column(len(self.usable) + i)) for i, name in enumerate(special)]
-                y = np.stack(extra[: len(table.targets)], axis=1)
-                others = iter(extra[len(table.targets) :])
-                weight = None if table.sample_weight is None else next(others)
-                rows = Rows(x, y, weight, None if table.noise_variance is None else next(others))
-                kept = self.bad.find(rows, part, before)
-                store.append(_stored(rows.take(kept), part.first_row + before + np.flatnonzero(kept)))
-                before += len(batch)
+        table = self.table
+        cells = {
+            name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
+            for name in self.usable
+        }
+        extra = (table.sample_weight, table.noise_variance)
+        reader = RowReader(self.opened, cells, self.kinds, table.targets, extra, self.bad)
+        store = Store(len(self.usable) + len(table.special) + 1)
+        for piece in reader.pieces(self.opened.parts[self.group.rank :: self.group.world]):
+            store.append(piece.stored())
+            for position, name in enumerate(self.usable):
+                if name in self.texts:
+                    self.texts[name].count(piece.rows.x[piece.kept, position])
         return store
 
     def _numbered(self, store: Store) -> NumberedRows:
@@ -577,29 +651,28 @@ class _Look:
             if texts.names_rows:
                 self.left_out[texts.name] = NAMES_ROWS
         for place, name in enumerate(self.usable):
-            found = self.texts.get(name)
             if name in self.left_out:
                 continue
+            found = self.texts.get(name)
             try:
-                column = self._new_column(name, self.kinds[name], found)
+                column = self._new_column(name, self.kinds[name], Counter() if found is None else found.counts)
             except CVGPError as error:
                 self.problems[name] = error
                 continue
             columns.append(column)
             places.append(place)
-            if found is not None:
+            if found is not None and column.kind == "date":
+                codes[place] = days(name, pa.array(list(found.numbers), pa.string()))
+            elif found is not None:
                 position = {category: float(index) for index, category in enumerate(column.categories)}
-                own = list(found.numbers)
-                as_days = days(name, pa.array(own, pa.string())) if column.kind == "date" else None
-                codes[place] = np.array([position.get(t, UNKNOWN) for t in own]) if as_days is None else as_days
-        raise_unusable({name: self.problems[name] for name in self.names if name in self.problems})
+                codes[place] = np.array([position.get(text, UNKNOWN) for text in found.numbers])
+        _raise_unusable({name: self.problems[name] for name in table.names if name in self.problems})
         if not columns:
-            raise InvalidInputError(f"No column is left to learn from. {left_out_line(self.left_out)}")
+            raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
         has = (table.sample_weight is not None, table.noise_variance is not None)
         return NumberedRows(store, tuple(columns), places, table.targets, *has, codes)
 
-    def _new_column(self, name: str, kind: str, texts: _Texts | None) -> Column:
-        counts = Counter[str]() if texts is None else texts.counts
+    def _new_column(self, name: str, kind: str, counts: Counter[str]) -> Column:
         if kind == "date" or (kind == "categorical" and look_like_dates(counts)):
             if self.table.dates == "refuse":
                 raise InvalidTypeError(
@@ -608,7 +681,7 @@ class _Look:
                     "date, or leave it out."
                 )
             return Column(name, "date", parts=("trend",))
-        if texts is not None:
+        if kind in ("categorical", "ordered"):
             check_categories(name, list(counts), counts.total(), is_text_file=self.opened.is_text_file)
         if kind == "ordered":
             return Column(name, "ordered", tuple(counts))
@@ -617,66 +690,15 @@ class _Look:
             return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
         return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
 
-    def _counted(self, rows: NumberedRows) -> tuple[NumberedRows, int, Moments, Array]:
-        """The rows without those that the rule "drop" leaves out and without uninformative columns, counted."""
-        if self.table.impute == "drop":
-            places = list(rows.places)
-            kept = rows.store.keep(lambda block: ~np.logical_or.reduce(np.isnan(block[:, places]), axis=1))
-            self.bad.dropped += rows.store.num_rows - kept.num_rows
-            rows = replace(rows, store=kept)
-        total = self.bad.count_all(self.group, rows.store.num_rows)
-        if total == 0:
-            raise InvalidInputError(
-                f"No row of the table is left to learn from; {self.bad.summary() or 'it has none'}."
-            )
-        width = len(rows.columns) + len(rows.targets)
-        moments, gaps = no_moments(width), np.zeros(len(rows.columns))
-        for own, _ in rows.cell_blocks():
-            moments = moments.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
-            gaps += np.isnan(own.x).sum(axis=0)
-        moments = _merged(moments, self.group)
-        (found,) = self.group.sum([torch.from_numpy(gaps)])
-        missing = found.numpy()
-        empty = [column.name for column, count in zip(rows.columns, missing, strict=True) if count == total]
-        raise_unusable(
-            {n: InvalidInputError(f"Column {n!r} holds no values in rows that count; leave it out.") for n in empty}
-        )
-        used = self._telling(rows, total, moments, missing)
-        kept_columns = np.append(used, [True] * len(rows.targets))
-        rows = replace(
-            rows,
-            columns=tuple(column for column, use in zip(rows.columns, used, strict=True) if use),
-            places=[place for place, use in zip(rows.places, used, strict=True) if use],
-        )
-        return rows, total, Moments(*(values[kept_columns] for values in moments)), missing[used]
-
-    def _telling(self, rows: NumberedRows, total: int, moments: Moments, missing: Array) -> Any:
-        """Which columns are neither constant nor a number for each row, unless they are asked for."""
+    def _facts(self, rows: NumberedRows) -> tuple[Moments, list[_Facts]]:
+        """The moments of the cells and the targets, and the facts of each column: one pass over all rows."""
         columns = rows.columns
-        is_asked = any(is_id_name(column.name) for column in columns)  # the same in all processes
-        sample = _shared(_own_sample(rows, total)[0], self.group).x if is_asked else None
-        for position, column in enumerate(columns) if total >= LEAST_ROWS else ():
-            if self.table.choice.is_asked_for(column.name) or missing[position]:
-                continue
-            if moments.scales[position] == 0.0:
-                self.left_out[column.name] = CONSTANT
-            elif sample is not None and column.kind == "numeric" and numbers_rows(column.name, sample[:, position]):
-                self.left_out[column.name] = NUMBERS_ROWS
-        used = np.array([column.name not in self.left_out for column in columns])
-        if not used.any():
-            raise InvalidInputError(f"No column is left to learn from. {left_out_line(self.left_out)}")
-        if any(not column.name.strip() for column, use in zip(columns, used, strict=True) if use):
-            raise InvalidInputError(
-                "A column of the table has no name in the first line; name it, or remove it if it only numbers the "
-                "rows (pandas writes such a column unless told index=False)."
-            )
-        return used
-
-    def _tallies(self, rows: NumberedRows) -> list[_Tally]:
-        columns = rows.columns
+        moments, gaps = no_moments(len(columns) + len(rows.targets)), np.zeros(len(columns))
         counts = [np.zeros(len(column.categories)) for column in columns]
         ends = np.full((len(columns), 2), -np.inf)  # the greatest of minus the cells, and of the cells
         for own, _ in rows.cell_blocks():
+            moments = moments.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
+            gaps += np.isnan(own.x).sum(axis=0)
             weight = np.ones(len(own.x)) if own.sample_weight is None else own.sample_weight
             for position, column in enumerate(columns):
                 cells = own.x[:, position]
@@ -686,61 +708,79 @@ class _Look:
                     counts[position] += np.bincount(codes, weight[present], minlength=len(column.categories))
                 elif column.kind == "date" and not np.isnan(cells).all():
                     ends[position] = np.maximum(ends[position], [-np.nanmin(cells), np.nanmax(cells)])
-        counts = [part.numpy() for part in self.group.sum([torch.from_numpy(part) for part in counts])]
+        moments = _merged(moments, self.group)
+        missing, *summed = (part.numpy() for part in self.group.sum([torch.from_numpy(p) for p in (gaps, *counts)]))
         ends = np.max([part.numpy() for part in self.group.gather(torch.from_numpy(ends)[None])], axis=(0, 1))
-        return [_Tally(count, -low, high) for count, (low, high) in zip(counts, ends.tolist(), strict=True)]
+        with np.errstate(invalid="ignore"):  # a column without any value is refused later
+            facts = zip(missing, moments.means, moments.scales, summed, ends.tolist(), strict=False)
+        return moments, [_Facts(int(gap), mean, sd, count, (-low, high)) for gap, mean, sd, count, (low, high) in facts]
 
-    def _without_unused(self, rows: NumberedRows, tallies: list[_Tally]) -> tuple[NumberedRows, list[_Tally]]:
-        """Without the categories that occur only in rows that do not count."""
-        columns, kept_tallies, codes = [], [], dict(rows.codes)
-        for place, column, tally in zip(rows.places, rows.columns, tallies, strict=True):
-            used = tally.counts > 0.0
-            if column.kind in ("categorical", "levels") and not used.all():
-                kept = tuple(category for category, use in zip(column.categories, used, strict=True) if use)
-                column, tally = replace(column, categories=kept), tally._replace(counts=tally.counts[used])
-                renumbered = np.append(np.where(used, np.cumsum(used) - 1.0, UNKNOWN), UNKNOWN)
-                codes[place] = renumbered[codes[place].astype(np.int64)]
-            columns.append(column)
-            kept_tallies.append(tally)
-        return replace(rows, columns=tuple(columns), codes=codes), kept_tallies
+    def _telling(self, rows: NumberedRows, total: int, facts: Sequence[_Facts]) -> NDArray[np.bool_]:
+        """Which columns are neither constant nor a number for each row, unless they are asked for."""
+        columns = rows.columns
+        empty = [column.name for column, own in zip(columns, facts, strict=True) if own.missing == total]
+        _raise_unusable(
+            {n: InvalidInputError(f"Column {n!r} holds no values in rows that count; leave it out.") for n in empty}
+        )
+        is_asked = any(_is_id_name(column.name) for column in columns)  # the same in all processes
+        sample = _shared(_own_sample(rows, total)[0], self.group).x if is_asked else None
+        for position, column in enumerate(columns) if total >= LEAST_ROWS else ():
+            if self.table.is_asked_for(column.name) or facts[position].missing:
+                continue
+            if facts[position].scale == 0.0:
+                self.left_out[column.name] = CONSTANT
+            elif sample is not None and column.kind == "numeric" and _numbers_rows(column.name, sample[:, position]):
+                self.left_out[column.name] = NUMBERS_ROWS
+        used = np.array([column.name not in self.left_out for column in columns])
+        if not used.any():
+            raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
+        if any(not column.name.strip() for column, use in zip(columns, used, strict=True) if use):
+            raise InvalidInputError(
+                "A column of the table has no name in the first line; name it, or remove it if it only numbers the "
+                "rows (pandas writes such a column unless told index=False)."
+            )
+        return used
 
-    def _medians(self, rows: NumberedRows, sample: Array, missing: Array, total: int) -> list[float]:
-        """Exact for rows that are loaded, and else those of the sample."""
-        is_small = self.group.world == 1 and 8 * total * rows.store.width <= stream.IN_MEMORY_BYTES
-        cells = np.concatenate([own.x for own, _ in rows.cell_blocks()]) if is_small and missing.any() else sample
-        return [float(np.median(present)) if len(present := c[~np.isnan(c)]) else np.nan for c in cells.T]
+
+def _is_id_name(name: str) -> bool:
+    """Whether a column has the name of a row number, or no name."""
+    short = name.strip()
+    return not short or bool(_ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short))
 
 
-def _learned(
-    column: Column, impute: Impute | None, missing: int, tally: _Tally, mean: float, median: float, cells: Array
-) -> Column:
+def _numbers_rows(name: str, values: Array) -> bool:
+    """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
+    is_whole = bool(np.isfinite(values).all()) and bool((values == np.round(values)).all())
+    return _is_id_name(name) and len(values) >= LEAST_ROWS and is_whole and len(np.unique(values)) == len(values)
+
+
+def _learned(column: Column, impute: Impute | None, facts: _Facts, median: float, cells: Array) -> Column:
     """A column with its fill, its mark and its distribution.
 
     Without a rule, a column with missing cells gets a feature that says so, beside its median (the middle of each
     circle of dates); among categories and levels, missing is one of its own. With the rules `mean` and `median` numbers
     and dates get their column's mean or median, and others the most frequent value.
     """
-    marks = impute is None and missing > 0
-    shares = np.round(tally.counts / max(tally.counts.sum(), 1e-300), 12)  # those that differ by rounding are equal
+    marks = impute is None and facts.missing > 0
+    shares = np.round(facts.counts / max(facts.counts.sum(), 1e-300), 12)  # those that differ by rounding are equal
     fill: float | bool | str | None = None
     if impute in ("mean", "median") or marks:
         if column.kind in ("categorical", "levels"):
             fill = None if marks else column.categories[int(shares.argmax())]
         elif column.kind == "boolean":
-            fill = bool(round(mean, 12) > 0.5)
+            fill = bool(round(facts.mean, 12) > 0.5)
         elif column.kind == "ordered" and not marks:
             fill = float(shares.argmax())
         else:
-            fill = mean if impute == "mean" or np.isnan(median) else median
+            fill = float(facts.mean) if impute == "mean" or np.isnan(median) else median
     present = cells[np.isfinite(cells)]
     levels = (np.arange(TYPICAL) + 0.5) / TYPICAL
     typical = tuple(np.quantile(present, levels).tolist()) if len(present) else ()
     if column.kind == "categorical":
-        typical = (*tally.counts.tolist(), *([float(missing)] if marks else []))
+        typical = (*facts.counts.tolist(), *([float(facts.missing)] if marks else []))
     elif column.kind == "levels":
         typical = ()
     elif column.kind == "date":
-        typical = (tally.first, *typical[1:-1], tally.last)  # the range of all dates
-        parts = varying_parts(np.append(cells[~np.isnan(cells)], [tally.first, tally.last]))
-        column = replace(column, parts=parts)
-    return replace(column, fill=fill, n_missing=missing, marks_missing=marks, typical=typical)
+        typical = (facts.ends[0], *typical[1:-1], facts.ends[1])  # the range of all dates
+        column = replace(column, parts=varying_parts(np.append(cells[~np.isnan(cells)], facts.ends)))
+    return replace(column, fill=fill, n_missing=facts.missing, marks_missing=marks, typical=typical)

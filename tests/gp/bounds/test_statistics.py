@@ -23,14 +23,6 @@ def test_integer_sample_weights_are_repeated_points(noise: float | np.ndarray) -
     np.testing.assert_allclose(elbo(replace(p, sample_weight=counts.astype(float))), elbo(repeated), rtol=1e-11)
 
 
-def test_splitting_the_weight_of_an_observation_changes_nothing() -> None:
-    p = make_problem(sample_weight=np.linspace(0.1, 3.0, 12))
-    twice = p.rows(np.append(np.arange(12), 5))
-    shares = np.where(np.arange(13) == 5, 0.3, 1.0)
-    shares[12] = 0.7
-    np.testing.assert_allclose(elbo(replace(twice, sample_weight=twice.sample_weight * shares)), elbo(p), rtol=1e-11)
-
-
 @pytest.mark.parametrize("bound", [elbo, tight], ids=["elbo", "tight"])
 def test_sample_weight_of_zero_is_an_observation_that_is_not_there(bound: Bound) -> None:
     p = make_problem()

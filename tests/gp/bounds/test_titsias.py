@@ -18,7 +18,6 @@ from tests.gp.bounds.problems import (
     reference_tight,
     tensor,
     tight,
-    tightening,
 )
 
 PROBLEMS = FULL_DATA | MINIBATCH
@@ -29,12 +28,6 @@ def test_elbo_with_the_tightening_is_the_reference(problem: Problem) -> None:
     np.testing.assert_allclose(tight(problem), reference_tight(problem), rtol=1e-9)
 
 
-def test_nothing_is_gained_where_the_pseudo_inputs_explain_all() -> None:
-    p = make_problem()
-    at_sites = replace(p, K_cx=p.K_cc, K_xx=p.K_cc, y=p.y_c)
-    np.testing.assert_allclose(tightening(at_sites), 0.0, atol=1e-12)
-
-
 @given(weight=st.floats(1e-3, 1e3), unexplained=st.floats(1e-3, 1e3))
 def test_bound_stays_below_its_target_for_every_sample_weight(weight: float, unexplained: float) -> None:
     # One observation y = 0, independent of the pseudo-input, in a coreset without weight: q is the prior, and
@@ -43,14 +36,6 @@ def test_bound_stays_below_its_target_for_every_sample_weight(weight: float, une
     p = Problem(one, 0 * one, unexplained * one, zero, zero, zero, noise, sample_weight=np.array([weight]))
     target = -0.5 * weight * np.log(2 * np.pi * noise) - 0.5 * np.log1p(weight * unexplained / noise)
     assert tight(p) <= target + 1e-9 * (1 + abs(target))
-
-
-def test_weight_of_two_is_worth_no_less_than_a_repeated_point() -> None:
-    # Copies of a point are told apart by the bound, which takes each for a new draw of what is unexplained.
-    p = make_problem()
-    counts = np.where(np.arange(12) == 3, 2, 1)
-    repeated = p.rows(np.repeat(np.arange(12), counts))
-    assert tight(replace(p, sample_weight=counts.astype(float))) >= tight(repeated)
 
 
 def test_optimal_pseudo_outputs_are_the_papers() -> None:

@@ -1,7 +1,6 @@
 """Bounds on the log marginal likelihood, as functions of kernel matrices, with analytic gradients."""
 
 from cvgp.gp.bounds.elbo import elbo, elbo_with_gradient
-from cvgp.gp.bounds.log_marginal import log_marginal
 from cvgp.gp.bounds.statistics import (
     Statistics,
     data_gradient,
@@ -12,18 +11,16 @@ from cvgp.gp.bounds.statistics import (
     whitener,
 )
 from cvgp.gp.bounds.titsias import (
-    TitsiasOptimum,
     TitsiasSolution,
+    log_marginal,
     solve_titsias,
     tight_data_gradient,
     tight_gain,
     tightening,
-    titsias_optimum,
 )
 
 __all__ = [
     "Statistics",
-    "TitsiasOptimum",
     "TitsiasSolution",
     "data_gradient",
     "elbo",
@@ -36,7 +33,6 @@ __all__ = [
     "tight_data_gradient",
     "tight_gain",
     "tightening",
-    "titsias_optimum",
     "weigh",
     "whitener",
 ]

@@ -53,18 +53,10 @@ def elbo(
 ) -> Tensor:
     """Lower bound on log p(y) in nats (§3), differentiable in every tensor argument but the sample weights.
 
-    Parameters
-    ----------
-    K_cc, K_cx, k_xx
-        Kernel among the pseudo-inputs `[M, M]`, between them and the data `[M, B]`, and its diagonal at the data `[B]`.
-    y, y_c, beta
-        Outputs `[B]` or `[B, Q]`, pseudo-outputs `[M]` or `[M, Q]`, weights `[M]`; the prior mean subtracted.
-    noise
-        Noise variance, a scalar or one per point `[B]`.
-    site_noise
-        The noise variance of a site of weight one; `noise` itself unless that differs by point.
-    sample_weight, num_data
-        See :func:`cvgp.gp.bounds.statistics.weigh`.
+    `K_cc` [M, M], `K_cx` [M, B] and `k_xx` [B] are kernel matrices. The prior mean is subtracted from `y`, [B] or [B,
+    Q], and `y_c`, [M] or [M, Q]; `beta` [M] are weights. `noise` is a variance, [] or [B], and `site_noise` that of a
+    site of weight one: `noise` itself unless that differs by point. For the rest see
+    :func:`cvgp.gp.bounds.statistics.weigh`.
     """
     check_matrices(K_cc, K_cx, k_xx, y)
     if y_c.ndim not in (1, 2) or y_c.shape[1:].numel() != y.shape[1:].numel():
@@ -78,6 +70,44 @@ def elbo(
         K_cc, K_cx, k_xx, y_columns, y_c.reshape(y_c.shape[0], -1), w, weighting.precision
     )
     return y_columns.shape[1] * weighting.log_normalizer + fit_minus_kl
+
+
+class _Solution(NamedTuple):
+    """Everything that the bound, the marginals and their gradients share."""
+
+    RR: Tensor  # [..., M, M], so that R X R is X * RR
+    E: Tensor  # [..., M, M], I - P with P = B^-1
+    a: Tensor  # [..., M, Q], P R y_c
+    U: Tensor  # [..., M, B], P R K_cx
+    f_mean: Tensor  # [..., B, Q], K_cx^T A y_c
+    f_var: Tensor  # [..., B], k_ii - |L^-1 R k_i|^2
+    log_det_B: Tensor  # [...]
+    squared_norm: Tensor  # [...], alpha^T K_cc alpha
+
+
+def _solve(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y_c: Tensor, R: Tensor) -> _Solution:
+    """Factorize B = I + R K_cc R, with the diagonal of R as a column `[..., M, 1]`, and predict the data."""
+    dtype = K_cx.dtype
+    RR = R * R.mT  # [..., M, M]
+    RKR = K_cc * RR  # [..., M, M]
+    L = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
+    cancels = dtype != torch.float64 and RKR.diagonal(dim1=-2, dim2=-1).max().item() > SHORTCUT_LIMIT
+    L_inv = inverse_lower(L) if cancels else None
+    P = inverse_from_factor(L) if L_inv is None else L_inv.mT @ L_inv  # [..., M, M]
+    Ry = R * y_c  # [..., M, Q]
+    a = P @ Ry  # [..., M, Q]
+    if L_inv is not None:
+        LRK = (L_inv * R.mT).to(dtype) @ K_cx  # [..., M, B]
+        U, f_var = L_inv.mT.to(dtype) @ LRK, k_xx - LRK.square().sum(-2)
+    else:
+        # One product less: 7 % of a step at M = 50, 14 % at M = 500. It cancels digits where w k is large:
+        # in float32 it was wrong by .027 at a variance of 6e-5 and w = 4e4; the form above was by 2e-6.
+        U = (P * R.mT).to(dtype) @ K_cx  # [..., M, B]
+        f_var = k_xx - ((K_cx * U).mT @ R.to(dtype))[..., 0]
+    f_mean = K_cx.mT @ (R * a).to(dtype)  # [..., B, Q]
+    log_det_B = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    squared_norm = (a * (Ry - a)).sum((-2, -1))  # a^T (B - I) a, since B a = R y_c
+    return _Solution(RR, one_minus_inverse(P, RKR), a, U, f_mean, f_var, log_det_B, squared_norm)
 
 
 class ElboGradient(NamedTuple):
@@ -104,36 +134,16 @@ def elbo_with_gradient(
     and E E.
     """
     num_outputs, dtype = y.shape[1], K_cx.dtype
-    R = w.sqrt()[:, None]  # [M, 1], the diagonal of R as a column: R X is R * X
-    RR = R * R.mT  # [M, M], R X R is X * RR
-    RKR = K_cc * RR  # [M, M]
-    L = safe_cholesky(plus_identity(RKR), "B = I + R K_cc R")
-    cancels = dtype != torch.float64 and (w * K_cc.diagonal()).max().item() > SHORTCUT_LIMIT
-    L_inv = inverse_lower(L) if cancels else None
-    P = inverse_from_factor(L) if L_inv is None else L_inv.mT @ L_inv  # [M, M], B^-1
-    E = one_minus_inverse(P, RKR)  # [M, M], I - P
-    Ry = R * y_c  # [M, Q]
-    a = P @ Ry  # [M, Q]
-    alpha = R * a  # [M, Q], A y_c
-
-    # The data side: U = P R K_x, the mean K_x^T alpha and the variance k_ii - |L^-1 R k_i|^2.
-    if L_inv is not None:
-        LRK = (L_inv * R.mT).to(dtype) @ K_cx  # [M, B]
-        U, f_var = L_inv.mT.to(dtype) @ LRK, k_xx - LRK.square().sum(0)
-    else:
-        # The same with one product less: 7 % of this function at M = 50, 14 % at M = 500. It cancels digits where w k
-        # is large: in float32 it was wrong by .027 at a variance of 6e-5 and w = 4e4; the form above was by 2e-6.
-        U = (P * R.mT).to(dtype) @ K_cx  # [M, B]
-        f_var = k_xx - (K_cx * U).mT @ R[:, 0].to(dtype)
-    r = y - K_cx.mT @ alpha.to(dtype)  # [B, Q]
+    R = w.sqrt()[:, None]  # [M, 1]
+    RR, E, a, U, f_mean, f_var, log_det_B, squared_norms = _solve(K_cc, K_cx, k_xx, y_c, R)
+    r = y - f_mean  # [B, Q]
     misfit = torch.add(r.square().sum(1), f_var, alpha=num_outputs)  # [B]
     rho_r = precision[:, None] * r  # [B, Q]
     rho_U = precision * U  # [M, B]
     UU = symmetric_product(rho_U, U)  # [M, M], U diag(rho) U^T
 
-    log_det_B = 2.0 * L.diagonal().log().sum().item()
-    squared_norm = (a * (Ry - a)).sum().item()  # a^T (B - I) a, since B a = R y_c
-    kl = 0.5 * (num_outputs * (log_det_B - E.trace().item()) + squared_norm)
+    squared_norm = squared_norms.item()
+    kl = 0.5 * (num_outputs * (log_det_B.item() - E.trace().item()) + squared_norm)
     value = -0.5 * (precision * misfit).sum(dtype=torch.float64).item() - kl
 
     UU_EE = UU - symmetric_product(E, E)  # [M, M], U diag(rho) U^T - E E
@@ -191,3 +201,90 @@ class _FitMinusKL(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor, ...]:
         return tuple((grad_value * g).to(dtype) for g, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True))
+
+
+class Marginals(NamedTuple):
+    """The posterior at each point, for a zero prior mean, and its KL from the prior at the pseudo-inputs."""
+
+    mean: Tensor  # [..., B]
+    variance: Tensor  # [..., B]
+    kl: Tensor  # [...], of the coresets alone: rows add no dimension to it
+
+
+def marginals(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y_c: Tensor, log_w: Tensor) -> Marginals:
+    """Means, variances and the KL, differentiable in every argument (§3.3); batch dimensions broadcast.
+
+    `K_cc` [..., M, M] is symmetric, `K_cx` [..., M, B] and `k_xx` [..., B] set the precision of means and variances,
+    and `y_c` [..., M] has the prior mean subtracted.
+    """
+    return Marginals(*_Marginals.apply(K_cc, K_cx, k_xx, y_c, log_w))  # type: ignore[no-untyped-call]
+
+
+class _Marginals(torch.autograd.Function):
+    r""":func:`marginals` as an autograd node, for objectives of any likelihood (§3.3).
+
+    An objective of the marginals is a function of the means :math:`\mu_i`, the variances :math:`v_i` and the KL. With
+    its derivatives :math:`\bar\mu`, :math:`\bar v` and :math:`\bar\kappa` in these three, and with
+
+    .. math:: P = B^{-1}, \quad E = I - P, \quad a = P R y_c, \quad U = P R K_{cx}, \quad t = U \bar\mu, \quad
+              g = t + \bar\kappa E a, \quad z = g - \tfrac12 \bar\kappa a,
+
+    its derivatives in the arguments of the posterior are
+
+    .. math:: d/dK_{cc} = R \left[U \mathrm{diag}(\bar v) U^T + \tfrac12 \bar\kappa (E - E E)
+              - \tfrac12 (a z^T + z a^T)\right] R, \qquad d/dK_{cx} = R (a \bar\mu^T - 2 U \mathrm{diag}(\bar v)),
+
+    .. math:: d/dy_c = R g, \qquad d/d\log w = a \circ g - \mathrm{diag}(U \mathrm{diag}(\bar v) U^T)
+              + \tfrac12 \bar\kappa\, \mathrm{diag}(E E).
+
+    The Gaussian bound is the case :math:`\bar\mu = \rho r`, :math:`\bar v = -\rho / 2`, :math:`\bar\kappa = -1`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y_c: Tensor, log_w: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        R = (0.5 * log_w.to(torch.float64)).exp()[..., None]  # [..., M, 1]
+        y_columns = y_c.to(torch.float64)[..., None]  # [..., M, 1]
+        RR, E, a, U, f_mean, f_var, log_det_B, squared_norm = _solve(K_cc.to(torch.float64), K_cx, k_xx, y_columns, R)
+        kl = 0.5 * (log_det_B - E.diagonal(dim1=-2, dim2=-1).sum(-1) + squared_norm)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(R, RR, E, a, U)
+        ctx.forms = [(argument.shape, argument.dtype) for argument in (K_cc, K_cx, k_xx, y_c, log_w)]
+        return f_mean[..., 0], f_var, kl
+
+    @staticmethod
+    @first_derivative_only
+    def backward(
+        ctx: Any, d_mean: Tensor | None, d_variance: Tensor | None, d_kl: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        R, RR, E, a, U = ctx.saved_tensors
+        sites = a.shape[:-2]
+        d_K_cx, UvU, t = None, None, torch.zeros_like(a)
+        if d_mean is not None:
+            t = (U @ d_mean[..., None]).to(torch.float64).sum_to_size(a.shape)  # [..., M, 1]
+            d_K_cx = a.to(U.dtype) * d_mean[..., None, :]  # [..., M, B]
+        if d_variance is not None:
+            Uv = U * d_variance[..., None, :]  # [..., M, B]
+            UvU = symmetric_product(Uv, U) if U.ndim == 2 else Uv @ U.mT
+            UvU = UvU.to(torch.float64).sum_to_size(*sites, *E.shape[-2:])  # [..., M, M]
+            d_K_cx = Uv.mul_(-2.0) if d_K_cx is None else d_K_cx.sub_(Uv, alpha=2.0)
+        k = None if d_kl is None else d_kl.to(torch.float64)[..., None, None]
+        g = t if k is None else t + k * (E @ a)  # [..., M, 1]
+        z = g if k is None else g - 0.5 * k * a  # [..., M, 1]
+        d_K_cc = -0.5 * (torch.cat([a, z], -1) @ torch.cat([z, a], -1).mT)  # [..., M, M]
+        d_log_w = (a * g)[..., 0]  # [..., M]
+        if UvU is not None:
+            d_K_cc += UvU
+            d_log_w = d_log_w - UvU.diagonal(dim1=-2, dim2=-1)
+        if k is not None:
+            EE = symmetric_product(E, E) if E.ndim == 2 else E @ E
+            d_K_cc += 0.5 * k * (E - EE)
+            d_log_w = d_log_w + 0.5 * k[..., 0] * EE.diagonal(dim1=-2, dim2=-1)
+        d_K_cc *= RR
+        d_K_cx = None if d_K_cx is None else d_K_cx.mul_(R.to(d_K_cx.dtype))
+        gradients = (d_K_cc, d_K_cx, d_variance, (R * g)[..., 0], d_log_w)
+        return tuple(
+            None if gradient is None else gradient.sum_to_size(shape).to(dtype)
+            for gradient, (shape, dtype) in zip(gradients, ctx.forms, strict=True)
+        )

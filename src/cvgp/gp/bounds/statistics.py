@@ -31,18 +31,10 @@ class Weighting(NamedTuple):
 def weigh(
     noise: Tensor, like: Tensor, *, sample_weight: Tensor | None = None, num_data: float | None = None
 ) -> Weighting:
-    """Combine the noise, the sample weights and the size of the full data set (§3).
+    """Combine noise `[]` or `[B]`, sample weights `[B]` and the size N of the full data set (§3).
 
-    Parameters
-    ----------
-    noise
-        Noise variance, `[]` or `[B]`.
-    like
-        A data-side vector `[B]` that gives the batch size, precision and device.
-    sample_weight
-        How often each observation counts, `[B]`; once if it is None.
-    num_data
-        N, or the total weight, of which this batch is a uniform sample; the batch is all there is if it is None.
+    `like` [B] gives the batch size, precision and device. `num_data` is N, or the total weight, of which this batch is
+    a uniform sample; the batch is all data if it is None.
     """
     B = like.shape[0]
     if num_data is not None and not num_data > 0:

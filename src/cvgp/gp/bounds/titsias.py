@@ -1,5 +1,7 @@
 r"""The bounds of Titsias: the best full site covariance (2009), and a tighter bound for any q(f_c) (2025).
 
+Where each observation is a pseudo-point of its own, both are the log marginal likelihood, :func:`log_marginal`.
+
 *2009 (§6).* Where the covariance of the sites may be any matrix, the best one leaves
 :math:`A = L_K^{-T} (I - C^{-1}) L_K^{-1}`. A diagonal of weights cannot exceed this bound, and comes close to it. It
 has no weights to search over, so it is the better guide for kernel and pseudo-inputs when every evaluation sees all
@@ -25,6 +27,7 @@ from cvgp.gp.bounds.statistics import DataGradient, Statistics, check_matrices, 
 from cvgp.gp.linalg import (
     as_square,
     first_derivative_only,
+    inverse_from_factor,
     inverse_lower,
     plus_identity,
     safe_cholesky,
@@ -63,34 +66,6 @@ def solve_titsias(statistics: Statistics, L_K_inv: Tensor) -> TitsiasSolution:
     ASA = L_K_inv.mT @ (statistics.Phi - I_minus_C_inv) @ L_K_inv
     d_K_cc = -0.5 * (alpha @ alpha.mT + num_outputs * ASA)
     return TitsiasSolution(value, alpha, L_K_inv.mT @ I_minus_C_inv @ L_K_inv, C_inv_b, C_inv, d_K_cc)
-
-
-class TitsiasOptimum(NamedTuple):
-    """The sites with a full covariance that attain Titsias' bound, and the posterior that they give."""
-
-    y_c: Tensor  # [M, Q]
-    Sigma: Tensor  # [M, M], site covariance
-    f_mean: Tensor  # [M, Q], mean of q(f_c)
-    f_covariance: Tensor  # [M, M], covariance of q(f_c)
-    value: Tensor  # []
-
-
-def titsias_optimum(K_cc: Tensor, statistics: Statistics) -> TitsiasOptimum:
-    r"""The best sites :math:`\Sigma^* = L_K \Phi^{-1} L_K^T` and :math:`y_c^* = L_K \Phi^{-1} b` (§6.1).
-
-    The posterior :math:`q(f_c) = N(L_K C^{-1} b, L_K C^{-1} L_K^T)` exists even where :math:`\Phi` has no inverse.
-    """
-    L_K = safe_cholesky(as_square(K_cc), "K_cc")
-    solution = solve_titsias(statistics, inverse_lower(L_K))
-    # Phi may be singular (fewer data than pseudo-inputs); its inverse is formed only for the sites themselves.
-    Phi_inv = torch.linalg.pinv(statistics.Phi, hermitian=True)
-    return TitsiasOptimum(
-        y_c=L_K @ Phi_inv @ statistics.b,
-        Sigma=L_K @ Phi_inv @ L_K.mT,
-        f_mean=L_K @ solution.C_inv_b,
-        f_covariance=L_K @ solution.C_inv @ L_K.mT,
-        value=solution.value,
-    )
 
 
 def tightening(
@@ -176,3 +151,49 @@ class _ExplainedVariance(torch.autograd.Function):
         weighted = K_inv_k * grad_q
         d_K_cc = symmetric_product(weighted, K_inv_k).neg_()  # dq = -k^T K^-1 dK K^-1 k
         return d_K_cc.to(ctx.dtype), weighted.mul_(2.0)
+
+
+def log_marginal(K_xx: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
+    r"""Log p(y) in nats (§6.2) for K_xx `[N, N]`, y `[N]` or `[N, Q]` minus the prior mean, and noise `[]` or `[N]`.
+
+    It is the bound when each observation is a pseudo-point of its own. With the precisions :math:`\rho_i` (an
+    observation that counts c times has c times the precision), :math:`R = diag(\sqrt\rho)`, :math:`B = I + R K R` and
+    :math:`A = (K + R^{-2})^{-1} = R B^{-1} R`, for one output
+
+    .. math:: \log p(y) = -\tfrac12 [\, \textstyle\sum_i c_i \log 2\pi s_i + \log|B| + y^T A y \,].
+
+    Only B is factorized, so rows with equal inputs do no harm. Differentiable in every argument but the sample weights.
+    """
+    diagonal = K_xx.diagonal()
+    check_matrices(K_xx, K_xx, diagonal, y)
+    weighting = weigh(noise, diagonal, sample_weight=sample_weight)
+    columns = y.reshape(len(y), -1)
+    fit: Tensor = _LogMarginal.apply(K_xx, columns, weighting.precision)  # type: ignore[no-untyped-call]
+    return columns.shape[1] * weighting.log_normalizer + fit
+
+
+class _LogMarginal(torch.autograd.Function):
+    """-1/2 (log|B| + y^T A y) as an autograd node; one factorization and one inverse, float64."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, y: Tensor, precision: Tensor) -> Tensor:
+        ctx.dtypes = [argument.dtype for argument in (K, y, precision)]
+        K, y, precision = as_square(K), y.to(torch.float64), precision.to(torch.float64)
+        num_outputs = y.shape[1]
+        R = precision.sqrt()[:, None]  # [N, 1], the diagonal of R as a column
+        RR = R * R.mT
+        RKR = K * RR
+        L = safe_cholesky(plus_identity(RKR), "B = I + R K R")
+        P = inverse_from_factor(L)  # [N, N], B^-1
+        a = P @ (R * y)  # [N, Q]
+        alpha = R * a  # A y
+        one_minus_P = (RKR * P).sum(1)  # 1 - diag(P) without cancellation
+        d_precision = (a.square().sum(1) + num_outputs * one_minus_P) / (-2.0 * precision)
+        d_K = (P * RR).addmm_(alpha, alpha.mT, beta=-0.5 * num_outputs, alpha=0.5)
+        ctx.save_for_backward(d_K, -alpha, d_precision)
+        return -0.5 * ((y * alpha).sum() + 2.0 * num_outputs * L.diagonal().log().sum())
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor, ...]:
+        return tuple((grad_value * g).to(dtype) for g, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True))

@@ -1,0 +1,512 @@
+r"""Rows given their neighbors (Vecchia): features, outputs and noise that are independent given u (§9.1).
+
+The coreset's features :math:`\psi = L_K^{-1} k_c(x)` carry the global trend :math:`\psi^T u` of f, with
+:math:`u \sim N(0, I)`. The rest of f has the covariance :math:`\tilde K = k - \psi^T \psi`. With :math:`\tilde K` at
+the neighbors of row i and at the row itself, and with the precisions :math:`\rho` of the neighbors' outputs,
+
+.. math:: \eta_i = (\tilde K_{NN} + 1/\rho)^{-1} \tilde K_{Ni}, \quad v_i = \tilde K_{ii} - \tilde K_{iN} \eta_i, \quad
+          y_i - \eta_i^T y_N \sim N(\phi_i^T u, \; v_i + 1 / \rho_i), \quad \phi_i = \psi_i - \Psi_N^T \eta_i.
+
+So row i is a row with features :math:`\phi_i` and more noise. The sums over such rows are
+:class:`~cvgp.gp.bounds.statistics.Statistics`, from which the best coreset follows as usual. They leave no variance
+unexplained: `kk` is the trace of `Phi`, and the bound with a full covariance (:func:`cvgp.gp.bounds.solve_titsias`) is
+the model's log marginal likelihood.
+
+With :math:`R = diag(\sqrt\rho)` the inverse is :math:`R (I + R \tilde K_{NN} R)^{-1} R`. The matrix in the middle has
+eigenvalues of at least one, even if neighbors are copies of each other. Nothing is divided by a precision, so a
+precision of zero removes a neighbor exactly: rows with fewer neighbors than others, and rows of weight zero.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel
+from torch import Tensor
+
+from cvgp.errors import InvalidInputError
+from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh, whitener
+from cvgp.gp.kernels import check_finite, check_inputs, cross_matrix, evaluate, square_matrix, stationary_form
+from cvgp.gp.linalg import (
+    cholesky_above_identity,
+    first_derivative_only,
+    inverse_lower,
+    plus_identity,
+    safe_cholesky,
+    symmetrize,
+)
+from cvgp.gp.neighbors import RowIndex
+from cvgp.gp.stationary import Placed, covariance_at, local_matrices, place
+
+
+class WhitenedPoints:
+    """A kernel with the whitened features of M pseudo-inputs (§5.1), valid while its parameters do not change.
+
+    `X_c` [M, D] may be empty: then the neighbors explain all of f. `L_K_inv` [M, M] is the inverse Cholesky factor of
+    the kernel matrix among them, in float64.
+    """
+
+    def __init__(self, kernel: Kernel, X_c: Tensor, L_K_inv: Tensor) -> None:
+        self.kernel = kernel
+        self.X_c = X_c
+        self.L_K_inv = L_K_inv
+
+    @property
+    def size(self) -> int:
+        """The number of pseudo-inputs M."""
+        return len(self.X_c)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Psi [B, M] at x [B, D] in float64, differentiable where gradients are on."""
+        if self.size == 0:
+            return x.new_zeros(len(x), 0)
+        placed = None if torch.is_grad_enabled() else self._placed
+        K_cx = cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K  # [M, B]
+        return K_cx.mT @ self.L_K_inv.mT
+
+    def among(self, x: Tensor) -> Tensor:
+        """Kernel matrices [n, m, m] of the sets of points x [n, m, D], differentiable where gradients are on."""
+        return _among(self.kernel, x)
+
+    # Only for evaluations without gradients: it keeps no graph.
+    @cached_property
+    def _placed(self) -> Placed | None:
+        form = stationary_form(self.kernel, self.X_c.shape[-1])
+        return None if form is None else place(form, self.X_c, torch.float64)
+
+
+def _among(kernel: Kernel, x: Tensor) -> Tensor:
+    form = stationary_form(kernel, x.shape[-1])
+    if form is not None:
+        return local_matrices(form, x)
+    if type(kernel) is AdditiveKernel:  # whose terms may have fused forms
+        return reduce(torch.add, (_among(term, x) for term in kernel.kernels))
+    return evaluate(kernel, x, x)
+
+
+def whiten_points(kernel: Kernel, X_c: Tensor, K_cc: Tensor) -> WhitenedPoints:
+    """Pseudo-inputs with their kernel matrix, to which the caller has added its jitter; differentiable."""
+    return WhitenedPoints(kernel, X_c, whitener(K_cc))
+
+
+def no_points(kernel: Kernel, x: Tensor) -> WhitenedPoints:
+    """No pseudo-inputs, for rows like x `[N, D]`: the neighbors explain all of f."""
+    return WhitenedPoints(kernel, x[:0], torch.zeros(0, 0, dtype=torch.float64, device=x.device))
+
+
+def condition_on_neighbors(K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights eta `[n, k]` and the variance v `[n]` of f at n rows, differentiable once in both arguments (§9.1).
+
+    `K` [n, k + 1, k + 1] is the covariance of each row's neighbors and, last, of the row itself, in float64;
+    `precision` [n, k] is that of the neighbors' outputs, zero where there is no neighbor.
+    """
+    n, k = precision.shape
+    if K.shape != (n, k + 1, k + 1):
+        raise InvalidInputError(
+            f"With precisions of {n} rows and {k} neighbors, K must be [{n}, {k + 1}, {k + 1}]; got {tuple(K.shape)}."
+        )
+    eta, v = _Conditional.apply(K, precision)  # type: ignore[no-untyped-call]
+    return eta, v
+
+
+class _Conditional(torch.autograd.Function):
+    """From S = K_NN + 1/rho follow d eta = S^-1 (dK_Ni - dS eta) and dv = dK_ii - 2 eta^T dK_Ni + eta^T dS eta."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+        K_NN, K_Ni, K_ii = K[:, :-1, :-1], K[:, :-1, -1:], K[:, -1, -1]
+        R = precision.sqrt()[..., None]  # [n, k, 1], the diagonal of R as a column
+        L = cholesky_above_identity(plus_identity(R * K_NN * R.mT), "I + R K_NN R of the neighbors")
+        half = torch.linalg.solve_triangular(L, R * K_Ni, upper=False)  # [n, k, 1]
+        a = torch.linalg.solve_triangular(L.mT, half, upper=True)  # [n, k, 1], eta = R a
+        ctx.save_for_backward(L, R, a)
+        return (R * a)[..., 0], (K_ii - half.square().sum((-2, -1))).clamp_min(0.0)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, d_eta: Tensor, d_v: Tensor) -> tuple[Tensor, Tensor]:
+        L, R, a = ctx.saved_tensors
+        n, k = d_eta.shape
+        t = torch.cholesky_solve(R * d_eta[..., None], L)  # [n, k, 1], S^-1 d_eta = R t
+        eta, Rt, d_v = R * a, R * t, d_v[:, None, None]
+        d_K = torch.empty(n, k + 1, k + 1, dtype=a.dtype, device=a.device)
+        outer = eta @ (d_v * eta - Rt).mT  # [n, k, k]
+        d_K[:, :-1, :-1] = 0.5 * (outer + outer.mT)
+        d_K[:, :-1, -1:] = d_K[:, -1:, :-1].mT.copy_(0.5 * Rt - d_v * eta)
+        d_K[:, -1:, -1:] = d_v
+        # d(1/rho) = -d rho / rho^2, of which R takes one rho; non-neighbors have zero derivative.
+        rho = R.square()
+        d_precision = torch.where(rho > 0, (t * a - d_v * a.square()) / torch.where(rho > 0, rho, 1.0), 0.0)
+        return d_K, d_precision[..., 0]
+
+
+TABLE_BYTES = 1_000_000_000
+"""Largest table of the features of a block of rows and of their neighbors."""
+
+BATCH_BYTES = 16_000_000
+"""Size of the features gathered at a time. On one thread, 4 to 32 million made no measurable difference."""
+
+
+class OrderedRows(NamedTuple):
+    """Rows in the order in which each is conditioned on earlier ones; all float64."""
+
+    x: Tensor  # [N, D]
+    y: Tensor  # [N, Q], the prior mean subtracted
+    precision: Tensor  # [N], sample weight over noise variance
+    log_normalizer: Tensor  # [N], -1/2 sample weight times log(2 pi noise)
+
+    def take(self, rows: Tensor) -> "OrderedRows":
+        """Some of the rows."""
+        return OrderedRows(*(values[rows] for values in self))
+
+
+def order_rows(x: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> OrderedRows:
+    """Rows x `[N, D]`, y `[N]` or `[N, Q]` with noise `[]` or `[N]`, as the conditionals need them, in the same order.
+
+    A row that counts c times is one row with the noise s / c: N(y | f, s)^c is N(y | f, s / c) times a constant, which
+    goes into the log normalizer.
+    """
+    if x.ndim != 2 or y.ndim not in (1, 2) or len(y) != len(x):
+        raise InvalidInputError(f"x must be [N, D] and y [N] or [N, Q]; got {tuple(x.shape)} and {tuple(y.shape)}.")
+    x, y, noise = (t.to(torch.float64) for t in (x, y.reshape(len(y), -1), noise))
+    precision = weigh(noise, x[:, 0], sample_weight=sample_weight).precision  # which checks both
+    count = torch.ones_like(precision) if sample_weight is None else sample_weight.to(torch.float64)
+    return OrderedRows(x, y, precision, -0.5 * count * (2.0 * torch.pi * noise).log())
+
+
+class LocalRows(NamedTuple):
+    """Some rows with their neighbors, as indices into the list of all rows involved."""
+
+    touched: Tensor  # [T], rows of the data
+    rows: Tensor  # [n], indices into `touched`
+    neighbors: Tensor  # [n, k], indices into `touched`, or -1
+
+
+def local_rows(rows: Tensor, neighbors: Tensor) -> LocalRows:
+    """The distinct rows among rows `[n]` and their neighbors `[n, k]` (-1: none), and where each is among them."""
+    absent = neighbors < 0
+    together = torch.cat([neighbors, rows[:, None]], 1)  # [n, k + 1]
+    # A missing neighbor is replaced by the row itself, so that no further row is involved.
+    touched, places = torch.unique(torch.where(together < 0, rows[:, None], together), return_inverse=True)
+    return LocalRows(touched, places[:, -1], places[:, :-1].masked_fill(absent, -1))
+
+
+class VecchiaRows(NamedTuple):
+    """f at some rows given u and the outputs of their neighbors: N(phi^T u + eta^T y_N, v)."""
+
+    eta: Tensor  # [n, k]
+    eta_y: Tensor  # [n, Q], eta^T y_N
+    phi: Tensor  # [n, M]
+    v: Tensor  # [n]
+
+
+def vecchia_rows(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> VecchiaRows:
+    """Condition some rows on their neighbors, differentiably (§9.1); Psi `[T, M]` holds the features of `data`."""
+    together = torch.cat([local.neighbors.clamp_min(0), local.rows[:, None]], 1)  # [n, k + 1]
+    Psi_N = _take(Psi, together)  # [n, k + 1, M]
+    K = points.among(_take(data.x, together)) - Psi_N @ Psi_N.mT  # [n, k + 1, k + 1]
+    present = local.neighbors >= 0
+    eta, v = condition_on_neighbors(K, torch.where(present, data.precision[together[:, :-1]], 0.0))
+    eta_Psi = (eta[:, None, :] @ Psi_N[:, :-1])[:, 0]  # [n, M]
+    eta_y = (eta[:, None, :] @ _take(data.y, together[:, :-1]))[:, 0]  # [n, Q]
+    return VecchiaRows(eta, eta_y, Psi_N[:, -1] - eta_Psi, v)
+
+
+def vecchia_blocks(
+    points: WhitenedPoints, data: OrderedRows, rows: Tensor, neighbors: Tensor
+) -> Iterator[tuple[Tensor, VecchiaRows]]:
+    """Condition rows on their neighbors in blocks that share features; yields each block's rows and conditionals."""
+    width = _row_bytes(points, data)
+    all_fit = len(data.x) * width <= TABLE_BYTES
+    block = max(1, len(rows) if all_fit else TABLE_BYTES // ((neighbors.shape[1] + 1) * width))
+    for block_rows, block_neighbors in zip(rows.split(block), neighbors.split(block), strict=True):
+        local = local_rows(block_rows, block_neighbors)
+        touched = data.take(local.touched)
+        Psi = points.features(touched.x)  # [T, M]
+        for places, part in in_batches(points, touched, Psi, local):
+            yield local.touched[places], part
+
+
+def in_batches(
+    points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows
+) -> Iterator[tuple[Tensor, VecchiaRows]]:
+    """:func:`vecchia_rows` in batches; yields the indices of the rows with the result."""
+    members = local.neighbors.shape[1] + 1
+    size = max(1, BATCH_BYTES // (8 * members * max(members, Psi.shape[1], data.x.shape[1])))
+    for rows, neighbors in zip(local.rows.split(size), local.neighbors.split(size), strict=True):
+        yield rows, vecchia_rows(points, data, Psi, LocalRows(local.touched, rows, neighbors))
+
+
+@torch.no_grad()
+def vecchia_statistics(points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, start: int = 0) -> Statistics:
+    """Statistics of the rows from `start` on, each given its neighbors `[N - start, k]`: earlier rows, or -1 (§9.3)."""
+    check_neighbors(neighbors, len(data.x), start)
+    rows = torch.arange(start, len(data.x), device=data.x.device)
+    if len(rows) * _row_bytes(points, data) > TABLE_BYTES:
+        # Rows of one region share their neighbors, so that each block touches few other rows.
+        rows = rows[_region(points, data.x[start:]).argsort(stable=True)]
+    parts = vecchia_blocks(points, data, rows, neighbors[rows - start])
+    sums = (block_statistics(data.take(of), part) for of, part in parts)
+    return reduce(Statistics.merge, sums, Statistics.zeros(points.size, data.y.shape[1], data.x.device))
+
+
+def block_statistics(data: OrderedRows, part: VecchiaRows) -> Statistics:
+    """Statistics of a block of Vecchia rows."""
+    rho_v = data.precision * part.v
+    precision = data.precision / (1.0 + rho_v)  # one over v + 1 / rho
+    log_normalizer = (data.log_normalizer - 0.5 * rho_v.log1p()).sum()
+    explained = part.phi.square().sum(1)
+    return gather_whitened(part.phi.mT, explained, data.y - part.eta_y, precision, log_normalizer)
+
+
+def check_neighbors(neighbors: Tensor, num_rows: int, start: int = 0) -> None:
+    """Raise unless there is one line of neighbors per row from `start` on, each of them before it."""
+    rows = torch.arange(start, num_rows, device=neighbors.device)
+    if neighbors.ndim != 2 or len(neighbors) != len(rows) or bool((neighbors >= rows[:, None]).any()):
+        raise InvalidInputError(
+            f"neighbors must be [{len(rows)}, k], each of them a row before its own, or -1; "
+            f"got {tuple(neighbors.shape)}. cvgp.gp.neighbors.RowIndex.earlier finds them."
+        )
+
+
+def _row_bytes(points: WhitenedPoints, data: OrderedRows) -> int:
+    return 8 * max(points.size, data.x.shape[1])
+
+
+def _take(values: Tensor, places: Tensor) -> Tensor:
+    """values[places] [n, m, ...]; torch gathers whole rows faster by this name."""
+    return values.index_select(0, places.reshape(-1)).reshape(*places.shape, *values.shape[1:])
+
+
+def _region(points: WhitenedPoints, x: Tensor) -> Tensor:
+    """The pseudo-input most correlated with each row [n], in parts that fit the memory."""
+    if points.size == 0:
+        return torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    size = max(1, BATCH_BYTES // (8 * points.size))
+    return torch.cat([cross_matrix(points.kernel, points.X_c, part).argmax(0) for part in x.split(size)])
+
+
+class InducingPosterior(NamedTuple):
+    """q(u) = N(mean, root root^T); all float64."""
+
+    mean: Tensor  # [M, Q]
+    root: Tensor  # [M, M]
+
+
+def inducing_posterior(statistics: Statistics) -> InducingPosterior:
+    """The posterior of u under the model, from the statistics of Vecchia rows."""
+    root = inverse_lower(safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")).mT
+    return InducingPosterior(root @ (root.mT @ statistics.b), root)
+
+
+def inducing_prior(points: WhitenedPoints, num_outputs: int) -> InducingPosterior:
+    """The prior N(0, I) of u, which is empty without pseudo-inputs."""
+    M = points.size
+    return InducingPosterior(points.L_K_inv.new_zeros(M, num_outputs), plus_identity(points.L_K_inv.new_zeros(M, M)))
+
+
+def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
+    """Mean phi^T m + eta^T y_N `[n, Q]` and variance v + phi^T S phi `[n]` of f, with u integrated out (§9.3)."""
+    return part.eta_y + part.phi @ u.mean, part.v + (part.phi @ u.root).square().sum(1)
+
+
+PART_BYTES = 100_000_000
+"""Features of the new points and of the rows near them, at most, that are held at a time."""
+
+
+class NeighborProcess:
+    r"""The posterior of f at new points: the coreset's trend, corrected by the nearest rows; zero prior mean, float64.
+
+    The trend is :math:`\psi^T u` with :math:`u \sim N(0, I)` a priori. Under the model :math:`p(u | y) = N(C^{-1} b,
+    C^{-1})` with :math:`C = I + \Phi`. A coreset has the same mean, and a covariance that M weights can express:
+    :math:`I - L_K^T A L_K` (§9.3, §9.6).
+    """
+
+    def __init__(self, points: WhitenedPoints, data: OrderedRows, u: InducingPosterior, num_neighbors: int) -> None:
+        if num_neighbors < 0:
+            raise InvalidInputError(f"num_neighbors must be at least 0; got {num_neighbors}.")
+        self.points, self.data, self.u = points, data, u
+        self.num_neighbors = num_neighbors
+        self.index = RowIndex(points.kernel, data.x)
+
+    @torch.no_grad()
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
+        x = self._checked(x)
+        bytes_per_point = 8 * max(self.points.size, x.shape[1]) * (self.num_neighbors + 1)
+        parts = x.split(max(1, PART_BYTES // bytes_per_point))
+        found = [self._moments_of_part(part) for part in parts]
+        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
+
+    def _moments_of_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = [moments(part, self.u) for part in self._given_nearest(x, self.index.nearest(x, self.num_neighbors))]
+        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
+
+    def _given_nearest(self, x: Tensor, near: Tensor) -> Iterator[VecchiaRows]:
+        """The points x `[n, D]` given their nearest rows `[n, k]`, batch by batch."""
+        touched, places = torch.unique(near, return_inverse=True)
+        data = _followed_by(self.data.take(touched), x)
+        local = LocalRows(touched, len(touched) + torch.arange(len(x), device=x.device), places)
+        return (part for _, part in in_batches(self.points, data, self.points.features(data.x), local))
+
+    @torch.no_grad()
+    def covariance(self, x: Tensor) -> Tensor:
+        r"""Joint covariance of f `[n, n]` at x `[n, D]`, whose diagonal is the variance of :meth:`moments` (§9.6).
+
+        The errors of the predictions :math:`\eta_i^T y_N + \phi_i^T u` are linear in f and y, so that their covariance
+        follows from the kernel, whichever rows two points share, and does not depend on the order of the points.
+        """
+        x = self._checked(x)
+        near = self.index.nearest(x, self.num_neighbors)
+        touched, places = torch.unique(near, return_inverse=True)
+        parts = list(self._given_nearest(x, near))
+        eta, phi, v = (torch.cat(values) for values in zip(*((p.eta, p.phi, p.v) for p in parts), strict=True))
+        K = square_matrix(self.points.kernel, x) + self._from_rows(x, eta, touched, places)
+        F = phi @ self.u.root  # [n, M]
+        f_cov = K - phi @ phi.mT + F @ F.mT
+        f_cov.diagonal().copy_(v + F.square().sum(1))
+        return f_cov
+
+    def _from_rows(self, x: Tensor, eta: Tensor, touched: Tensor, places: Tensor) -> Tensor:
+        """The nearest rows' part of the covariance of f: W (K_NN + 1 / rho) W^T - W K_Nx - K_xN W^T [n, n].
+
+        W [n, T] holds the weights eta of each point's neighbors, as places among the rows that are touched.
+        """
+        n, T = len(x), len(touched)
+        data, points = self.data.take(touched), torch.arange(n, device=x.device)[:, None].expand_as(places)
+        noise = torch.where(data.precision > 0, data.precision.reciprocal(), 0.0)  # a row without weight has eta = 0
+        entries = torch.stack([points.reshape(-1), places.reshape(-1)])
+        W = torch.sparse_coo_tensor(entries, eta.reshape(-1), (n, T), check_invariants=False)
+        total = x.new_zeros(n, n)
+        size = max(1, PART_BYTES // (8 * max(T, 1)))
+        for start in range(0, T, size):
+            later = torch.arange(start, T, device=x.device)  # this block of rows, and those after it
+            block = later[:size]
+            K = cross_matrix(self.points.kernel, torch.cat([data.x[later], x]), data.x[block])
+            K[len(block) :] *= 2.0  # each block below the diagonal counts for its mirror image too
+            W_block, W_later = W.index_select(1, block).to_dense(), W.index_select(1, later)
+            total += (torch.sparse.mm(W_later, K[:-n]) - K[-n:] + noise[block] * W_block) @ W_block.mT
+        return symmetrize(total)
+
+    def _checked(self, x: Tensor) -> Tensor:
+        check_inputs(x, self.data.x)
+        check_finite("x", x)
+        if x.ndim != 2 or len(x) == 0:
+            raise InvalidInputError(f"x must be [n, D] with at least one row; got {tuple(x.shape)}.")
+        return x.to(torch.float64)
+
+
+def _followed_by(data: OrderedRows, x: Tensor) -> OrderedRows:
+    """The rows, followed by new points of precision zero, on which no point is conditioned."""
+    nothing = x.new_zeros(len(x))
+    return OrderedRows(
+        torch.cat([data.x, x]),
+        torch.cat([data.y, x.new_zeros(len(x), data.y.shape[1])]),
+        torch.cat([data.precision, nothing]),
+        torch.cat([data.log_normalizer, nothing]),
+    )
+
+
+BLOCK_ROWS = 256
+"""Fewest rows between two updates of the posterior of u."""
+
+
+class RowMoments(NamedTuple):
+    """Mean and variance of f at each row, in the order of the rows."""
+
+    f_mean: Tensor  # [N, Q]
+    f_var: Tensor  # [N]
+
+    def last(self, count: int) -> "RowMoments":
+        """The moments of the last `count` rows, or of all if there are fewer."""
+        first = max(len(self.f_var) - count, 0)
+        return RowMoments(self.f_mean[first:], self.f_var[first:])
+
+
+@torch.no_grad()
+def sequential_moments(
+    points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, before: Statistics | None = None
+) -> tuple[RowMoments, Statistics]:
+    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5).
+
+    A row is given its neighbors `[n, k]` directly and the others through u, in O(N M^2). The densities that follow are
+    the factors of the marginal likelihood. No row contributes to its own density, so they judge the kernel, the noise
+    and the use of neighbors fairly, if these were learned elsewhere. `before` holds the statistics of the rows before
+    these.
+    """
+    start = len(data.x) - len(neighbors)
+    check_neighbors(neighbors, len(data.x), start)
+    total = Statistics.zeros(points.size, data.y.shape[1], data.x.device) if before is None else before
+    found = []
+    for rows, part in _in_blocks(points, data, neighbors, start):
+        here = data.take(rows)
+        found.append(_within_block(total, part, here))
+        total = total.merge(block_statistics(here, part))
+    moments = RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
+    return moments, total
+
+
+def _within_block(before: Statistics, part: VecchiaRows, here: OrderedRows) -> RowMoments:
+    """Each row of a block given u as it is known before the block, N(C^-1 b, C^-1), and given the rows before it.
+
+    In units of their noise the rows of the block have the covariance H = I + Phi~ C^-1 Phi~^T = L_H L_H^T, and
+    L_H^-1 turns them into independent innovations. Z is their covariance with f, of which row i uses those before it.
+    """
+    L_C = safe_cholesky(plus_identity(before.Phi), "C = I + Phi")
+    root = (here.precision / (1.0 + here.precision * part.v)).sqrt()  # [n], one over the remaining noise
+    F = torch.linalg.solve_triangular(L_C, part.phi.mT, upper=False)  # [M, n]
+    F_weighted, target = F * root, (here.y - part.eta_y) * root[:, None]  # [M, n] and [n, Q]
+    m = torch.linalg.solve_triangular(L_C, before.b, upper=False)  # [M, Q], whitened mean
+    L_H = safe_cholesky(plus_identity(F_weighted.mT @ F_weighted), "H = I + Phi C^-1 Phi^T")
+    innovations = torch.linalg.solve_triangular(L_H, target - F_weighted.mT @ m, upper=False)  # [n, Q]
+    Z = torch.linalg.solve_triangular(L_H, F_weighted.mT @ F, upper=False).triu(1)  # [n, n], rows j before columns i
+    f_mean = part.eta_y + F.mT @ m + Z.mT @ innovations
+    f_var = part.v + (F.square().sum(0) - Z.square().sum(0)).clamp_min(0.0)
+    return RowMoments(f_mean, f_var)
+
+
+def _in_blocks(
+    points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, start: int
+) -> Iterator[tuple[Tensor, VecchiaRows]]:
+    """The Vecchia rows in order, in blocks of about M rows, so that updates cost no more than rows."""
+    size = max(BLOCK_ROWS, points.size)
+    held: list[tuple[Tensor, VecchiaRows]] = []
+    for rows, part in vecchia_blocks(points, data, torch.arange(start, len(data.x), device=data.x.device), neighbors):
+        held.append((rows, part))
+        if sum(len(rows) for rows, _ in held) >= size:
+            yield from _evenly(held, size)
+            held = []
+    if held:
+        yield from _evenly(held, size)
+
+
+def _evenly(held: list[tuple[Tensor, VecchiaRows]], size: int) -> Iterator[tuple[Tensor, VecchiaRows]]:
+    """Join parts, and split them into blocks of at least `size` rows where possible."""
+    rows = torch.cat([rows for rows, _ in held])
+    columns = [torch.cat(column) for column in zip(*(part for _, part in held), strict=True)]
+    count = max(1, len(rows) // size)
+    pieces = zip(rows.tensor_split(count), *(column.tensor_split(count) for column in columns), strict=True)
+    return ((rows, VecchiaRows(*piece)) for rows, *piece in pieces)
+
+
+def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: InducingPosterior) -> Tensor:
+    r"""Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise (§9.7).
+
+    With a fixed q(u) = N(m, S), the bound on the log marginal likelihood is
+
+    .. math:: \sum_i E_q \log N(y_i \mid \phi_i^T u + \eta_i^T y_N, \; v_i + 1/\rho_i) - KL(q(u) \,\|\, p(u)).
+
+    The KL depends on neither kernel nor noise, and a uniform sample of rows, scaled by N over its size, estimates the
+    sum without bias. At the posterior of u its gradient is that of the log marginal likelihood. Neighbors are earlier
+    rows, or any others for a composite likelihood.
+    """
+    part = vecchia_rows(points, data, points.features(data.x), local)
+    here = data.take(local.rows)
+    num_outputs = here.y.shape[1]
+    rho_v = here.precision * part.v
+    f_mean = part.eta_y + part.phi @ u.mean  # [n, Q]
+    f_var = (part.phi @ u.root).square().sum(1)  # [n], from u alone
+    squares = (here.y - f_mean).square().sum(1) + num_outputs * f_var
+    normalizer = num_outputs * (here.log_normalizer - 0.5 * rho_v.log1p())
+    return (normalizer - 0.5 * here.precision / (1.0 + rho_v) * squares).sum()

@@ -1,1 +1,0 @@
-"""Optimisers that know nothing of Gaussian processes: closures in, a Result out."""

@@ -1,0 +1,15 @@
+"""The progress that a verbose fit prints."""
+
+import pytest
+
+from cvgp.fitting.monitor import FitEvent, ProgressLines
+
+
+def test_the_last_line_of_each_phase_is_printed_and_few_others(capsys: pytest.CaptureFixture[str]) -> None:
+    show = ProgressLines()
+    for phase in ("adam", "lbfgs"):
+        for iteration in range(1, 8):
+            show(FitEvent(phase, iteration, 100, 0.5, 0.01 * iteration, 0.01, None, ""))
+    show.finish()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["adam", "7/100"], ["lbfgs", "7/100"]]
