@@ -20,9 +20,9 @@ from experiments.paper.methods import (
     SparseGP,
     Start,
     SVGPBatchKL,
-    common_start,
     full_batch,
     method_class,
+    plain_start,
 )
 from tests import reference
 
@@ -43,7 +43,7 @@ X_NEW = waves(7, seed=1)[0]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    return common_start(X, Y, SIZE)
+    return plain_start(X, Y, SIZE)
 
 
 def fitted(cls: type[Baseline], start: Start, **changes: Any) -> Any:

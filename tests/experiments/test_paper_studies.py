@@ -1,20 +1,23 @@
 """Every study runs with the smoke preset from the command line; its keys, tables and figures; what it computes."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from experiments.paper.studies.pseudo_points import density, total_variation
 from scipy.stats import t as student
 from typer.testing import CliRunner, Result
 
 from experiments.__main__ import app
+from experiments.paper import report
+from experiments.paper.claims import pooled
 from experiments.paper.command import estimate_seconds
 from experiments.paper.methods import Recipe
 from experiments.paper.studies.comparison import Cell, paired_table
 from experiments.paper.studies.predictive import PAPER_RMSE
 from experiments.paper.studies.stability import FAILED, smallest_jitter
+from experiments.paper.studies.synthetic import density, total_variation
 from experiments.paper.study import (
     PRESETS,
     STUDIES,
@@ -50,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
     done = run(name, "--preset", "smoke", "--threads", 1, "--store", folder, "--figures", folder / "figures")
     assert done.exit_code == 0, done.output
-    results = Results(Store(folder / f"{name}.jsonl"), PRESETS["smoke"])
+    results = Results(Store(folder / f"{find_study(name).store_name}.jsonl"), PRESETS["smoke"])
     assert results.failures == []
     assert {w.split(":")[0] for r in results.records for w in r.warnings} <= {"JitterWarning", "NumericalWarning"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
@@ -59,16 +62,21 @@ def test_a_study_runs_and_reports(name: str, folder: Path) -> None:
     assert {path.suffix for path in files} == {".png", ".pdf"}
     assert all(path.stat().st_size > 1000 for path in files)
     again = run(name, "--preset", "smoke", "--threads", 1, "--store", folder)
-    assert f"{len(results.records)} of them in" in again.stderr
+    tasks, stored = (int(word) for word in re.findall(r"\d+", again.stderr)[:2])
+    assert tasks == stored > 0
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_tables_and_figures_come_from_the_shipped_store(name: str, tmp_path: Path) -> None:
-    results = Results(Store(RESULTS / "paper" / f"{name}.jsonl"), PRESETS["fair"])
-    study = find_study(name)
-    page = (Path(__file__).parents[2] / "experiments" / "reports" / "paper.md").read_text(encoding="utf-8")
-    assert study.table(results).strip() in page
-    assert study.figures(results)
+def test_the_pages_are_what_the_command_writes_from_the_shipped_store() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    assert (docs / report.PAGE).read_text(encoding="utf-8") == report.page(RESULTS / "paper")
+    assert (docs / report.APPENDIX).read_text(encoding="utf-8") == report.appendix(RESULTS / "paper")
+
+
+def test_a_figure_can_be_drawn_from_the_shipped_store() -> None:
+    stores = {preset: report.results_of(RESULTS / "paper", PRESETS[preset]) for preset in report.SHOWN}
+    for results in stores.values():
+        for name, found in results.items():
+            assert find_study(name).figures(found)
 
 
 @pytest.mark.slow
@@ -76,7 +84,7 @@ def test_data_sets_methods_sizes_and_folds_can_be_chosen(tmp_path: Path) -> None
     options = ["--datasets", "synthetic1,synthetic3", "--methods", "cvgp", "--sizes", "4,6", "--folds", "1"]
     done = run("weights", "--preset", "smoke", *options, "--jobs", "2", "--store", tmp_path)
     assert done.exit_code == 0, done.output
-    cells = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in Store(tmp_path / "weights.jsonl")}
+    cells = {(r.task["dataset"], r.task["method"], r.task["size"]) for r in Store(tmp_path / "synthetic.jsonl")}
     assert cells == {(d, "CVGP", m) for d in ("synthetic1", "synthetic3") for m in (4, 6)}
 
 
@@ -108,7 +116,7 @@ def test_the_papers_preset_is_its_protocol() -> None:
 
 
 def test_a_key_holds_the_whole_recipe_and_results_of_another_are_left_out(tmp_path: Path) -> None:
-    key = product_keys(plan(), learning_rate=0.1)[0]
+    key = product_keys(plan())[0] | {"learning_rate": 0.1}
     assert recipe_of(key) == Recipe(steps=3, learning_rate=0.1)
     assert build(key).recipe.learning_rate == 0.1
     store = Store(tmp_path / "predictive.jsonl")
@@ -120,7 +128,7 @@ def test_a_key_holds_the_whole_recipe_and_results_of_another_are_left_out(tmp_pa
 def test_exact_gp_comes_once_whatever_the_sizes_and_not_where_it_cannot_run() -> None:
     many = Plan("predictive", GRID, ("synthetic1",), ("ExactGP", "CVGP"), (5, 6), 1)
     assert [(k["method"], k["size"]) for k in product_keys(many)] == [("ExactGP", None), ("CVGP", 5), ("CVGP", 6)]
-    large = Plan("predictive", PRESETS["fair"], ("bike",), ("ExactGP", "CVGP"), (5,), 1)
+    large = Plan("predictive", PRESETS["fair"], ("protein",), ("ExactGP", "CVGP"), (5,), 1)
     assert {k["method"] for k in tuned_keys(large, Store(Path("nowhere") / "predictive.jsonl"))} == {"CVGP"}
 
 
@@ -129,8 +137,8 @@ def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(
     first = tuned_keys(plan(), store)
     assert [(k["method"], k["fold"], k["learning_rate"]) for k in first] == [
         ("CVGP", 0, 0.01),
-        ("SparseGP", 0, None),
         ("CVGP", 0, 0.1),
+        ("SparseGP", 0, None),
         ("SparseGP", 1, None),
         ("SparseGP", 2, None),
     ]
@@ -143,7 +151,7 @@ def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(
     assert [(k["method"], k["fold"], k["learning_rate"]) for k in second] == [("CVGP", 1, 0.1), ("CVGP", 2, 0.1)]
     for key in second:
         store.append(record(key, log_likelihood=-9.0))
-    found = chosen_records(Results(store, GRID), "synthetic1", "CVGP", 5)
+    found = chosen_records(Results(store, GRID), dataset="synthetic1", method="CVGP", size=5)
     assert [(r.task["fold"], r.task["learning_rate"]) for r in found] == [(0, 0.1), (1, 0.1), (2, 0.1)]
 
 
@@ -161,6 +169,17 @@ def test_the_paired_test_allows_for_shared_training_rows() -> None:
     spread = np.sqrt((1 / 5 + 1 / 2.8) * differences.var(ddof=1))
     p = 2 * student.sf(abs(differences.mean()) / spread, 4)
     assert f"| -0.2200 | {p:.3f} |" in table
+
+
+def test_a_claim_is_tested_by_folds_pooled_over_sets() -> None:
+    one = [-0.1, -0.3, -0.1, -0.2, -0.4]
+    found = pooled({"a": one})
+    spread = np.sqrt((1 / 5 + 1 / 2.8) * np.var(one, ddof=1))
+    assert found.effect == pytest.approx(-0.22)
+    assert found.p == pytest.approx(student.cdf(-0.22 / spread, 4))
+    assert pooled({"a": one, "b": one}).p < found.p < pooled({"a": [-v for v in one]}).p
+    assert pooled({"a": [0.001, -0.001, 0.002]}, margin=0.02).p < 0.05 < pooled({"a": one}, margin=0.02).p
+    assert np.isnan(pooled({"a": [1.0]}).p)
 
 
 def test_an_estimate_counts_the_folds_that_wait_for_a_rate() -> None:
