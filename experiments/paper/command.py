@@ -97,10 +97,7 @@ def _plan(
     usual = study.scope(settings)
     names = usual.datasets if datasets is None else _words(datasets)
     chosen = tuple(n if n in usual.datasets else check_name(n) for n in names)
-    for dataset in chosen:
-        if dataset in UCI:
-            obtain(dataset)  # a set that cannot be had should not wait for its turn
-    return Plan(
+    plan = Plan(
         study.store_name,
         settings,
         chosen,
@@ -108,6 +105,10 @@ def _plan(
         usual.sizes if sizes is None else tuple(_size(word) for word in _words(sizes)),
         usual.folds if folds is None else folds,
     )
+    for dataset in chosen:
+        if dataset in UCI:
+            obtain(dataset)  # a set that cannot be had should not wait for its turn
+    return plan
 
 
 def _words(text: str) -> tuple[str, ...]:
