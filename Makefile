@@ -12,7 +12,7 @@ CONSTRAINTS := constraints.txt
 MINIMUM := .venv-minimum
 SMOKE := .venv-smoke
 
-.PHONY: help setup demo test test-slow test-minimum coverage lint bench docs build smoke clean
+.PHONY: help setup demo test test-slow test-minimum coverage lint bench paper docs build smoke clean
 
 help:
 	@echo "make demo          fit, predict, evaluate and draw a small table, in demo/"
@@ -22,6 +22,7 @@ help:
 	@echo "make coverage      the tests of make test, and the lines that none of them reaches"
 	@echo "make lint          lint, types and layers alone"
 	@echo "make bench         measure speed beside other libraries; ARGS=--quick takes a few minutes"
+	@echo "make paper         run every experiment of the paper in small, and write its pages, in .bench/paper"
 	@echo "make docs          build the documentation in site/"
 	@echo "make build         build the wheel and the source distribution in dist/"
 	@echo "make smoke         build the wheel, install it into a new environment, and use it there"
@@ -64,6 +65,10 @@ $(MINIMUM)/.stamp: pyproject.toml constraints-minimum.txt
 
 bench: $(VENV)/.stamp-dev
 	$(PY) -m experiments speed all $(ARGS)
+
+paper: $(VENV)/.stamp-dev
+	$(PY) -W ignore -m experiments paper all --preset smoke
+	$(PY) -m experiments paper report --preset smoke
 
 docs: $(VENV)/.stamp-docs
 	$(BIN)/mkdocs build --strict

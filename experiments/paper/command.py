@@ -63,7 +63,10 @@ def paper(
         print(_datasets())
         return
     if name == "report":
-        for path in report.write(store or RESULTS / "paper", write or DOCS):
+        is_trial = preset == "smoke"
+        results_folder = store or (WORK_FOLDER / "smoke" if is_trial else RESULTS / "paper")
+        pages = write or (WORK_FOLDER / "paper" if is_trial else DOCS)
+        for path in report.write(results_folder, pages, ("smoke",) if is_trial else report.SHOWN):
             print(path)
         return
     failed = 0

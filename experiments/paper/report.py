@@ -74,29 +74,29 @@ def _has(study: Study, results: Results) -> bool:
     return any(r.task.get("dataset") in scope.datasets for r in results.records)
 
 
-def page(folder: Path) -> str:
+def page(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     """The page with the verdicts, the figures and what was not run."""
-    stores = {name: results_of(folder, PRESETS[name]) for name in SHOWN}
-    parts = [_INTRODUCTION, "## Two protocols", _protocols(), "## Verdicts", _METHOD, _verdicts(stores)]
-    drawn = [(preset, name) for preset in SHOWN for name in stores[preset]]
+    stores = {name: results_of(folder, PRESETS[name]) for name in presets}
+    parts = [_INTRODUCTION, "## Two protocols", _protocols(presets), "## Verdicts", _METHOD, _verdicts(stores)]
+    drawn = [(preset, name) for preset in presets for name in stores[preset]]
     if drawn:
         parts += ["## Figures", *(_figure_links(preset, name) for preset, name in drawn)]
-    missing = not_run(folder)
+    missing = not_run(folder, presets)
     parts += ["## What was not run", _missing_table(missing)]
     records = [r for found in stores.values() for results in found.values() for r in results.records]
     parts.append(origin(records, f"{len(records)} fits") if records else "No results are stored yet.")
     return "\n\n".join(parts) + "\n"
 
 
-def appendix(folder: Path) -> str:
+def appendix(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     """Every table of every study, under both protocols."""
     parts = [
         "# The paper's tables",
         "Written by `python -m experiments paper report`; [the page](paper.md) explains them.",
     ]
-    stores = {name: results_of(folder, PRESETS[name]) for name in SHOWN}
+    stores = {name: results_of(folder, PRESETS[name]) for name in presets}
     for name in STUDIES:
-        found = [(preset, stores[preset][name]) for preset in SHOWN if name in stores[preset]]
+        found = [(preset, stores[preset][name]) for preset in presets if name in stores[preset]]
         if found:
             parts += [f"## {name}: {find_study(name).about}"]
         for preset, results in found:
@@ -104,36 +104,42 @@ def appendix(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write(folder: Path, docs: Path, *, figures: bool = True) -> list[Path]:
+def write(folder: Path, docs: Path, presets: Sequence[str] = SHOWN) -> list[Path]:
     """Write both pages and the figures; returns the files."""
+    docs.mkdir(parents=True, exist_ok=True)
     written = [docs / PAGE, docs / APPENDIX]
-    for path, text in zip(written, (page(folder), appendix(folder)), strict=True):
+    for path, text in zip(written, (page(folder, presets), appendix(folder, presets)), strict=True):
         path.write_text(text, encoding="utf-8")
-    for preset in SHOWN if figures else ():
+    for preset in presets:
         for name, results in results_of(folder, PRESETS[preset]).items():
             made = {f"{title}_{preset}": figure for title, figure in find_study(name).figures(results).items()}
             written += save(made, docs / IMAGES)
     return written
 
 
-def _protocols() -> str:
+def _protocols(presets: Sequence[str]) -> str:
     rows = []
     for name in CHANGED:
-        values = [asdict(PRESETS[preset].recipe)[name] for preset in SHOWN]
+        values = [asdict(PRESETS[preset].recipe)[name] for preset in presets]
         rows.append([name.replace("_", " "), *("-" if value is None else str(value) for value in values)])
-    rates = [", ".join(f"{rate:g}" for rate in PRESETS[preset].learning_rates) for preset in SHOWN]
+    rates = [", ".join(f"{rate:g}" for rate in PRESETS[preset].learning_rates) for preset in presets]
     return markdown_table(
-        ["setting", *(f"`{preset}`" for preset in SHOWN)], [["learning rates", *rates], *rows], num_text=3
+        ["setting", *(f"`{preset}`" for preset in presets)],
+        [["learning rates", *rates], *rows],
+        num_text=1 + len(presets),
     )
 
 
 def _verdicts(stores: dict[str, dict[str, Results]]) -> str:
-    by_preset = {preset: verdicts(stores[preset]) for preset in SHOWN}
+    presets = list(stores)
+    by_preset = {preset: verdicts(stores[preset]) for preset in presets}
     rows = []
-    for i, (claim, _) in enumerate(by_preset[SHOWN[0]]):
-        cells = [_finding(by_preset[preset][i][1]) for preset in SHOWN]
+    for i, (claim, _) in enumerate(by_preset[presets[0]]):
+        cells = [_finding(by_preset[preset][i][1]) for preset in presets]
         rows.append([claim.text, claim.unit, *cells])
-    return markdown_table(["claim", "effect in", *(f"`{preset}`" for preset in SHOWN)], rows, num_text=4)
+    return markdown_table(
+        ["claim", "effect in", *(f"`{preset}`" for preset in presets)], rows, num_text=2 + len(presets)
+    )
 
 
 def _finding(found: Finding) -> str:
@@ -153,11 +159,11 @@ def _figure_links(preset: str, name: str) -> str:
 # What was not run
 
 
-def not_run(folder: Path) -> list[Missing]:
+def not_run(folder: Path, presets: Sequence[str] = SHOWN) -> list[Missing]:
     """Folds that no learning rate has been run for, by study, preset and data set."""
     everything = [r for name in STUDIES for r in Store(folder / f"{find_study(name).store_name}.jsonl")]
     found = []
-    for preset in (PRESETS[name] for name in SHOWN):
+    for preset in (PRESETS[name] for name in presets):
         pace = _pace(r for r in everything if r.task.get("preset") == preset.name)
         for study in map(find_study, STUDIES):
             scope = study.scope(preset)

@@ -28,6 +28,7 @@ STUDIES = {
     "stability": "stability",
     "features": "features",
     "optimum": "optimum",
+    "compression": "compression",
 }
 """By name, the module that holds the study."""
 VALIDATION = "validation_log_likelihood"
