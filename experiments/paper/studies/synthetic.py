@@ -200,7 +200,7 @@ def _posterior_panels(results: Results, rows: list[tuple[str, int]], methods: li
                 points = _panel(ax, results, found[-1]) or points
             if row == 0:
                 ax.set_title(method)
-        y = np.concatenate([line.get_offsets()[:, 1] for line in axes[row][0].collections[:1]])
+        y = np.concatenate([dots.get_offsets()[:, 1] for ax in axes[row] for dots in ax.collections[:1]])
         spread = y.max() - y.min()
         axes[row][0].set_ylim(y.min() - 0.25 * spread, y.max() + 0.25 * spread)
         axes[row][0].set_ylabel(f"{dataset}, fold {number}")
