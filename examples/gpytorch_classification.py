@@ -41,12 +41,12 @@ def moons(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 def train(model: Classifier, likelihood: gpytorch.likelihoods.Likelihood, x: torch.Tensor, label: torch.Tensor) -> None:
     """Adam on all rows."""
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = -objective(model(x), label)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     print(f"bound {-loss.item():.3f} nats per row")
 
 

@@ -53,12 +53,12 @@ def main(folder: Path) -> None:
 
     model, likelihood = MultitaskGP(), gpytorch.likelihoods.GaussianLikelihood()
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
     for step in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = -objective(model(x[:, None], task_indices=task), y)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if step % 100 == 99:
             print(f"step {step + 1}: loss {loss.item():.3f} nats per row")
 

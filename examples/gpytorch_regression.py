@@ -35,13 +35,13 @@ class GPModel(gpytorch.models.ApproximateGP):
 def train(model: GPModel, likelihood: gpytorch.likelihoods.Likelihood, x: torch.Tensor, y: torch.Tensor) -> None:
     """Adam on minibatches of the bound, and the best pseudo-targets and precisions at the end."""
     objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=y.size(0))
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
     for step in range(STEPS):
         rows = torch.randint(len(x), (BATCH,))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = -objective(model(x[rows]), y[rows])
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if step % 100 == 99:
             print(f"step {step + 1}: loss {loss.item():.3f} nats per row")
     model.variational_strategy.initialize_from_data(x, y, likelihood.noise.item())

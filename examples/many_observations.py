@@ -1,7 +1,7 @@
-"""Optimisation that begins with many observations: seconds per iteration of a coreset and of an exact GP.
+"""Optimization that begins with many observations: seconds per iteration of a coreset and of an exact GP.
 
 Noisy observations of Hartmann-6 are there at the start. The coreset is learned from them once. Each iteration then
-optimises an acquisition function, observes and conditions in closed form. SingleTaskGP conditions too. It gets the
+optimizes an acquisition function, observes and conditions in closed form. SingleTaskGP conditions too. It gets the
 hyperparameters of the coreset model, so that its own fit is not counted.
 
 Run it with ``python examples/many_observations.py [FOLDER] [ROWS] [ITERATIONS]``; the picture lands in FOLDER (``demo``
@@ -44,7 +44,7 @@ def exact_model(X: torch.Tensor, Y: torch.Tensor, learned: CVGPModel) -> SingleT
     """An exact GP of all rows, with hyperparameters that are known already."""
     modules = {"covar_module": learned.covar_module, "mean_module": learned.mean_module}
     model = SingleTaskGP(X, Y, likelihood=learned.likelihood, input_transform=Normalize(d=6), **modules).eval()
-    model.posterior(X[:1])  # factorises
+    model.posterior(X[:1])  # factorizes
     return model
 
 
@@ -67,7 +67,7 @@ def iterate(model: Model, X: torch.Tensor, Y: torch.Tensor, iterations: int) -> 
 
 
 def main(folder: Path, num_rows: int = 300, iterations: int = 3) -> None:
-    """Optimise with both and draw."""
+    """Optimize with both and draw."""
     warnings.simplefilter("ignore", BotorchWarning)  # of searches that stopped at their limit, and of known scales
     torch.manual_seed(0)
     function = Hartmann(negate=True, dtype=torch.float64)

@@ -188,7 +188,7 @@ def botorch(
     names, results, large = _names(problems), _store("botorch", store), optimization.LARGE_START
     if not table:
         _run(lambda: optimization.tasks(names, seeds, large), results, threads, renew)
-    _show(optimization.report(names, seeds, large, results), "optimisation", write)
+    _show(optimization.report(names, seeds, large, results), "optimization", write)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Bayesian optimization with CVGPModel and with BoTorch's SingleTaskGP: regret and seconds.
 
-Both have the same kernel, priors, start, acquisition function and optimiser. On the two test functions each iteration
+Both have the same kernel, priors, start, acquisition function and optimizer. On the two test functions each iteration
 fits the model again. With many observations at the start, both get the hyperparameters that 500 of the rows teach, and
 an iteration conditions on the observation before it; SingleTaskGP's own fit, which would take far longer than all
 iterations, is not counted.
@@ -36,7 +36,7 @@ SUBSET = 500
 
 
 class Problem(NamedTuple):
-    """A function to maximise, and how long."""
+    """A function to maximize, and how long."""
 
     function: Callable[[], SyntheticTestFunction]
     start: int
@@ -63,13 +63,13 @@ def key_of(name: str, model: str, seed: int) -> dict[str, Any]:
     """What a run is stored under."""
     problem = PROBLEMS[name]
     sizes = {"start": problem.start, "iterations": problem.iterations}
-    return {"benchmark": "optimisation", "problem": name, "model": model, "seed": seed} | sizes
+    return {"benchmark": "optimization", "problem": name, "model": model, "seed": seed} | sizes
 
 
 def large_key(large: Large, model: str) -> dict[str, Any]:
     """What a run with many observations at the start is stored under."""
     sizes = {"start": large.rows, "iterations": large.iterations}
-    return {"benchmark": "optimisation", "problem": "hartmann6 noisy", "model": model, "seed": 0} | sizes
+    return {"benchmark": "optimization", "problem": "hartmann6 noisy", "model": model, "seed": 0} | sizes
 
 
 def tasks(names: Sequence[str], seeds: int, large: Large | None) -> list[Task]:
@@ -100,7 +100,7 @@ def _fitted(model: str, X: Tensor, Y: Tensor) -> Model:
 
 
 def _quiet() -> None:
-    warnings.simplefilter("ignore", BotorchWarning)  # of optimisers that stopped at their limit
+    warnings.simplefilter("ignore", BotorchWarning)  # of optimizers that stopped at their limit
     warnings.simplefilter("ignore", RuntimeWarning)
 
 

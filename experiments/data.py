@@ -2,7 +2,7 @@
 
 ``synthetic1`` to ``synthetic5`` are those of the paper's appendix, with 1000 points each. It writes the noise as
 N(0, 0.3), N(0, 1) and N(0, 0.2) and does not say whether the second number is a variance; it is used as a standard
-deviation. The seed and scikit-learn's defaults for the centres of the blobs are our choice.
+deviation. The seed and scikit-learn's defaults for the centers of the blobs are our choice.
 
 ``waves-ROWSxINPUTS`` is a smooth function of half of the inputs, with noise.
 
@@ -165,7 +165,7 @@ SYNTHETIC = {
 # UCI
 
 COLLECTION = "https://raw.githubusercontent.com/treforevans/uci_datasets/master/uci_datasets"
-"""Trefor Evans' collection (MIT), which the paper's authors use: the last column is the target, columns are centred."""
+"""Trefor Evans' collection (MIT), which the authors of the paper use: the last column is the target."""
 
 
 class DownloadError(FileAccessError):

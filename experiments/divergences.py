@@ -58,14 +58,14 @@ def jensen_shannon_marginals(mean0: ArrayLike, sd0: ArrayLike, mean1: ArrayLike,
 
 def _jensen_shannon(distance: FloatArray, ratio: FloatArray) -> FloatArray:
     """Divergence of p = N(0, 1) from q = N(distance, ratio^2), ratio >= 1, for each pair."""
-    centre, scale = distance[:, None], ratio[:, None]  # [n, 1]
+    center, scale = distance[:, None], ratio[:, None]  # [n, 1]
     own = np.broadcast_to(_PANEL_EDGES, (len(distance), len(_PANEL_EDGES)))
-    edges = np.sort(np.concatenate([own, centre + scale * _PANEL_EDGES], axis=1), axis=1)  # [n, panels + 1]
+    edges = np.sort(np.concatenate([own, center + scale * _PANEL_EDGES], axis=1), axis=1)  # [n, panels + 1]
     half_width = 0.5 * np.diff(edges)[..., None]  # [n, panels, 1]
     t = 0.5 * (edges[:, :-1] + edges[:, 1:])[..., None] + half_width * _NODES  # [n, panels, nodes]
     # 1000 standard deviations out a density is zero, and its square must not overflow.
     z_p = np.clip(t, -1e3, 1e3)
-    z_q = np.clip((t - centre[..., None]) / scale[..., None], -1e3, 1e3)
+    z_q = np.clip((t - center[..., None]) / scale[..., None], -1e3, 1e3)
     log_p, log_q = -0.5 * z_p**2, -0.5 * z_q**2 - np.log(scale[..., None])  # without the factor 1 / sqrt(2 pi)
     mixture = 0.5 * (np.exp(log_p) + np.exp(log_q)) / np.sqrt(2 * np.pi)
     # p = mixture (1 + u) and q = mixture (1 - u) with u = tanh(gap / 2), so the integrand is the mixture times half of

@@ -1,6 +1,6 @@
-"""What the figures share: one colour, marker and line for each system, readable in print and by colour-blind readers.
+"""What the figures share: one color, marker and line for each system, readable in print and by color-blind readers.
 
-The colours are Okabe and Ito's; markers and line styles tell the systems apart without them.
+The colors are Okabe and Ito's; markers and line styles tell the systems apart without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Our variational strategy inside GPyTorch against its own SVGP: seconds of a step, and the bound after equal steps.
 
-Both are the same model: kernel, likelihood, objective, optimiser, batches and start are GPyTorch's, and only the
+Both are the same model: kernel, likelihood, objective, optimizer, batches and start are GPyTorch's, and only the
 strategy differs.
 """
 
@@ -22,7 +22,7 @@ from experiments.splits import random_split
 from experiments.store import Key, Outcome, Record, Store
 
 METHODS = ("svgp", "coreset")
-FITS = (*METHODS, "initialised")
+FITS = (*METHODS, "initialized")
 """The last one is the coreset whose sites are solved for before the first step, at the first kernel and noise."""
 START_NOISE = 0.1
 STEP_ROWS = 20_000
@@ -107,14 +107,14 @@ class Model(gpytorch.models.ApproximateGP):
 def _stepper(model: Model, x: Tensor, y: Tensor, batch: int, rate: float) -> Callable[[], None]:
     """One step of Adam on the next batch: forward, backward and update."""
     objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=len(x))
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     generator = torch.Generator().manual_seed(1)
 
     def step() -> None:
         rows = torch.randint(len(x), (batch,), generator=generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (-objective(model(x[rows]), y[rows])).backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 
@@ -144,7 +144,7 @@ def _fit(plan: Plan, dataset: str, method: str, rate: float) -> Outcome:
     model = Model(x[chosen], method)
     step = _stepper(model, x, y, plan.batches[0], rate)
     begin = time.process_time()
-    if method == "initialised":
+    if method == "initialized":
         model.variational_strategy.initialize_from_data(x, y, START_NOISE)
     for _ in range(plan.steps):
         step()
@@ -200,7 +200,7 @@ def _last_bound(method: str) -> str:
     return "solved_bound" if method == "coreset" else "bound"
 
 
-def _bound_row(name: str, svgp: Record | None, ours: Record | None, initialised: Record | None) -> list[str]:
+def _bound_row(name: str, svgp: Record | None, ours: Record | None, initialized: Record | None) -> list[str]:
     both = None if ours is None else ours.number("seconds") + ours.number("solve_seconds")
     return [
         name,
@@ -208,7 +208,7 @@ def _bound_row(name: str, svgp: Record | None, ours: Record | None, initialised:
         number(None if svgp is None else svgp.number("seconds"), ".1f"),
         *_cells(ours, "rate", "bound", "solved_bound"),
         number(both, ".1f"),
-        *_cells(initialised, "rate", "bound"),
+        *_cells(initialized, "rate", "bound"),
     ]
 
 

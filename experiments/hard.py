@@ -258,7 +258,7 @@ def _rms(values: np.ndarray) -> float:
 def report(names: Sequence[str], seeds: int, store: Store) -> str:
     """A row per problem: medians over seeds, and in how many of them the fit learned something."""
     header = ("problem", "rows x columns", "constant", "line", "cvgp", "true function", "90 % coverage")
-    header += ("points + neighbours", "processor seconds", "verdict")
+    header += ("points + neighbors", "processor seconds", "verdict")
     rows, everything = [], list[Record]()
     for name in names:
         found = [store.finished({"benchmark": "hard", "problem": name, "seed": seed}) for seed in range(seeds)]

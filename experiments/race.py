@@ -157,10 +157,10 @@ def seconds_allowed(budget: float, rows: int) -> float:
 
 
 def plain_start(x: Array, size: int, seed: int) -> dict[str, Array]:
-    """Where users of GPs commonly begin with standardised data: k-means centres and broad lengthscales."""
+    """Where users of GPs commonly begin with standardized data: k-means centers and broad lengthscales."""
     D = x.shape[1]
-    centres = MiniBatchKMeans(min(size, len(x) // 2), n_init=3, random_state=seed).fit(x).cluster_centers_
-    return start_arrays(centres, np.full(D, D**0.5), 1.0, 0.1)
+    centers = MiniBatchKMeans(min(size, len(x) // 2), n_init=3, random_state=seed).fit(x).cluster_centers_
+    return start_arrays(centers, np.full(D, D**0.5), 1.0, 0.1)
 
 
 def start_arrays(
@@ -174,7 +174,7 @@ def start_arrays(
 def _our_start(x: Array, y: Array) -> dict[str, Array]:
     """What our own search for a start finds."""
     source, run = MemorySource(torch.as_tensor(x), torch.as_tensor(y)), Run.alone(seed=SEED)
-    start = choose_kernel(starting_kernel(KERNEL, x.shape[1]), ZeroMean(), source, run).start
+    start = choose_kernel(starting_kernel(KERNEL, x.shape[1], ard=True), ZeroMean(), source, run).start
     model = begin_model(start, source, min(SIZE, len(x) // 2), run)
     lengthscales = model.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
     return start_arrays(model.coreset.X, lengthscales, model.kernel.outputscale.item(), model.noise.item())

@@ -1,7 +1,7 @@
 """Rows to learn from and rows to score: the paper's folds, random splits, and splits that keep groups together.
 
 All of it depends on fixed seeds alone, so that every system and every run sees the same rows. Everything is
-standardised by the statistics of the training rows: an error is in units of the target's standard deviation, and a
+standardized by the statistics of the training rows: an error is in units of the target's standard deviation, and a
 constant predictor has an RMSE of about 1.
 """
 
@@ -37,7 +37,7 @@ NEAR = 0.05
 
 
 class Split(NamedTuple):
-    """Standardised rows; a random split has no validation rows."""
+    """Standardized rows; a random split has no validation rows."""
 
     x: Array  # [N, D]
     y: Array  # [N]
@@ -64,7 +64,7 @@ def fold(dataset: str, number: int, rows: int | None = None, *, train_share: flo
     rest, test = list(KFold(NUM_FOLDS, shuffle=True, random_state=FOLD_SEED).split(x))[number]
     order = np.random.default_rng(number).permutation(rest)
     num_train = round(train_share * len(rest))
-    return standardised(x, y, order[:num_train], test, order[num_train:])
+    return standardized(x, y, order[:num_train], test, order[num_train:])
 
 
 def random_split(dataset: str, seed: int) -> Split:
@@ -72,10 +72,10 @@ def random_split(dataset: str, seed: int) -> Split:
     x, y = load(dataset)
     order = np.random.default_rng(seed).permutation(len(x))
     held_out = len(x) // 5
-    return standardised(x, y, order[held_out:], order[:held_out])
+    return standardized(x, y, order[held_out:], order[:held_out])
 
 
-def standardised(
+def standardized(
     x: Array, y: Array, train: RowNumbers, test: RowNumbers, validation: RowNumbers | None = None
 ) -> Split:
     """A split by row numbers, in the units of its training rows."""
@@ -107,7 +107,7 @@ def race_split(dataset: str, kind: str, number: int) -> Split:
     else:
         chosen = held_out(_groups(dataset), rng)
         test, train = rng.permutation(np.flatnonzero(chosen)), rng.permutation(np.flatnonzero(~chosen))
-    return standardised(x, y, train, test[:MOST_SCORED])
+    return standardized(x, y, train, test[:MOST_SCORED])
 
 
 def held_out(groups: RowNumbers, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -77,20 +77,20 @@ def _slopes(count: int, seed: int) -> tuple[pd.DataFrame, Array, float]:
 
 
 def _mixed(count: int, seed: int) -> tuple[pd.DataFrame, Array, float]:
-    """Numbers, a season, a hundred cities, three colours, and gaps in a tenth of a number that matters."""
+    """Numbers, a season, a hundred cities, three colors, and gaps in a tenth of a number that matters."""
     rng = np.random.default_rng([3, seed])
     city = rng.integers(100, size=count)
-    colour = rng.integers(3, size=count)
+    color = rng.integers(3, size=count)
     day = rng.integers(0, 730, size=count)
     a, b = rng.normal(size=(2, count))
     season = np.sin(2.0 * np.pi * day / 365.2425)
-    f = np.tanh(a) * 1.5 + 0.5 * b**2 + rng.normal(size=100)[city] + season + np.array([0.0, 0.5, -0.5])[colour] * b
+    f = np.tanh(a) * 1.5 + 0.5 * b**2 + rng.normal(size=100)[city] + season + np.array([0.0, 0.5, -0.5])[color] * b
     frame = pd.DataFrame(
         {
             "a": np.where(rng.random(count) < 0.1, np.nan, a),
             "b": b,
             "city": [f"city {i}" for i in city],
-            "colour": np.array(["blue", "green", "red"])[colour],
+            "color": np.array(["blue", "green", "red"])[color],
             "when": (pd.Timestamp("2022-01-01") + pd.to_timedelta(day, "D")).strftime("%Y-%m-%d"),
         }
     )

@@ -1,6 +1,6 @@
 """GPBoost's Vecchia approximation, alone or of what inducing points leave (VIF).
 
-Its optimiser has no callback, so the fit goes on in parts: each starts from the covariance parameters of the one
+Its optimizer has no callback, so the fit goes on in parts: each starts from the covariance parameters of the one
 before it and may take twice as many iterations, as far as the budget allows, until the likelihood stands still.
 """
 
@@ -18,7 +18,7 @@ LEAST_GAIN = 0.01
 
 
 def vecchia(job: Job) -> Mapping[str, float | str]:
-    """A Matern kernel with one lengthscale per column, and GPBoost's default number of neighbours."""
+    """A Matern kernel with one lengthscale per column, and GPBoost's default number of neighbors."""
     job.restart()
     rows = np.random.default_rng(0).permutation(len(job.x))[: job.settings.get("most_rows")]
     x, y = np.ascontiguousarray(job.x[rows]), np.ascontiguousarray(job.y[rows])  # or GPBoost may read them wrongly

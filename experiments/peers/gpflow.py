@@ -2,7 +2,7 @@
 
 import os
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # the optimisers of Keras 3 refuse GPflow's variables
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # the optimizers of Keras 3 refuse GPflow's variables
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 

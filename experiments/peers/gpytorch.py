@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import gpytorch
 import numpy as np
 import torch
-import torch._dynamo  # the first step of an optimiser would import it, which takes seconds of a budget
+import torch._dynamo  # the first step of an optimizer would import it, which takes seconds of a budget
 from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import InducingPointKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
@@ -87,7 +87,7 @@ def _log_positive() -> Positive:
 
 
 class BreakdownError(ArithmeticError):
-    """A factorisation or a loss that no smaller learning rate has mended."""
+    """A factorization or a loss that no smaller learning rate has mended."""
 
 
 def stochastic(job: Job) -> Finding:
@@ -114,28 +114,28 @@ def _stochastic_in(dtype: torch.dtype, job: Job) -> Finding:
     likelihood = start_likelihood(job.data).to(dtype)
     objective = OBJECTIVES[settings["method"]](likelihood, model, num_data=len(x))
     together = nn.ModuleList([model, likelihood])
-    optimiser = torch.optim.Adam(together.parameters(), lr=settings["learning_rate"], betas=(0.9, 0.99), fused=True)
+    optimizer = torch.optim.Adam(together.parameters(), lr=settings["learning_rate"], betas=(0.9, 0.99), fused=True)
     generator = torch.Generator().manual_seed(0)
     batch_size = min(settings["batch_size"], len(x))
     rate, step, recoveries = settings["learning_rate"], 0, 0
-    good = copy.deepcopy((together.state_dict(), optimiser.state_dict()))
+    good = copy.deepcopy((together.state_dict(), optimizer.state_dict()))
     order, position = torch.randperm(len(x), generator=generator), 0
     while not job.is_over:
         if position + batch_size > len(x):
             order, position = torch.randperm(len(x), generator=generator), 0
         rows = order[position : position + batch_size]
         position += batch_size
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate * one_cycle(job.progress)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         try:
             loss = -objective(model(x[rows]), y[rows])
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             step += 1
             if step % SNAPSHOT_EVERY == 0:
                 _check_finite(together)
-                good = copy.deepcopy((together.state_dict(), optimiser.state_dict()))
+                good = copy.deepcopy((together.state_dict(), optimizer.state_dict()))
                 job.check(lambda x: _predict(model, likelihood, x))
         except (NotPSDError, NanError, FloatingPointError) as failure:
             if recoveries == MAX_RECOVERIES:
@@ -143,7 +143,7 @@ def _stochastic_in(dtype: torch.dtype, job: Job) -> Finding:
             recoveries += 1
             rate *= 0.5
             together.load_state_dict(good[0])
-            optimiser.load_state_dict(good[1])
+            optimizer.load_state_dict(good[1])
     try:
         _check_finite(together)
     except FloatingPointError:
@@ -162,17 +162,17 @@ def sgpr(job: Job) -> Finding:
     objective = ExactMarginalLogLikelihood(likelihood, model)
     predict = lambda rows: _predict(model, likelihood, rows)  # noqa: E731
     rate, evaluations = job.settings["learning_rate"], 0
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
     good, least = copy.deepcopy(model.state_dict()), float("inf")
     while not job.is_over:
-        optimiser.param_groups[0]["lr"] = rate * one_cycle(job.progress)
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.param_groups[0]["lr"] = rate * one_cycle(job.progress)
+        optimizer.zero_grad(set_to_none=True)
         try:
             loss = -objective(model(x), y)
             loss.backward()
             if loss.item() < least:
                 good, least = copy.deepcopy(model.state_dict()), loss.item()
-            optimiser.step()
+            optimizer.step()
             _check_finite(model)
         except (NotPSDError, NanError, FloatingPointError):
             break
@@ -208,15 +208,15 @@ def step(job: Job) -> Finding:
     model, likelihood = _start(job, dtype)
     objective = VariationalELBO(likelihood, model, num_data=len(x))
     parameters = nn.ModuleList([model, likelihood]).parameters()
-    optimiser = torch.optim.Adam(parameters, lr=TIMED_RATE, fused=True)
+    optimizer = torch.optim.Adam(parameters, lr=TIMED_RATE, fused=True)
     batch_size = job.settings["batch_size"]
 
     def train() -> None:
         rows = torch.randint(len(x), (batch_size,))
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss = -objective(model(x[rows]), y[rows])
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     answer_times(train)
     return {"precision": job.settings["precision"]}

@@ -31,8 +31,8 @@ def within_budget(job: Job) -> Mapping[str, float | str]:
     job.restart()
     order = np.random.default_rng(0).permutation(len(job.x))
     rows = order[: _affordable_rows(job, order[:TRIAL_ROWS])]
-    optimiser = _timed_search(job)
-    model = GaussianProcessRegressor(_kernel(job), optimizer=optimiser, normalize_y=True, random_state=0)
+    optimizer = _timed_search(job)
+    model = GaussianProcessRegressor(_kernel(job), optimizer=optimizer, normalize_y=True, random_state=0)
     model.fit(job.x[rows], job.y[rows])
     job.record(lambda x: model.predict(x, return_std=True))
     return {"rows": len(rows), "precision": "float64"}

@@ -14,7 +14,7 @@ from experiments.data import waves
 from experiments.markdown import markdown_table
 from experiments.peers.workers import fit_in_worker
 from experiments.runner import Task
-from experiments.splits import standardised
+from experiments.splits import standardized
 from experiments.store import Outcome, Store
 
 Array = NDArray[np.float64]
@@ -98,7 +98,7 @@ def _draw(num_rows: int, num_columns: int, rng: np.random.Generator) -> tuple[Ar
 
 def _measure_large(plan: Plan, rows: int) -> Outcome:
     x, y = waves(rows + NUM_TEST_LARGE, LARGE_COLUMNS)  # not by `load`, which would keep them in memory
-    split = standardised(x, y, np.arange(rows), np.arange(rows, len(x)))
+    split = standardized(x, y, np.arange(rows), np.arange(rows, len(x)))
     settings = {"method": "fit", "parameters": {"n_coreset": plan.points}}
     outcome = fit_in_worker("cvgp", settings, split, threads=plan.threads)
     data = {"rows": float(rows), "data_memory": float(split.x.nbytes + split.y.nbytes)}
@@ -126,7 +126,7 @@ def report(plan: Plan, store: Store) -> str:
     header = ("rows x columns", "seconds", "RMSE", "log-likelihood")
     return "\n\n".join(
         [
-            markdown_table((*header, "90 % coverage", "points + neighbours"), small, num_text=1),
+            markdown_table((*header, "90 % coverage", "points + neighbors"), small, num_text=1),
             f"The true function has an RMSE of {NOISE} and a log-likelihood of {BEST:.3f}.",
             f"Waves, with {plan.points} points:",
             markdown_table((*header, "data, MB", "beyond, MB", "peak, MB"), large, num_text=1),

@@ -25,7 +25,7 @@ def figures(store: Store) -> Iterator[Sequence[str]]:
         record = store.finished(prediction.rows_task(plan, max(plan.rows), "float64", with_sd).key)
         if record is not None:
             rate = f"{round(record.number('rows_per_second'), -4):,.0f}"
-            what = f"predicted {title} per second, {plan.size} points, without neighbours"
+            what = f"predicted {title} per second, {plan.size} points, without neighbors"
             yield what, rate, "`python -m experiments speed prediction`"
 
 

@@ -1,4 +1,4 @@
-"""Predictions against GPyTorch's SVGP, and predictions with neighbours."""
+"""Predictions against GPyTorch's SVGP, and predictions with neighbors."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Plan:
     chunks: tuple[int, ...]
     """Rows at a time that the peer is tried with; the fastest counts. Ours has its own."""
     rounds: int
-    with_neighbours: tuple[int, int]
+    with_neighbors: tuple[int, int]
     """Rows to learn from and rows to predict."""
     threads: int
 
@@ -50,14 +50,14 @@ def quick(threads: int) -> Plan:
 
 
 def tasks(plan: Plan) -> list[Task]:
-    """Many rows and one row, mean with and without sd, both precisions; then with neighbours."""
+    """Many rows and one row, mean with and without sd, both precisions; then with neighbors."""
     rows = [
         rows_task(plan, rows, precision, with_sd)
         for rows in plan.rows
         for precision in plan.precisions
         for with_sd in (False, True)
     ]
-    return [*rows, neighbours_task(plan)]
+    return [*rows, neighbors_task(plan)]
 
 
 def rows_task(plan: Plan, rows: int, precision: str, with_sd: bool) -> Task:
@@ -66,10 +66,10 @@ def rows_task(plan: Plan, rows: int, precision: str, with_sd: bool) -> Task:
     return Task(key, partial(_measure_rows, plan, rows, precision, with_sd))
 
 
-def neighbours_task(plan: Plan) -> Task:
+def neighbors_task(plan: Plan) -> Task:
     """One row at a time, then many in one call, each with its nearest training rows."""
-    key: dict[str, Value] = {"benchmark": "neighbours", "what": "predictions", "rows": plan.with_neighbours[0]}
-    return Task(key | {"method": "cvgp", "threads": plan.threads}, partial(_measure_neighbours, plan))
+    key: dict[str, Value] = {"benchmark": "neighbors", "what": "predictions", "rows": plan.with_neighbors[0]}
+    return Task(key | {"method": "cvgp", "threads": plan.threads}, partial(_measure_neighbors, plan))
 
 
 def _key(plan: Plan, identity: dict[str, Value]) -> dict[str, Value]:
@@ -125,8 +125,8 @@ def _best_chunk(plan: Plan, rows: int, precision: str, with_sd: bool) -> int:
     return min(times, key=lambda chunk: times[chunk])
 
 
-def _measure_neighbours(plan: Plan) -> Outcome:
-    trained, predicted = plan.with_neighbours
+def _measure_neighbors(plan: Plan) -> Outcome:
+    trained, predicted = plan.with_neighbors
     model = CVGPRegressor(n_neighbors=NEIGHBORS, random_state=0).fit(*waves(trained, NUM_DIMS))
     new = np.random.default_rng(1).standard_normal((predicted, NUM_DIMS))
     times = []
@@ -164,10 +164,10 @@ def report(plan: Plan, store: Store) -> str:
             ]
         )
     parts = [markdown_table(header, rows, num_text=3)]
-    found = store.finished(neighbours_task(plan).key)
+    found = store.finished(neighbors_task(plan).key)
     if found is not None:
         parts.append(
-            f"With {NEIGHBORS} neighbours of {plan.with_neighbours[0]:,} rows: mean and sd of one row in "
+            f"With {NEIGHBORS} neighbors of {plan.with_neighbors[0]:,} rows: mean and sd of one row in "
             f"{1e3 * found.number('row_seconds'):.2f} ms, and of {found.number('rows_per_second'):.3g} rows per second."
         )
     return "\n\n".join(parts)

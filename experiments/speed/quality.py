@@ -1,7 +1,7 @@
 """Time to quality of sparse GPs: every method on the same splits, against the clock.
 
-Peers have our kernel family and our number of points. They begin at k-means centres, which are free of charge for them,
-with broad lengthscales. Ours pays for everything. It is the coreset alone, with one noise level and without neighbours,
+Peers have our kernel family and our number of points. They begin at k-means centers, which are free of charge for them,
+with broad lengthscales. Ours pays for everything. It is the coreset alone, with one noise level and without neighbors,
 so that all methods fit the same kind of model.
 """
 
@@ -89,8 +89,8 @@ def peers(rates: tuple[float, ...]) -> tuple[Contestant, ...]:
     """Those who take part; where a learning rate has to be chosen, all of them do."""
     return (
         *(Contestant("SVGP", "gpytorch", "svgp", (("learning_rate", rate),)) for rate in rates),
-        Contestant("SGPR", "gpflow", "sgpr", (("optimiser", "L-BFGS"),)),
-        Contestant("SGPR", "gpytorch", "sgpr", (("optimiser", "Adam"), ("learning_rate", max(rates)))),
+        Contestant("SGPR", "gpflow", "sgpr", (("optimizer", "L-BFGS"),)),
+        Contestant("SGPR", "gpytorch", "sgpr", (("optimizer", "Adam"), ("learning_rate", max(rates)))),
     )
 
 
@@ -216,7 +216,7 @@ COLUMNS = (("seconds", 2), ("rmse", 4), ("log_likelihood", 4))
 def _race_row(dataset: str, name: str, records: list[Record]) -> list[list[str]]:
     if not records:
         return []
-    chosen = {" ".join(str(r.task[k]) for k in ("optimiser", "learning_rate") if k in r.task) for r in records}
+    chosen = {" ".join(str(r.task[k]) for k in ("optimizer", "learning_rate") if k in r.task) for r in records}
     numbers = [spread([r.metrics[k] for r in records], f".{n}f") for k, n in COLUMNS]
     return [[dataset, name, " or ".join(sorted(chosen)) or "-", *numbers, str(len(records))]]
 

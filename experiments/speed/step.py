@@ -63,7 +63,7 @@ def task(plan: Plan, size: int, batch: int) -> Task:
 
 
 def step_data(num_rows: int, dims: int) -> dict[str, Array]:
-    """Standardised data with moderate noise."""
+    """Standardized data with moderate noise."""
     x, y = waves(num_rows, dims)
     y = y + NOISE * np.random.default_rng(1).standard_normal(num_rows)
     return {"x": x, "y": (y - y.mean()) / y.std()}

@@ -203,7 +203,7 @@ def original(split: Any, part: np.ndarray) -> set[tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["random", "grouped"])
-def test_a_race_split_is_standardised_by_its_training_rows_and_scores_others(kind: str) -> None:
+def test_a_race_split_is_standardized_by_its_training_rows_and_scores_others(kind: str) -> None:
     split = race_split(DATASET, kind, 3)
     columns = np.column_stack([split.x, split.y])
     np.testing.assert_allclose([columns.mean(0), columns.std(0)], [[0.0] * 3, [1.0] * 3], atol=1e-12)

@@ -49,8 +49,8 @@ def test_a_quick_run_has_no_gaps(name: str, tmp_path: Path) -> None:
     assert "Failed" not in result.stdout
 
 
-def test_predictions_with_neighbours_are_timed() -> None:
-    metrics = prediction._measure_neighbours(prediction.quick(1)).metrics
+def test_predictions_with_neighbors_are_timed() -> None:
+    metrics = prediction._measure_neighbors(prediction.quick(1)).metrics
     assert 0.0 < metrics["row_seconds"] < metrics["seconds"]  # type: ignore[operator]
 
 

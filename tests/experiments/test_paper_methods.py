@@ -114,7 +114,7 @@ def test_cvgp_has_the_papers_bound(start: Start, cls: type[Baseline]) -> None:
     np.testing.assert_allclose(model.kl(), reference.coreset_kl(K_cc, y_c, beta, model.noise), rtol=1e-8)
 
 
-def test_ppgpr_maximises_the_predictive_density(start: Start) -> None:
+def test_ppgpr_maximizes_the_predictive_density(start: Start) -> None:
     model = fitted(PPGPR, start)
     found = model.predict(X)
     density = reference.gaussian_logpdf(Y, found.mean, np.diag(found.y_sd**2))

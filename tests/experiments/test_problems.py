@@ -71,14 +71,14 @@ def test_a_variant_is_fitted_beside_the_default(tmp_path: Path, monkeypatch: pyt
 
 
 def test_changes_are_means_over_seeds_that_both_have(tmp_path: Path) -> None:
-    plan, store = Plan(("uci:wine", "uci:bike"), ("no neighbours",), seeds=2), Store(tmp_path / "ablation.jsonl")
+    plan, store = Plan(("uci:wine", "uci:bike"), ("no neighbors",), seeds=2), Store(tmp_path / "ablation.jsonl")
     values = {("uci:wine", 0): (1.0, 0.5), ("uci:wine", 1): (2.0, 1.9), ("uci:bike", 0): (3.0, 3.2)}
     for (problem, seed), pair in values.items():
-        for variant, value in zip((DEFAULT, "no neighbours"), pair, strict=True):
+        for variant, value in zip((DEFAULT, "no neighbors"), pair, strict=True):
             metrics = {"log_likelihood": value, "rmse": 1.0, "coverage": 0.9, "seconds": 2.0}
             store.append(Record(ablation._key(plan, problem, variant, seed), metrics, ORIGIN))
-    store.append(Record(ablation._key(plan, "uci:bike", "no neighbours", 1), {}, ORIGIN, error="failed"))
-    found, failures = ablation.changes(plan, store, "no neighbours")
+    store.append(Record(ablation._key(plan, "uci:bike", "no neighbors", 1), {}, ORIGIN, error="failed"))
+    found, failures = ablation.changes(plan, store, "no neighbors")
     assert [(c.problem, round(c.nats, 9)) for c in found] == [("uci:wine", -0.3), ("uci:bike", 0.2)]
     assert failures == 1
     assert "| -0.0500 | -0.300 (uci:wine) | +0.200 (uci:bike) |" in ablation.report(plan, store)

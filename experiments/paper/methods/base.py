@@ -122,7 +122,7 @@ def plain_kernel() -> Kernel:
 
 
 def random_start(start: Start, x: Array, y: Array, seed: int) -> Start:
-    """The same kernel and noise with white noise in place of the centres and their outputs (the paper's RandomCVGP)."""
+    """The same kernel and noise with white noise in place of the centers and their outputs (the paper's RandomCVGP)."""
     rng = np.random.default_rng([seed, 1])
     return start._replace(coreset=initial_coreset("random", x, y, len(start.coreset), rng))
 
@@ -136,7 +136,7 @@ class Inducing(NamedTuple):
 
 
 class Baseline(ABC):
-    """A Gaussian process regression on standardised data with a zero prior mean.
+    """A Gaussian process regression on standardized data with a zero prior mean.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class Baseline(ABC):
         start: Start | None = None,
         on_step: OnStep | None = None,
     ) -> Self:
-        """Learn from inputs [N, D] and targets [N], both standardised.
+        """Learn from inputs [N, D] and targets [N], both standardized.
 
         `validation` inputs and targets are needed where the recipe stops early by them. `start` replaces the plain one.
         """
@@ -340,7 +340,7 @@ def train_full(
     validation_rmse: Score | None,
     on_step: OnStep,
 ) -> int:
-    """Maximise an objective, a function of the scale of its value and gradient; return the number of evaluations."""
+    """Maximize an objective, a function of the scale of its value and gradient; return the number of evaluations."""
 
     def loss_and_backward(step: int = 0) -> float:
         return value_and_backward(-1.0 / num_rows)

@@ -99,7 +99,7 @@ class ExactGP(FullBatchBaseline):
         self._solved: tuple[Tensor, Tensor] | None = None
 
     def _value_and_backward(self, scale: float) -> float:
-        """`scale` times log p(y), and its gradient without a graph through the factorisation.
+        """`scale` times log p(y), and its gradient without a graph through the factorization.
 
         The derivative of log p(y) by K is (alpha alpha^T - K^-1) / 2.
         """

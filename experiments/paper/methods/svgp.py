@@ -145,7 +145,7 @@ class SVGPBatchKL(SVGP):
 class PPGPR(SVGP):
     """The parametric predictive GP regressor (Jankowiak et al. 2020), with a full Cholesky factor and a KL weight of 1.
 
-    It maximises the log density of the observations under the predictive distribution, minus the same KL, which is no
+    It maximizes the log density of the observations under the predictive distribution, minus the same KL, which is no
     lower bound on log p(y).
     """
 

@@ -140,12 +140,12 @@ def _boxes(ax: Any, found: Sequence[Cell], name: str) -> None:
 def _limit(ax: Any, found: Sequence[Cell], name: str) -> None:
     """Keep one system that is far off from squeezing all others into a line; what lies outside is named."""
     means = {cell.label: _mean(cell.scores(name)) for cell in found}
-    centre = median(means.values())
+    center = median(means.values())
     reach = 5.0 * max(float(stats.median_abs_deviation(list(means.values()))), 0.02)
-    inside = [v for cell in found if abs(means[cell.label] - centre) <= reach for v in cell.scores(name) if v == v]
+    inside = [v for cell in found if abs(means[cell.label] - center) <= reach for v in cell.scores(name) if v == v]
     margin = 0.06 * (max(inside) - min(inside) or 1.0)
     ax.set_ylim(min(inside) - margin, max(inside) + margin)
-    outside = [f"{text}: {value:.2f}" for text, value in means.items() if abs(value - centre) > reach]
+    outside = [f"{text}: {value:.2f}" for text, value in means.items() if abs(value - center) > reach]
     if outside:
         # In the corner that is worst by the score: few systems are there.
         height, anchor = (0.97, "top") if name == "rmse" else (0.03, "bottom")

@@ -52,7 +52,7 @@ NUM_FREQUENCIES, DRAWS, SLOPE_ROWS = 100, 200, 200
 
 
 class Problem(NamedTuple):
-    """Standardised rows, names, and what the answer should be where it is known."""
+    """Standardized rows, names, and what the answer should be where it is known."""
 
     x: Array
     y: Array
@@ -131,14 +131,14 @@ def _slopes(features: FeatureMap, posterior: WeightPosterior, x: Array, seed: in
 def _generate(dataset: str, rows: int, seed: int) -> Problem:
     rng = np.random.default_rng([seed, 3])
     x, y = _draw(dataset, 2 * rows, rng)
-    centre, spread = y[:rows].mean(), y[:rows].std()
-    y = (y - centre) / spread
+    center, spread = y[:rows].mean(), y[:rows].std()
+    y = (y - center) / spread
     x_validation, y_validation = _draw(dataset, rows, rng)
     slope = np.zeros_like(x)
     slope[:, 0], slope[:, 1] = 2 * np.cos(2 * x[:, 0]), x[:, 1]  # of the waves
     truth = np.array(COEFFICIENTS) / spread if dataset == "generated-linear" else np.sqrt((slope**2).mean(0)) / spread
     names = tuple(f"x{d}" for d in range(x.shape[1]))
-    validation = x_validation, (y_validation - centre) / spread
+    validation = x_validation, (y_validation - center) / spread
     return Problem(x[:rows], y[:rows], x[rows:], y[rows:], validation, names, truth)
 
 
@@ -173,7 +173,7 @@ def _table(results: Results) -> str:
     header = ["set", "kernel", "input", "effect", "sd", "effect / sd", "true effect"]
     notes = "; ".join(f"`{name}`: {text}" for name, text in GENERATED.items())
     about = (
-        "Linear kernel: the coefficient of the standardised input. Random features: the root mean square slope of f "
+        "Linear kernel: the coefficient of the standardized input. Random features: the root mean square slope of f "
         f"along the input, which is never negative and not zero even for an input without effect. {notes}."
     )
     return "\n\n".join([markdown_table(header, rows, num_text=3), about, results.origin()])

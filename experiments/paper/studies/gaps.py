@@ -27,7 +27,7 @@ from experiments.splits import Split
 from experiments.store import Key, Outcome, Store
 
 PRIOR_ROWS = 1000
-"""The fixed kernel and noise maximise the exact marginal likelihood of this many training rows."""
+"""The fixed kernel and noise maximize the exact marginal likelihood of this many training rows."""
 TEST_ROWS = 400
 PRIOR = ("lengthscale", "outputscale", "noise")
 LOOKS = 16

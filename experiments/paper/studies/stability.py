@@ -1,4 +1,4 @@
-"""`stability`: how often the matrices that each system factorises have no Cholesky factor, and what jitter mends it."""
+"""`stability`: how often the matrices that each system factorizes have no Cholesky factor, and what jitter mends it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ FAILED = 1.0
 ROWS, INPUTS, SEEDS = 500, 2, 3
 
 Matrix = Callable[[Tensor, Tensor, Tensor, float], Tensor]
-"""From K_zz [M, M], K_zx [M, N], K_xx [N, N] and the noise to what is factorised."""
+"""From K_zz [M, M], K_zx [M, N], K_xx [N, N] and the noise to what is factorized."""
 
 
 def _coreset_precision(K_zz: Tensor, K_zx: Tensor, noise: float) -> Tensor:
@@ -139,7 +139,7 @@ def _table(results: Results) -> str:
         f"{LENGTHSCALES[-1]:g} (inputs have a standard deviation of 1), with and without duplicate inputs, {SEEDS} "
         "seeds; no jitter beforehand. Jitter is relative to the mean diagonal."
     )
-    table = markdown_table(["what is factorised", "precision", "M", *columns], rows, num_text=2)
+    table = markdown_table(["what is factorized", "precision", "M", *columns], rows, num_text=2)
     return "\n\n".join([table, note, results.origin()])
 
 

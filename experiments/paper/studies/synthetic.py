@@ -146,9 +146,9 @@ def _distance_of_heavy_points(split: Split, inducing: Inducing) -> Metrics:
 
 def _posterior_table(results: Results) -> str:
     columns = {
-        "RMSE to y, standardised": ("rmse", ".3f"),
+        "RMSE to y, standardized": ("rmse", ".3f"),
         "RMSE to f, units of y": ("rmse_to_truth", ".3f"),
-        "log-likelihood, standardised": ("log_likelihood", ".3f"),
+        "log-likelihood, standardized": ("log_likelihood", ".3f"),
         "noise sd, units of y": ("noise_sd", ".3f"),
         "sd far from the data / prior sd": ("sd_beyond_over_prior", ".3f"),
     }
@@ -279,7 +279,7 @@ def _density_table(results: Results) -> str:
         "log-likelihood": ("log_likelihood", ".3f"),
     }
     note = (
-        f"Distance: total variation between kernel densities of bandwidth {BANDWIDTH:g} in standardised inputs, of the "
+        f"Distance: total variation between kernel densities of bandwidth {BANDWIDTH:g} in standardized inputs, of the "
         "(for CVGP and RandomCVGP: weighted) points and of the training inputs; 0 is equal, 1 disjoint."
     )
     return "\n\n".join([results.by_method(columns, TWO_D), note, results.origin()])

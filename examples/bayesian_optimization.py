@@ -1,9 +1,9 @@
-"""Bayesian optimisation of Branin and Hartmann-6 with CVGPModel, beside BoTorch's SingleTaskGP.
+"""Bayesian optimization of Branin and Hartmann-6 with CVGPModel, beside BoTorch's SingleTaskGP.
 
 Both models are fitted again after each observation, by ``fit_gpytorch_mll``. The picture shows how far the best value
 so far is from the optimum, and where Branin was evaluated.
 
-Run it with ``python examples/bayesian_optimisation.py [FOLDER] [SEEDS] [ITERATIONS]``; the picture lands in FOLDER
+Run it with ``python examples/bayesian_optimization.py [FOLDER] [SEEDS] [ITERATIONS]``; the picture lands in FOLDER
 (``demo`` by default). The default is one seed and a few iterations. ``python -m experiments botorch`` measures ten
 seeds.
 """
@@ -48,7 +48,7 @@ def exact_model(X: torch.Tensor, Y: torch.Tensor) -> SingleTaskGP:
 MODELS = {"CVGPModel": coreset_model, "SingleTaskGP": exact_model}
 
 
-def optimise(make_model: Any, function: SyntheticTestFunction, iterations: int, seed: int) -> tuple[torch.Tensor, Any]:
+def optimize(make_model: Any, function: SyntheticTestFunction, iterations: int, seed: int) -> tuple[torch.Tensor, Any]:
     """Where the function was evaluated, and what it was there."""
     torch.manual_seed(seed)
     bounds = function.bounds
@@ -86,7 +86,7 @@ def draw_places(axis: Axes, function: SyntheticTestFunction, X: torch.Tensor) ->
 
 
 def main(folder: Path, seeds: int = 1, iterations: int = 4) -> None:
-    """Optimise and draw."""
+    """Optimize and draw."""
     warnings.simplefilter("ignore", OptimizationWarning)  # of searches that stopped at their limit
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     axes = figure.subplots(1, 3)
@@ -94,7 +94,7 @@ def main(folder: Path, seeds: int = 1, iterations: int = 4) -> None:
         function = kind(negate=True, dtype=torch.float64)
         regrets = {}
         for name, make_model in MODELS.items():
-            runs = [optimise(make_model, function, iterations, seed) for seed in range(seeds)]
+            runs = [optimize(make_model, function, iterations, seed) for seed in range(seeds)]
             best = torch.stack([Y[:, 0].cummax(0).values for _, Y in runs])
             regrets[name] = function.optimal_value - best
             print(
@@ -104,8 +104,8 @@ def main(folder: Path, seeds: int = 1, iterations: int = 4) -> None:
                 draw_places(axes[2], function, runs[0][0])
         draw_regret(axis, f"{title}, {seeds} seed{'s' * (seeds > 1)}", regrets)
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "bayesian_optimisation.png", dpi=100)
-    print(f"picture: {folder / 'bayesian_optimisation.png'}")
+    figure.savefig(folder / "bayesian_optimization.png", dpi=100)
+    print(f"picture: {folder / 'bayesian_optimization.png'}")
 
 
 if __name__ == "__main__":
