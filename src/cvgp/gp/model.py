@@ -353,7 +353,7 @@ class CVGP(nn.Module):
         return CoresetProcess(self.kernel, self.mean, self.X_c, factor)
 
     def posterior(self, x: Tensor) -> "Prediction":
-        """The posterior of f at x `[..., B, D]`: mean, variance, covariance_matrix, sample, distribution."""
+        """The posterior of f at x `[..., B, D]`: mean, variance, covariance_matrix, sample."""
         return self.process()(x)
 
     def forward(self, x: Tensor) -> "Prediction":
