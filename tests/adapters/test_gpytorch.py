@@ -20,7 +20,7 @@ from gpytorch.variational import (
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from cvgp.adapters.gpytorch import CoresetGP, CoresetVariationalDistribution, CoresetVariationalStrategy
+from cvgp.adapters.gpytorch import CoresetVariationalDistribution, CoresetVariationalStrategy
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError
 from tests.adapters.gpytorch_models import DeepKernel, Model, pair, rows
 
@@ -478,14 +478,6 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "batch of the mean": (
         lambda: Model(X4, mean=gpytorch.means.ConstantMean(batch_shape=torch.Size([2]))).double()(X4),
         "the batch_shape of the mean",
-    ),
-    "y_c of CoresetGP": (
-        lambda: CoresetGP(torch.zeros(2, 1), torch.zeros(3), torch.ones(3), gpytorch.kernels.RBFKernel()),
-        r"y_c \[M\] or",
-    ),
-    "precision of CoresetGP": (
-        lambda: CoresetGP(torch.zeros(2, 1), torch.zeros(2), torch.ones(3), gpytorch.kernels.RBFKernel()),
-        "precision must be",
     ),
 }
 

@@ -4,7 +4,7 @@ The process is that of an exact GP that saw M pseudo-targets y_c at the inducing
 :math:`q(f) = N(m_x + K_{cx}^T A (y_c - m_c), K_{xx} - K_{cx}^T A K_{cx})` with :math:`A = (K_{cc} + W^{-1})^{-1}`.
 The algebra is :mod:`cvgp.gp.bounds.elbo` in training, where only variances of single points are needed, and
 :mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the prior at points and x, the strategy, the
-model that has seen new rows, and a complete model with its likelihood.
+model that has seen new rows, and a fitted regressor as a model.
 """
 
 import math
@@ -16,12 +16,11 @@ import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussianLikelihood
-from gpytorch.means import Mean, ZeroMean
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.means import Mean
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.utils.memoize import add_to_cache
-from gpytorch.variational import IndependentMultitaskVariationalStrategy
 from gpytorch.variational._variational_distribution import _VariationalDistribution
 from gpytorch.variational._variational_strategy import _VariationalStrategy
 from linear_operator import to_linear_operator
@@ -30,18 +29,18 @@ from torch import Tensor, nn
 from torch.distributions.kl import kl_divergence, register_kl
 
 from cvgp.adapters.algebra import JointPrior, Snapshot, common_batch, module_tensors, posterior_at
-from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, as_predicted, fitted_parts
+from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, fitted_parts
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, MissingPartError, NotSupportedError
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp import bounds, posterior
 from cvgp.gp.bounds.elbo import marginals
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_above, log_positive
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.linalg import JITTER, add_jitter
 from cvgp.gp.model import SMALLEST_SHARE
 from cvgp.gp.posterior import Factor, joined
 from cvgp.gp.sites import best_coreset
 
-__all__ = ["CoresetGP", "CoresetVariationalDistribution", "CoresetVariationalStrategy"]
+__all__ = ["CoresetVariationalDistribution", "CoresetVariationalStrategy"]
 
 INITIAL_PRECISION = 10.0
 NEAREST_TO_LIMIT = 1e-6
@@ -60,14 +59,12 @@ class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[
     batch_shape : torch.Size
         For a batch of processes.
     mean_init_std : float
-        Standard deviation of the noise that is added to the prior mean where the pseudo-targets start.
+        The pseudo-targets start at the prior mean plus noise of this standard deviation.
 
     Attributes
     ----------
-    pseudo_targets : torch.nn.Parameter of shape [..., M]
-        y_c, in the units of the targets: the prior mean is included.
-    log_precision : torch.nn.Parameter of shape [..., M]
-        Logarithms of the precisions, one over the noise variance of each pseudo-target.
+    pseudo_targets, log_precision : torch.nn.Parameter of shape [..., M]
+        y_c, prior mean included, and the logarithm of one over the noise variance of each.
 
     Examples
     --------
@@ -534,7 +531,7 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
             return self.forward(x)
         site_batch = torch.broadcast_shapes(self.train_targets.shape[:-1], self.precision.shape[:-1])
         f = posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
-        return as_predicted(f, self.likelihood)
+        return _as_predicted(f, self.likelihood)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None) -> "ConditionedGP":
         """The posterior that has seen these rows too."""
@@ -544,35 +541,7 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
 
 
 class CoresetGP(ApproximateGP):  # type: ignore[misc]
-    """A GPyTorch model of weighted pseudo-observations, with its likelihood.
-
-    Parameters
-    ----------
-    X_c : Tensor of shape [M, D]
-        Pseudo-inputs.
-    y_c : Tensor of shape [M] or [M, Q]
-        Pseudo-targets, prior mean included. Several outputs are independent tasks.
-    precision : Tensor of shape [M] or [M, Q]
-        One over the noise variance of each pseudo-target.
-    covar_module : gpytorch.kernels.Kernel
-        The kernel; for several outputs it may have the batch shape [Q].
-    mean_module : gpytorch.means.Mean or None
-        The mean; zero if None.
-    likelihood : gpytorch.likelihoods.Likelihood or None
-        A Gaussian one if None. It is the attribute `likelihood`.
-    input_transform : torch.nn.Module or None
-        From inputs [..., D] to those that kernel and mean see.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from cvgp.adapters.gpytorch import CoresetGP
-    >>> model = CoresetGP(torch.zeros(1, 1), torch.ones(1), torch.tensor([3.0]), RBFKernel()).eval()
-    >>> prediction = model(torch.zeros(1, 1))
-    >>> round(prediction.mean.item(), 4), round(prediction.variance.item(), 4)
-    (0.75, 0.25)
-    """
+    """A model of one output with its likelihood, which `CVGPRegressor.to_gpytorch` returns."""
 
     def __init__(
         self,
@@ -580,36 +549,21 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
         y_c: Tensor,
         precision: Tensor,
         covar_module: Kernel,
-        mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
-        input_transform: nn.Module | None = None,
+        mean_module: Mean,
+        likelihood: Likelihood,
+        input_transform: nn.Module,
     ) -> None:
-        if X_c.ndim != 2 or y_c.ndim not in (1, 2) or len(y_c) != len(X_c):
-            raise InvalidInputError(
-                f"X_c must be [M, D] and y_c [M] or [M, Q]; got {tuple(X_c.shape)} and {tuple(y_c.shape)}."
-            )
-        if precision.shape not in (y_c.shape, y_c.shape[:1]):
-            raise InvalidInputError(
-                f"precision must be [M] or of the shape of y_c, {tuple(y_c.shape)}; got {tuple(precision.shape)}."
-            )
-        batch = y_c.shape[1:]
-        sites = CoresetVariationalDistribution(len(X_c), batch_shape=batch).to(X_c)
+        sites = CoresetVariationalDistribution(len(X_c)).to(X_c)
         strategy = CoresetVariationalStrategy(self, X_c, sites, jitter_val=0.0)
-        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_tasks=batch[0]) if batch else strategy)
-        self.mean_module = ZeroMean() if mean_module is None else mean_module
-        self.covar_module = covar_module
-        if likelihood is None:
-            likelihood = MultitaskGaussianLikelihood(num_tasks=batch[0]) if batch else GaussianLikelihood()
-            likelihood = likelihood.to(X_c)
-        self.likelihood = likelihood
-        self.input_transform = nn.Identity() if input_transform is None else input_transform
-        strategy.set_sites(y_c.mT if batch else y_c, precision.mT if precision.ndim == 2 else precision)
+        super().__init__(strategy)
+        self.mean_module, self.covar_module, self.likelihood = mean_module, covar_module, likelihood
+        self.input_transform = input_transform
+        strategy.set_sites(y_c, precision)
 
     def __call__(self, inputs: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
         """Return the posterior of f at inputs `[..., B, D]`, or the prior."""
-        x = inputs[:, None] if inputs.ndim == 1 else inputs
-        f = super().__call__(x, prior=prior, **kwargs)
-        return f if prior or self.training else as_predicted(f, self.likelihood)
+        f = super().__call__(inputs[:, None] if inputs.ndim == 1 else inputs, prior=prior, **kwargs)
+        return f if prior or self.training else _as_predicted(f, self.likelihood)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the prior at x `[..., B, D]`."""
@@ -617,46 +571,48 @@ class CoresetGP(ApproximateGP):  # type: ignore[misc]
         return MultivariateNormal(self.mean_module(z), self.covar_module(z))
 
 
+def _as_predicted(f: MultivariateNormal, likelihood: Any) -> MultivariateNormal:
+    """The posterior of f with the regressor's correction of its variance, if the likelihood has one."""
+    if not isinstance(likelihood, InputNoiseLikelihood):
+        return f
+    covariance = f.lazy_covariance_matrix
+    variance = covariance.diagonal(dim1=-1, dim2=-2).clamp_min(0.0)
+    root = DiagLinearOperator(likelihood.f_factor(variance).sqrt())
+    return MultivariateNormal(f.mean, root @ covariance @ root)
+
+
 def from_regressor(regressor: CVGPRegressor) -> CoresetGP:
     """`CVGPRegressor.to_gpytorch`: kernel and mean keep the units of the fit, behind an input transform."""
     fitted, scaling, input_noise = fitted_parts(regressor)
-    to_model_units = InputScaling(scaling)
-    y_mean, y_scale = torch.tensor(scaling.y_mean), torch.tensor(scaling.y_scale)
-    if fitted.y_c.ndim == 1:
-        y_mean, y_scale = y_mean[0], y_scale[0]
-    unit, noise = y_scale.square(), fitted.noise.item()
-    kernel = ScaleKernel(fitted.kernel, batch_shape=unit.shape, outputscale_constraint=log_positive()).double()
-    kernel.outputscale = unit
-    likelihood: Likelihood
+    if fitted.num_outputs > 1:
+        raise InvalidInputError(
+            f"The GPyTorch model has one output, and the regressor has {fitted.num_outputs}. Fit a regressor to each, "
+            "or use to_botorch(), which takes several."
+        )
+    to_model_units, y_mean, y_scale = InputScaling(scaling), float(scaling.y_mean[0]), float(scaling.y_scale[0])
+    kernel = ScaleKernel(fitted.kernel, outputscale_constraint=log_positive()).double()
+    kernel.outputscale = y_scale**2
+    noise = fitted.noise.item()
+    likelihood: Likelihood = gaussian_likelihood(noise * y_scale**2, NOISE_FLOOR * y_scale**2)
     if input_noise is not None:
         likelihood = InputNoiseLikelihood(noise, input_noise, to_model_units, y_scale)
-    elif unit.ndim:
-        constraint = log_above(NOISE_FLOOR * unit.min().item())
-        likelihood = MultitaskGaussianLikelihood(len(unit), noise_constraint=constraint, has_global_noise=False)
-        likelihood.double().task_noises = noise * unit
-    else:
-        likelihood = gaussian_likelihood(noise * unit.item(), NOISE_FLOOR * unit.item())
     with torch.no_grad():
-        X_c, y_c = torch.tensor(scaling.unscale_x(fitted.X_c.numpy())), y_mean + y_scale * fitted.y_c
-        precision = fitted.site_precision.reshape(-1, *[1] * unit.ndim) / unit
+        X_c = torch.tensor(scaling.unscale_x(fitted.X_c.numpy()))
+        y_c, precision = y_mean + y_scale * fitted.y_c.reshape(-1), fitted.site_precision / y_scale**2
     mean = _ScaledMean(fitted.mean, y_mean, y_scale)
     model: CoresetGP = CoresetGP(X_c, y_c, precision, kernel, mean, likelihood, to_model_units).eval()
     return model
 
 
 class _ScaledMean(Mean):  # type: ignore[misc]
-    """The mean of a standardized output in the user's units; the means of several outputs are a batch."""
+    """The mean of a standardized output in the user's units."""
 
-    y_mean: Tensor
-    y_scale: Tensor
-
-    def __init__(self, base_mean: Mean, y_mean: Tensor, y_scale: Tensor) -> None:
+    def __init__(self, base_mean: Mean, y_mean: float, y_scale: float) -> None:
         super().__init__()
         self.base_mean = base_mean
-        self.register_buffer("y_mean", y_mean[..., None])
-        self.register_buffer("y_scale", y_scale[..., None])
+        self.register_buffer("y_mean", torch.tensor(y_mean, dtype=torch.float64))
+        self.register_buffer("y_scale", torch.tensor(y_scale, dtype=torch.float64))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """The mean [..., N] at x [..., N, D]."""
-        values: Tensor = self.base_mean(x)
-        return self.y_mean + self.y_scale * values
+        return self.y_mean + self.y_scale * self.base_mean(x)

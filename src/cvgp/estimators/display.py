@@ -84,15 +84,15 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        cvgp.adapters.gpytorch.CoresetGP
-            A ``gpytorch.models.ApproximateGP`` in float64 and in eval mode, whose `likelihood` holds the learned noise.
+        gpytorch.models.ApproximateGP
+            In float64 and in eval mode; its `likelihood` holds the learned noise.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If the estimator models a transform of y, or was fitted to a table that is more than numbers.
+            If the estimator models a transform of y or several outputs, or its table was more than numbers.
 
         Warns
         -----
