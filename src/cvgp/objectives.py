@@ -152,15 +152,8 @@ class ChunkGraph:
                     solution.alpha, solution.A, self.K_cx, self.k_xx, self.residual, precision
                 )
         outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normalizer]
-        _backward_from_live(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
+        backward_from(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
         return gain, Psi
-
-
-def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Continue backward from those outputs that depend on a parameter."""
-    live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
-    if live:
-        backward_from([o for o, _ in live], [g for _, g in live])
 
 
 CHUNK_ROWS = 2048

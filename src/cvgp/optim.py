@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -89,21 +90,17 @@ class NoImprovement:
 
 
 Vector = NDArray[np.float64]
-Evaluation = tuple[float, Vector]
 MEMORY = 30
-"""Pairs of steps and gradients that estimate the curvature: three times the usual number, since a pair costs little
-compared with an evaluation."""
+"""Pairs of steps and gradients that estimate the curvature: more than usual, since a pair costs little here."""
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
-"""Largest distance of a coordinate from its start. Parameters are logarithms or standardized inputs, which stay well
-within it. It keeps a line search from overflowing where the objective is flat."""
+"""Largest distance of a coordinate, a logarithm or a standardized input, from its start. It keeps a line search from
+overflowing where the objective is flat."""
 
 
 class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
-    def __init__(self, status: Status) -> None:
-        super().__init__(status.value)
-        self.status = status
+    """Ends SciPy's search from inside, with a status as its argument."""
 
 
 def minimize_lbfgs(
@@ -148,7 +145,7 @@ def minimize_lbfgs(
             status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:
-            status = stop.status
+            (status,) = stop.args
             break
         except (FactorizationError, FloatingPointError) as failure:
             if restart == MAX_RESTARTS or not math.isfinite(search.best_value):
@@ -161,29 +158,24 @@ def minimize_lbfgs(
     return Result(status, search.best_value, search.count)
 
 
+@dataclass
 class _Search:
     """The state of one search: evaluations so far and the best point among them."""
 
-    def __init__(
-        self,
-        parameters: Sequence[Tensor],
-        objective: Callable[[], float],
-        max_evaluations: int,
-        plateau: Plateau,
-        monitor: Monitor,
-    ) -> None:
-        self.parameters = parameters
-        self.objective = objective
-        self.max_evaluations = max_evaluations
-        self.plateau = plateau
-        self.monitor = monitor
-        self.count = 0
-        self.best_value = math.inf
-        self.best_warnings: list[Warning] = []
-        self.best_point = read_vector(parameters)
+    parameters: Sequence[Tensor]
+    objective: Callable[[], float]
+    max_evaluations: int
+    plateau: Plateau
+    monitor: Monitor
+    count: int = 0
+    best_value: float = math.inf
+    best_warnings: list[Warning] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.best_point = read_vector(self.parameters)
         self.box = Bounds(self.best_point - FARTHEST, self.best_point + FARTHEST)
 
-    def evaluate(self, point: Vector) -> Evaluation:
+    def evaluate(self, point: Vector) -> tuple[float, Vector]:
         if self.count >= self.max_evaluations:
             raise _StopSearch(Status.ITERATION_LIMIT)
         write_vector(self.parameters, point)
@@ -258,6 +250,7 @@ def constant(progress: float) -> float:
     return 1.0
 
 
+@dataclass
 class Ending:
     """Ends a run once a window of steps is hardly better than the window before it.
 
@@ -265,12 +258,11 @@ class Ending:
     ten steps, does not end the run at once: the rate first falls along the rest of its schedule, within half a window.
     """
 
-    def __init__(self, tol: float) -> None:
-        self.tol = tol
-        self.total = 0.0
-        self.before = math.inf
-        self.begin = -1.0
-        self.fraction = 0.0
+    tol: float
+    total: float = 0.0
+    before: float = math.inf
+    begin: float = -1.0
+    fraction: float = 0.0
 
     def update(self, step: int, value: float, fraction: float) -> None:
         """Add the objective at a step, with the completed fraction of the schedule."""
@@ -291,11 +283,11 @@ class Ending:
 
     def dump(self) -> dict[str, float]:
         """The state that a resumed run needs."""
-        return {"total": self.total, "before": self.before, "begin": self.begin, "fraction": self.fraction}
+        return {name: value for name, value in asdict(self).items() if name != "tol"}
 
     def load(self, stored: dict[str, float]) -> None:
         """Continue a stored run."""
-        self.total, self.before, self.begin, self.fraction = (stored[name] for name in self.dump())
+        vars(self).update({name: stored[name] for name in self.dump()})
 
 
 class AdamState:

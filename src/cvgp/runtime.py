@@ -2,14 +2,11 @@
 
 *Threads of torch.* A step on small matrices is a hundred operations of a few microseconds each. Several threads then
 mostly wait for each other, and by default they spin while they wait: two fits at once on two cores took fifteen times
-as long as one alone. So the number of threads follows from the size of a computation, and waiting threads sleep. The
-number depends on sizes and limits alone, not on the load of the machine, so that a fit is reproducible.
+as long as one alone. So the number of threads follows from the size of a computation, not from the load of the machine,
+and waiting threads sleep.
 
 *BLAS and memory.* These settings belong to the whole process. They are made when the first thread needs them and end
 with the last one, so that fits in several threads leave the process as they found it.
-
-*Modes of torch.* Results must not depend on the caller's inference mode, default device or autocast, and parameters
-must be of use outside of them. Code that needs gradients switches them on.
 """
 
 import ctypes
@@ -54,8 +51,7 @@ def check_n_jobs(n_jobs: object) -> int | None:
 def limited_threads(n_jobs: int | None) -> Iterator[None]:
     """Set the number of threads of a fit, counted as in scikit-learn; None leaves it to :func:`threads_for`.
 
-    A fit never has more threads than torch has now: that number is the user's limit (``torch.set_num_threads``), and it
-    follows OMP_NUM_THREADS, by which joblib and Ray divide a machine among their workers.
+    Torch's present number is the limit: a user or OMP_NUM_THREADS, by which joblib and Ray divide a machine, set it.
     """
     with _TORCH.borrowed() as limit:
         asked = limit if n_jobs is None else min(n_jobs, limit) if n_jobs > 0 else max(limit + 1 + n_jobs, 1)
@@ -104,8 +100,7 @@ class _Lock:
 class _TorchThreads(_Lock):
     """The number of torch's threads that the user has set.
 
-    Each Python thread has its own number, and a new thread starts with the number that any thread set last. A thread
-    that starts while fits in other threads have changed the number must not mistake theirs for the user's.
+    A new thread of Python starts with the number that any thread set last, which may be that of a fit.
     """
 
     _of_user = 1
@@ -147,9 +142,8 @@ def _openmp_limit(count: int) -> Iterator[None]:
 def _sleeping_threads(count: int) -> Iterator[None]:
     """Make the threads of a team of `count` sleep while they wait for each other.
 
-    Waiting threads of GNU's OpenMP spin for milliseconds, which slows other processes and the team itself, unless the
-    process has more threads than there are processors. So a second, sleeping team raises the number of threads above
-    that during the fit. OMP_WAIT_POLICY has the same effect, but only before torch is imported.
+    Waiting threads of GNU's OpenMP spin for milliseconds unless the process has more threads than there are processors.
+    So a second, sleeping team raises their number. OMP_WAIT_POLICY has this effect only before torch is imported.
     """
     libraries = _gnu_openmp()
     if count == 1 or not libraries:
@@ -185,14 +179,9 @@ def _gnu_openmp() -> list[Any]:
     return [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
 
 
-TRIM_THRESHOLD = -1
-"""M_TRIM_THRESHOLD of glibc's `mallopt`: how much free memory it keeps at the end of the heap."""
-
-LARGEST_BLOCK = 1 << 25
-"""Blocks above this size never come from the heap: the upper limit of glibc's own rule."""
-
-KEPT, USUALLY_KEPT = 1 << 30, 2 * LARGEST_BLOCK
-"""Bytes kept at the end of the heap during a fit, and by glibc's own rule."""
+TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of glibc's `mallopt`: how much free memory it keeps at the end of the heap
+LARGEST_BLOCK = 1 << 25  # above it blocks never come from the heap: the upper limit of glibc's own rule
+KEPT, USUALLY_KEPT = 1 << 30, 2 * LARGEST_BLOCK  # bytes kept during a fit, and by glibc's own rule
 
 
 class _Shared(_Lock, ContextDecorator):
@@ -271,11 +260,9 @@ def single_threaded_blas() -> _Shared:
 def reused_memory() -> _Shared:
     """Keep memory that one training step frees for the next step, up to a gigabyte.
 
-    By default the C library returns large freed blocks to the system, and every matrix of a step is new memory, whose
-    pages the system has to map and clear: with 500 points that took a third of the step's time.
-
-    glibc's options cannot be read, so they cannot be restored exactly. A fit leaves the state of any process that has
-    freed one block of 32 MB. Other C libraries are not touched, nor is a glibc whose options the environment sets.
+    By default the C library returns large freed blocks to the system, whose pages it then has to map and clear for the
+    next matrix: with 500 points that took a third of a step's time. glibc's options cannot be read, so a fit leaves
+    them as in any process that has freed one block of 32 MB. Options that the environment sets are not touched.
     """
     return _KEPT_MEMORY
 
@@ -299,25 +286,17 @@ def _mallopt() -> "ctypes._NamedFuncPointer | None":
     return getattr(ctypes.CDLL(None), "mallopt", None)
 
 
-class _OneAtATime(_Lock, ContextDecorator):
-    """One thread at a time; it may enter again."""
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *failure: object) -> None:
-        self._lock.release()
+_SKLEARN = _Lock()
 
 
-_SKLEARN = _OneAtATime()
-
-
-def sklearn_alone() -> _OneAtATime:
+@contextmanager
+def sklearn_alone() -> Iterator[None]:
     """Let one thread at a time call scikit-learn, whose checks change the warning filters and restore them.
 
     Two threads at once would restore each other's filters, and leave the process with those of a check.
     """
-    return _SKLEARN
+    with _SKLEARN._lock:
+        yield
 
 
 _KEPT: ContextVar[list[Warning] | None] = ContextVar("cvgp_kept_warnings", default=None)
@@ -354,9 +333,9 @@ _HOME = os.getpid()
 def clean_torch_state() -> Iterator[None]:
     """Torch as at the start of a process: no inference mode, no other default device, no autocast.
 
-    Tensors that are made in inference mode can never be trained. The modes belong to the thread, so other threads are
-    not affected. The default dtype belongs to the process, so cvgp names the dtype of each tensor instead. A forked
-    child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them forever.
+    The modes belong to the thread. The default dtype belongs to the process, so cvgp names the dtype of each tensor
+    instead. A forked child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them
+    forever.
     """
     with ExitStack() as stack:
         if os.getpid() != _HOME:
