@@ -178,7 +178,6 @@ def test_points_that_do_not_fit_are_refused(x: Tensor, message: str) -> None:
         (torch.ones(1, 4, 2), torch.ones(1), torch.ones(()), r"x must be \[n, D\].* got \(1, 4, 2\)"),
         (torch.ones(4, 2), torch.full((4,), math.nan), torch.ones(()), "y holds 4 NaN or infinite values"),
         (torch.ones(4, 2), torch.ones(4), torch.zeros(()), "finite and not negative"),
-        (torch.ones(4, 2), torch.ones(4, device="meta"), torch.ones(()), "one device; got cpu, meta and cpu"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(x: Tensor, y: Tensor, noise: Tensor, message: str) -> None:

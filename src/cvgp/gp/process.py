@@ -72,7 +72,7 @@ class Prediction:
         return posterior.covariance(self._process.factor, self._cross, K_xx)
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Draw f at these points [B, D] jointly and exactly, for one output.
+        """Draw f at these points [B, D] jointly and exactly, for one output: `[S, B]`, one draw per row.
 
         Parameters
         ----------
@@ -80,11 +80,6 @@ class Prediction:
             How many draws S.
         generator : torch.Generator
             Where random numbers come from.
-
-        Returns
-        -------
-        tensor of shape [S, B]
-            One draw per row.
 
         Examples
         --------
@@ -165,12 +160,7 @@ class CoresetProcess:
         return self._placed[x.dtype]
 
     def kl(self) -> Tensor:
-        """Return the KL divergence of the posterior from the prior.
-
-        Returns
-        -------
-        tensor of shape []
-            Nats, at least 0.
+        """Return the KL divergence of the posterior from the prior, in nats.
 
         Examples
         --------
@@ -182,7 +172,7 @@ class CoresetProcess:
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
-        """Return the process that has also seen some observations, in closed form. This one stays as it is.
+        """Return the process of M + n points that has also seen n observations, in closed form.
 
         Parameters
         ----------
@@ -192,11 +182,6 @@ class CoresetProcess:
             Outputs, shaped as the pseudo-outputs are.
         noise : tensor of shape [] or [n]
             Their noise variances.
-
-        Returns
-        -------
-        CoresetProcess
-            A process of M + n points.
 
         Examples
         --------
@@ -213,11 +198,6 @@ class CoresetProcess:
             raise InvalidInputError(
                 f"x must be [n, D], y {list(expected)} and noise [] or [n]; "
                 f"got {tuple(x.shape)}, {tuple(y.shape)} and {tuple(noise.shape)}."
-            )
-        if y.device != x.device or noise.device != x.device:
-            raise InvalidInputError(
-                f"x, y and noise must be on one device; got {x.device}, {y.device} and {noise.device}. "
-                "Move them with .to(device)."
             )
         check_finite("x", x)
         check_finite("y", y)
