@@ -119,7 +119,7 @@ def minimize_lbfgs(
     so that its first step is short. After three such restarts the failure is raised.
     """
     search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor)
-    event = ""
+    event, most = "", max_evaluations
     for restart in range(MAX_RESTARTS + 1):
         try:
             if event:
@@ -132,13 +132,7 @@ def minimize_lbfgs(
                     method="L-BFGS-B",
                     bounds=search.box,
                     callback=search.end_iteration,
-                    options={
-                        "maxiter": max_evaluations,
-                        "maxfun": 10 * max_evaluations,
-                        "maxcor": MEMORY,
-                        "ftol": 0.0,
-                        "gtol": 1e-10,
-                    },
+                    options={"maxiter": most, "maxfun": 10 * most, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-10},
                 )
             # SciPy succeeds if the gradient vanishes, or if a step changes nothing in floating point. Otherwise its
             # line search found no better point: SciPy's own limits are wider than ours and never reached.
@@ -379,7 +373,11 @@ def minimize_adam(
         factor = schedule(done)
         event = ""
         try:
-            value = _step(state, loss_and_backward, state.learning_rate * factor)
+            state.gradient.zero_()
+            value = loss_and_backward(state.step)
+            if not math.isfinite(value):
+                raise DivergenceError("the loss is not finite")
+            state.update(state.learning_rate * factor)
         except (FactorizationError, FloatingPointError) as failure:
             if state.recoveries == MAX_RECOVERIES:
                 raise DivergenceError(
@@ -410,12 +408,3 @@ def _finish(state: AdamState, good: Snapshot, status: Status) -> Result:
     if not state.is_finite():
         state.restore(good)
     return Result(status, state.smoothed, state.step)
-
-
-def _step(state: AdamState, loss_and_backward: Callable[[int], float], learning_rate: float) -> float:
-    state.gradient.zero_()
-    value = loss_and_backward(state.step)
-    if not math.isfinite(value):
-        raise DivergenceError("the loss is not finite")
-    state.update(learning_rate)
-    return value

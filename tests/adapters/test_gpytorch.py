@@ -456,7 +456,6 @@ def strategy_of(points: Tensor, **options: float) -> CoresetVariationalStrategy:
 X4, Y4 = rows(4, seed=1)
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "no points": (lambda: CoresetVariationalDistribution(0), "at least 1; got 0"),
-    "mean_init_std": (lambda: CoresetVariationalDistribution(3, mean_init_std=-1.0), "at least 0; got -1"),
     "number of points": (lambda: strategy_of(torch.zeros(5, 2)), "5 inducing points, and 3 pseudo-targets"),
     "batch of points": (lambda: strategy_of(torch.zeros(4, 3, 2)), r"must broadcast.*\[4\], \[2\]"),
     "jitter": (lambda: strategy_of(torch.zeros(3, 2), jitter_val=-1.0), "at least 0; got -1"),

@@ -68,18 +68,15 @@ Modules = tuple[Kernel, Mean, Likelihood]
 SITES = ("X_c", "y_c", "precision")
 EXACT_ROWS, CORESET_POINTS = 1000, 400
 """Rows up to which a fit learns from the exact likelihood, and points that are placed among more rows."""
-START_ROWS = 500
-"""Rows by whose exact likelihood kernel and noise start."""
-STRETCHES, NOISE_SHARES = (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
-"""Starts: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
+START_ROWS, STRETCHES, NOISE_SHARES = 500, (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
+"""Rows that judge starts: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
 
 
 class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
-    """An exact GP posterior given weighted pseudo-data, as a BoTorch model.
+    """An exact GP posterior given weighted pseudo-data, as a BoTorch model in eval mode.
 
-    Points, kernel, mean and likelihood are in the model's units. The two transforms lead there from the units of the
-    data, as they do for BoTorch's own models. The cost of predictions, conditioning and fantasies depends on the points
-    alone, however many rows they stand for. A new model is in eval mode.
+    Points, kernel, mean and likelihood are in the model's units. The cost of predictions, conditioning and fantasies
+    depends on the points alone, however many rows they stand for.
 
     Parameters
     ----------
@@ -282,10 +279,10 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     def subset_output(self, idcs: list[int]) -> Self:
         """Return a copy of the model with some of its outputs."""
         chosen = self._outputs(idcs)
-        modules, transforms = deepcopy((self._modules_to_learn(), self._transforms()))
-        if transforms["outcome_transform"] is not None:
-            transforms["outcome_transform"] = transforms["outcome_transform"].subset_output(idcs=chosen)
-        model = type(self)(self.X_c, self.y_c[..., chosen], self.precision, *modules, **transforms)
+        parts = deepcopy(self._parts())
+        if parts["outcome_transform"] is not None:
+            parts["outcome_transform"] = parts["outcome_transform"].subset_output(idcs=chosen)
+        model = type(self)(self.X_c, self.y_c[..., chosen], self.precision, **parts)
         model._holds_rows = self._holds_rows
         model._rows = None if self._rows is None else self._rows._replace(Y=self._rows.Y[:, chosen])
         return model
@@ -317,11 +314,10 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         return y.squeeze(-1) if self.num_outputs == 1 else y.mT
 
     def custom_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        """Learn kernel, mean, noise and coreset from the rows, by cvgp's own solvers.
+        """Learn kernel, mean, noise and coreset from the rows; ``botorch.fit.fit_gpytorch_mll(mll)`` calls this.
 
-        ``botorch.fit.fit_gpytorch_mll(mll)`` calls this. Priors count and constraints hold, as in BoTorch's own fits. A
-        small data set is fitted by the exact marginal likelihood, and a large one by a coreset. The same rows give the
-        same model. There are no settings: all options must be None.
+        Priors count and constraints hold, as in BoTorch's own fits. A small data set is fitted by the exact marginal
+        likelihood, and a large one by a coreset. The same rows give the same model. All options must be None.
         """
         given = [name for name, value in options.items() if value is not None]
         if given:
@@ -329,7 +325,9 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
                 f"CVGPModel is fitted by cvgp's own solvers, which have no settings; leave out {', '.join(given)}."
             )
         rows = self.training_rows
-        for name, values in zip(SITES, _learn(self._modules_to_learn(), rows), strict=True):
+        for name, values in zip(
+            SITES, _learn((self.covar_module, self.mean_module, self.likelihood), rows), strict=True
+        ):
             setattr(self, name, values.to(getattr(self, name)))
         self._rows = rows
         return mll.eval()
@@ -337,10 +335,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, keep_transforms: bool = True, assign: bool = False
     ) -> Any:
-        """Load points, modules and transforms; the number of points may differ.
-
-        Points are in the units of the transforms, so both are always loaded, whatever `keep_transforms` is.
-        """
+        """Load points, modules and transforms, whatever `keep_transforms` is; the number of points may differ."""
         for name in SITES:
             given = state_dict.get(name)
             if given is not None and given.shape != getattr(self, name).shape:
@@ -353,11 +348,10 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         buffers = {k: v if v is None or v.is_leaf else v.detach() for k, v in self._buffers.items()}
         return {**self.__dict__, "_layers_and_snapshot": None, "_buffers": buffers}
 
-    def _modules_to_learn(self) -> Modules:
-        return self.covar_module, self.mean_module, self.likelihood
-
-    def _transforms(self) -> dict[str, Any]:
-        return {name: getattr(self, name, None) for name in ("input_transform", "outcome_transform")}
+    def _parts(self) -> dict[str, Any]:
+        """Modules and transforms, as the constructor takes them."""
+        names = ("covar_module", "mean_module", "likelihood", "input_transform", "outcome_transform")
+        return {name: getattr(self, name, None) for name in names}
 
     def _dependencies(self) -> list[Tensor]:
         """What the layers depend on, but for the points of fantasies: these are many, and nobody changes them."""
@@ -386,11 +380,9 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         w = variance.expand(*variance.shape[:-1], X.shape[-2]).reciprocal()  # [..., n]
         residual = Y.to(torch.float64) - prior_mean(self.mean_module, points, points)
         layers = condition(self._layers(), self.covar_module, points, residual, w)
-        parts, transforms = self._modules_to_learn(), self._transforms()
-        if fantasize.off():
-            parts, transforms = deepcopy((parts, transforms))
+        parts = self._parts() if fantasize.on() else deepcopy(self._parts())
         X_c, y_c, precision = _cat(self.X_c, X), _cat(self.y_c, Y), _cat(self.precision, w[..., None])
-        model = type(self)(X_c, y_c, precision, *parts, **transforms)
+        model = type(self)(X_c, y_c, precision, **parts)
         model._holds_rows = self._holds_rows
         model._layers_and_snapshot = layers, Snapshot(model._dependencies())
         if self._rows is not None and not model.batch_shape:
@@ -405,7 +397,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         mean = known + prior_mean(self.mean_module, points, points)
         if isinstance(self.likelihood, InputNoiseLikelihood):
             covariance = to_dense(covariance)
-            root = self.likelihood.f_factor(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)).sqrt()
+            root = self.likelihood.input_noise.f_factor(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)).sqrt()
             covariance = root[..., :, None] * covariance * root[..., None, :]
         return mean, covariance.unsqueeze(-3)
 
@@ -606,8 +598,7 @@ def _learn(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Tensor
 def _find_start(model: CVGP, rows: Any) -> None:
     """Stretch all lengthscales and set the noise to the best of a few values, by the exact likelihood of some rows.
 
-    Far from an optimum the gradient is large, and the first step of L-BFGS would take parameters to the end of their
-    range, where the gradient vanishes.
+    Far from an optimum, the first step of L-BFGS would take parameters to the end of their range.
     """
     stretched = [part for part in model.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     own, variance = [part.lengthscale.clone() for part in stretched], rows.y.var().item()
@@ -626,10 +617,7 @@ def _find_start(model: CVGP, rows: Any) -> None:
 
 
 def _without_bounds(module: Module) -> Module:
-    """A copy in float64 whose parameters may take any value.
-
-    GPyTorch leaves constraints without a transform to a bounded optimizer. Here they get a transform.
-    """
+    """A copy in float64 in which constraints that GPyTorch leaves to a bounded optimizer have a transform."""
     copied = deepcopy(module).double()
     part: Any
     for part in copied.modules():

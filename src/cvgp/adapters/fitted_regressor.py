@@ -1,6 +1,6 @@
-"""A fitted regressor as GPyTorch modules: what the adapters take from `CVGPRegressor`, and nothing else of it.
+"""A fitted regressor as GPyTorch modules, for `CVGPRegressor.to_botorch`.
 
-The hosts' models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
+BoTorch's models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
 are refused, and a warning names whatever else a prediction of the regressor uses.
 """
 
@@ -21,7 +21,7 @@ from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FARTHEST
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import InputNoise
 
@@ -111,26 +111,14 @@ class _Warp(nn.Module):
 class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
     """A Gaussian likelihood whose noise depends on x, as the regressor learned it.
 
-    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. Objectives take the
-    variances: ``objective(model(x), y, noise=likelihood.variance(x))``. `constant` is the noise variance of all rows in
-    the fit, and `input_noise` the noise of each, both in the regressor's units. `to_model_units` leads there from the
-    inputs of the host's model, and `y_scale` is one unit of the regressor's outputs in those of the host's.
+    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. `constant` is the
+    noise variance of all rows in the fit, and `input_noise` the noise of each.
     """
 
-    y_unit: Tensor
-
-    def __init__(
-        self,
-        constant: float,
-        input_noise: InputNoise,
-        to_model_units: InputScaling | None = None,
-        y_scale: float = 1.0,
-    ) -> None:
-        own = gaussian_likelihood(constant * y_scale**2, NOISE_FLOOR * y_scale**2)
+    def __init__(self, constant: float, input_noise: InputNoise) -> None:
+        own = gaussian_likelihood(constant)
         super().__init__(noise_constraint=own.noise_covar.raw_noise_constraint)
         self.double().noise = own.noise.detach()
-        self.to_model_units = nn.Identity() if to_model_units is None else to_model_units
-        self.register_buffer("y_unit", torch.tensor(y_scale**2, dtype=torch.float64))
         for name, value in input_noise._asdict().items():
             self.register_buffer(name, value.detach().cpu().clone())
 
@@ -141,28 +129,21 @@ class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
 
     def variance(self, x: Tensor) -> Tensor:
         """The noise variance [..., n] of observations at x [..., n, D]."""
-        return self.y_unit * self.input_noise.variance(self.to_model_units(x))
+        return self.input_noise.variance(x)
 
     def row_noise(self, x: Tensor) -> Tensor:
         """The noise variance with which new rows at x [..., n, D] are conditioned on, as the regressor does it."""
         constant: Tensor = self.noise.to(x.dtype)
         if not bool(self.input_noise.base > 0):
             return constant.expand(x.shape[:-1])
-        return constant + self.y_unit * self.input_noise.beyond_base(self.to_model_units(x))
-
-    def f_factor(self, f_var: Tensor) -> Tensor:
-        """The factor by which the regressor corrects variances of f [..., n]."""
-        return self.input_noise.f_factor(f_var / self.y_unit)
+        return constant + self.input_noise.beyond_base(x)
 
     def _shaped_noise_covar(
         self, base_shape: torch.Size, *params: Any, noise: Tensor | None = None, **_: Any
     ) -> DiagLinearOperator:
         if noise is None:
             if not params:
-                raise InvalidTypeError(
-                    "This noise depends on x: pass the inputs to the likelihood, likelihood(model(x), x), and the "
-                    "variances to an objective, noise=likelihood.variance(x)."
-                )
+                raise InvalidTypeError("This noise depends on x: pass the inputs too, likelihood(model(x), x).")
             (x,) = params[0] if isinstance(params[0], list | tuple) else (params[0],)
             noise = self.variance(x)
         return DiagLinearOperator(noise.expand(base_shape))

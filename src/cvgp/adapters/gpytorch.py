@@ -3,8 +3,8 @@ r"""The coreset posterior in GPyTorch: a variational strategy that takes the pla
 The process is that of an exact GP that saw M pseudo-targets y_c at the inducing points, each with its own precision w:
 :math:`q(f) = N(m_x + K_{cx}^T A (y_c - m_c), K_{xx} - K_{cx}^T A K_{cx})` with :math:`A = (K_{cc} + W^{-1})^{-1}`.
 The algebra is :mod:`cvgp.gp.bounds.elbo` in training, where only variances of single points are needed, and
-:mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the prior at points and x, the strategy, the
-model that has seen new rows, and a fitted regressor as a model.
+:mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the strategy, and
+the model that has seen new rows.
 """
 
 import math
@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
-from gpytorch.means import Mean
-from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models import ExactGP
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.utils.memoize import add_to_cache
 from gpytorch.variational._variational_distribution import _VariationalDistribution
@@ -29,12 +27,9 @@ from torch import Tensor, nn
 from torch.distributions.kl import kl_divergence, register_kl
 
 from cvgp.adapters.algebra import JointPrior, Snapshot, common_batch, module_tensors, posterior_at
-from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, fitted_parts
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, MissingPartError, NotSupportedError
-from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp import bounds, posterior
 from cvgp.gp.bounds.elbo import marginals
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
 from cvgp.gp.linalg import JITTER, add_jitter
 from cvgp.gp.model import SMALLEST_SHARE
 from cvgp.gp.posterior import Factor, joined
@@ -43,10 +38,8 @@ from cvgp.gp.sites import best_coreset
 __all__ = ["CoresetVariationalDistribution", "CoresetVariationalStrategy"]
 
 INITIAL_PRECISION = 10.0
-NEAREST_TO_LIMIT = 1e-6
-"""A precision of one over the jitter needs an infinite parameter; this relative distance below it does not."""
-CHUNK_ROWS = 4096
-"""Rows that `initialize_from_data` sums up at once."""
+NEAREST_TO_LIMIT = 1e-6  # relative distance from one over the jitter, which would need an infinite parameter
+CHUNK_ROWS = 4096  # that `initialize_from_data` sums up at once
 
 
 class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[misc]
@@ -82,8 +75,6 @@ class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[
     ) -> None:
         if num_inducing_points < 1:
             raise InvalidInputError(f"num_inducing_points must be at least 1; got {num_inducing_points}.")
-        if not 0.0 <= mean_init_std < math.inf:
-            raise InvalidInputError(f"mean_init_std is a standard deviation of at least 0; got {mean_init_std}.")
         batch_shape = torch.Size(batch_shape)
         super().__init__(num_inducing_points, batch_shape, mean_init_std)
         start = torch.zeros(*batch_shape, num_inducing_points)
@@ -116,7 +107,7 @@ class CoresetNormal(MultivariateNormal):  # type: ignore[misc]
     """The posterior at the pseudo-inputs, with the factor that it comes from.
 
     GPyTorch's wrappers take the KL from two distributions. From their matrices alone that would need the inverse of
-    K_cc, which may be singular. Indexing and arithmetic give a distribution without a factor.
+    K_cc, which may be singular. A part of the posterior has no factor.
     """
 
     factor: Factor | None = None
@@ -288,9 +279,13 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
                 f"The data have the batch shape {tuple(batch)}, and the sites {tuple(shape[:-1])}: give "
                 "CoresetVariationalDistribution the batch_shape of the data."
             )
+
+        def flat(values: Tensor, *event: int) -> Tensor:
+            """One line per process."""
+            return values.to(torch.float64).expand(*batch, *event).reshape(-1, *event)
+
         own = JointPrior(self.model, points)
-        K_cc = own.K_cc.expand(*batch, M, M).reshape(-1, M, M)
-        mean_c = own.mean_c.to(torch.float64).expand(shape).reshape(-1, M)
+        K_cc, mean_c = flat(own.K_cc, M, M), flat(own.mean_c, M)
         jittered = [add_jitter(K, JITTER) for K in K_cc]
         whiteners = [bounds.whitener(K) for K in jittered]
         sums = [bounds.Statistics.zeros(M, 1, points.device) for _ in jittered]
@@ -299,14 +294,11 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
             rows = slice(first, first + CHUNK_ROWS)
             at = JointPrior(self.model, points, x[..., rows, :], batch, dtype=torch.float64)
             n = at.mean_x.shape[-1]
-            K_cx = at.K_cx.expand(*batch, M, n).reshape(-1, M, n)
-            of_rows = (at.k_xx, y[..., rows] - at.mean_x, noise[..., rows])
-            k_xx, residual, variance = (values.expand(*batch, n).reshape(-1, n) for values in of_rows)
-            for b, whitener in enumerate(whiteners):
+            K_cx, k_xx, variance = flat(at.K_cx, M, n), flat(at.k_xx, n), flat(noise[..., rows], n)
+            residual = flat(y[..., rows] - at.mean_x, n)[..., None]
+            for b, L_inv in enumerate(whiteners):
                 rho = bounds.weigh(variance[b], k_xx[b])
-                part = bounds.gather(
-                    whitener, K_cx[b], k_xx[b], residual[b, :, None], rho.precision, rho.log_normalizer
-                )
+                part = bounds.gather(L_inv, K_cx[b], k_xx[b], residual[b], rho.precision, rho.log_normalizer)
                 sums[b] = sums[b].merge(part)
         start = (noise.reciprocal().sum(-1) / M).reshape(-1)  # as if each point stood for N / M rows
         y_c, w = torch.empty_like(mean_c), torch.empty_like(mean_c)
@@ -321,7 +313,7 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         self.set_sites(y_c.reshape(shape), w.reshape(shape))
 
     def start_sites(self) -> None:
-        """Set the pseudo-targets to the prior mean unless they have values; the first call of the model does this."""
+        """Set the pseudo-targets to the prior mean at the first call of the model, unless they have values."""
         if self.variational_params_initialized.item():
             return
         if not bool(self._variational_distribution.pseudo_targets.any()):  # all zero: nobody has set them
@@ -361,12 +353,11 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         covar_module: Any = None,
         noise: Tensor | None = None,
     ) -> ExactGP:
-        """Return the posterior that has also seen new rows, in closed form. This model stays as it is.
+        """Return the posterior that has also seen new rows `[..., n, D]` and `[..., n]`, in closed form, in eval mode.
 
-        The rows, `[..., n, D]` and `[..., n]`, become points whose precision is one over the noise of
-        ``model.likelihood``, or over the variances `noise` `[..., n]`. Further batch dimensions of the targets make a
-        batch of fantasies. Without another mean or kernel the prior is the model's `forward`, features included. The
-        result is for predictions: it is in eval mode, and its likelihood is a copy of the model's.
+        They become points whose precision is one over the noise of ``model.likelihood``, or over the variances `noise`
+        `[..., n]`. Further batch dimensions of the targets make a batch of fantasies. Without another mean or kernel
+        the prior is the model's `forward`, features included.
         """
         model, likelihood = self.model, getattr(self.model, "likelihood", None)
         if not isinstance(likelihood, GaussianLikelihood):
@@ -469,9 +460,7 @@ class _Observations(NamedTuple):
                 f"inputs must be [..., n, {self.X.shape[-1]}] and targets [..., n]; "
                 f"got {tuple(x.shape)} and {tuple(y.shape)}."
             )
-        if noise is None:
-            is_own = isinstance(likelihood, InputNoiseLikelihood)
-            noise = (likelihood.row_noise(x) if is_own else likelihood.noise).detach()
+        noise = likelihood.noise.detach() if noise is None else noise
         common_batch(x.shape[:-2], y.shape[:-1], noise.shape[:-1], self.y.shape[:-1])
         w = noise.to(torch.float64).reciprocal().expand(*noise.shape[:-1], y.shape[-1])
         X, y = joined(self.X, x.to(self.X.dtype), -2), joined(self.y, y.to(self.y.dtype), -1)
@@ -491,8 +480,7 @@ class _FactorizedSites(DefaultPredictionStrategy):  # type: ignore[misc]
 class ConditionedGP(ExactGP):  # type: ignore[misc]
     """The coreset posterior given new rows: an exact GP on the sites and the rows, for predictions in eval mode.
 
-    GPyTorch's own likelihood of fixed noises cannot serve: it raises variances below 1e-6, it takes the noises of the
-    sites for those of new observations if there are equally many, and its state dict does not hold them.
+    GPyTorch's likelihood of fixed noises raises variances below 1e-6, and its state dict does not hold them.
     """
 
     prediction_strategy: _FactorizedSites | None
@@ -527,92 +515,11 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
                 "train the original model on them."
             )
         x = x[:, None] if x.ndim == 1 else x
-        if settings.prior_mode.on():
-            return self.forward(x)
         site_batch = torch.broadcast_shapes(self.train_targets.shape[:-1], self.precision.shape[:-1])
-        f = posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
-        return _as_predicted(f, self.likelihood)
+        return posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None) -> "ConditionedGP":
         """The posterior that has seen these rows too."""
         known = _Observations(self.train_inputs[0], self.train_targets, self.precision)
         parts = deepcopy((self.likelihood, self.mean_module, self.covar_module, self.prior))
         return ConditionedGP(known.append(inputs, targets, noise, self.likelihood), *parts)
-
-
-class CoresetGP(ApproximateGP):  # type: ignore[misc]
-    """A model of one output with its likelihood, which `CVGPRegressor.to_gpytorch` returns."""
-
-    def __init__(
-        self,
-        X_c: Tensor,
-        y_c: Tensor,
-        precision: Tensor,
-        covar_module: Kernel,
-        mean_module: Mean,
-        likelihood: Likelihood,
-        input_transform: nn.Module,
-    ) -> None:
-        sites = CoresetVariationalDistribution(len(X_c)).to(X_c)
-        strategy = CoresetVariationalStrategy(self, X_c, sites, jitter_val=0.0)
-        super().__init__(strategy)
-        self.mean_module, self.covar_module, self.likelihood = mean_module, covar_module, likelihood
-        self.input_transform = input_transform
-        strategy.set_sites(y_c, precision)
-
-    def __call__(self, inputs: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
-        """Return the posterior of f at inputs `[..., B, D]`, or the prior."""
-        f = super().__call__(inputs[:, None] if inputs.ndim == 1 else inputs, prior=prior, **kwargs)
-        return f if prior or self.training else _as_predicted(f, self.likelihood)
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at x `[..., B, D]`."""
-        z = self.input_transform(x)
-        return MultivariateNormal(self.mean_module(z), self.covar_module(z))
-
-
-def _as_predicted(f: MultivariateNormal, likelihood: Any) -> MultivariateNormal:
-    """The posterior of f with the regressor's correction of its variance, if the likelihood has one."""
-    if not isinstance(likelihood, InputNoiseLikelihood):
-        return f
-    covariance = f.lazy_covariance_matrix
-    variance = covariance.diagonal(dim1=-1, dim2=-2).clamp_min(0.0)
-    root = DiagLinearOperator(likelihood.f_factor(variance).sqrt())
-    return MultivariateNormal(f.mean, root @ covariance @ root)
-
-
-def from_regressor(regressor: CVGPRegressor) -> CoresetGP:
-    """`CVGPRegressor.to_gpytorch`: kernel and mean keep the units of the fit, behind an input transform."""
-    fitted, scaling, input_noise = fitted_parts(regressor)
-    if fitted.num_outputs > 1:
-        raise InvalidInputError(
-            f"The GPyTorch model has one output, and the regressor has {fitted.num_outputs}. Fit a regressor to each, "
-            "or use to_botorch(), which takes several."
-        )
-    to_model_units, y_mean, y_scale = InputScaling(scaling), float(scaling.y_mean[0]), float(scaling.y_scale[0])
-    kernel = ScaleKernel(fitted.kernel, outputscale_constraint=log_positive()).double()
-    kernel.outputscale = y_scale**2
-    noise = fitted.noise.item()
-    likelihood: Likelihood = gaussian_likelihood(noise * y_scale**2, NOISE_FLOOR * y_scale**2)
-    if input_noise is not None:
-        likelihood = InputNoiseLikelihood(noise, input_noise, to_model_units, y_scale)
-    with torch.no_grad():
-        X_c = torch.tensor(scaling.unscale_x(fitted.X_c.numpy()))
-        y_c, precision = y_mean + y_scale * fitted.y_c.reshape(-1), fitted.site_precision / y_scale**2
-    mean = _ScaledMean(fitted.mean, y_mean, y_scale)
-    model: CoresetGP = CoresetGP(X_c, y_c, precision, kernel, mean, likelihood, to_model_units).eval()
-    return model
-
-
-class _ScaledMean(Mean):  # type: ignore[misc]
-    """The mean of a standardized output in the user's units."""
-
-    def __init__(self, base_mean: Mean, y_mean: float, y_scale: float) -> None:
-        super().__init__()
-        self.base_mean = base_mean
-        self.register_buffer("y_mean", torch.tensor(y_mean, dtype=torch.float64))
-        self.register_buffer("y_scale", torch.tensor(y_scale, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Any:
-        """The mean [..., N] at x [..., N, D]."""
-        return self.y_mean + self.y_scale * self.base_mean(x)

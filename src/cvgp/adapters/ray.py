@@ -41,11 +41,6 @@ def connect(address: str = "local") -> None:
     address : str
         The address that ``ray start --head`` printed, ``auto`` for the one of this machine, or ``local`` for a new one.
 
-    Raises
-    ------
-    WorkerError
-        If there is no cluster at the address.
-
     Examples
     --------
     >>> from cvgp.adapters import ray as on_ray
@@ -113,20 +108,12 @@ def fit(
         The name of the run, a folder in `storage`. A name that was used before continues that run.
     num_workers, cpus_per_worker : int
         Processes, and the threads of each. With the parameter `device` of ``cuda`` each takes a GPU as well.
-    max_failures : int
-        How often lost workers are replaced before the fit fails.
-    seconds_between : float
-        The least time between two checkpoints.
+    max_failures, seconds_between : int, float
+        How often lost workers are replaced, and the least time between two checkpoints.
     fit_options : mapping or None
         Further arguments of `cvgp.read_table`: `sample_weight`, `impute` and so on.
     **parameters
-        Those of the estimator, as `set_params` takes them, except ``training__checkpoint_dir`` and
-        ``training__callbacks``.
-
-    Returns
-    -------
-    CVGPRegressor
-        Fitted, on this machine.
+        As `set_params` takes them, except ``training__checkpoint_dir`` and ``training__callbacks``.
 
     Raises
     ------
@@ -154,7 +141,7 @@ def fit(
         )
     name = name or f"cvgp-{uuid.uuid4().hex[:12]}"
     place = absolute(storage)
-    failures = ray.remote(num_cpus=0)(_Failures).remote()
+    failure = ray.remote(num_cpus=0)(_Failure).remote()
     use_gpu = str(parameters.get("device", "auto")).startswith("cuda")
     trainer = ray.train.torch.TorchTrainer(
         _work,
@@ -165,7 +152,7 @@ def fit(
             "fit_options": dict(fit_options or {}),
             "seconds_between": seconds_between,
             "threads": cpus_per_worker,
-            "failures": failures,
+            "failure": failure,
         },
         torch_config=ray.train.torch.TorchConfig(
             backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo", timeout_s=math.ceil(worker_timeout())
@@ -187,9 +174,9 @@ def fit(
             f"The fit failed after its workers were lost {max_failures + 1} times ({error}). Its checkpoints are in "
             f"{place}/{name}: the same call with name={name!r} continues from them."
         ) from error
-    failure = ray.get(failures.first.remote())
-    if failure is not None:
-        raise failure
+    found = ray.get(failure.get.remote())
+    if found is not None:
+        raise found
     from cvgp.estimators.persistence import load
 
     with result.checkpoint.as_directory() as folder:
@@ -200,17 +187,16 @@ def fit(
     return model
 
 
-class _Failures:
-    """Errors that a restarted worker would meet again, such as a bad row: one worker adds them, and the others ask."""
+class _Failure:
+    """An error that a restarted worker would meet again, such as a bad row: one worker sets it, and the others ask."""
 
-    def __init__(self) -> None:
-        self._errors: list[CVGPError] = []
+    _error: CVGPError | None = None
 
-    def add(self, error: CVGPError) -> None:
-        self._errors.append(error)
+    def set(self, error: CVGPError) -> None:
+        self._error = error
 
-    def first(self) -> CVGPError | None:
-        return self._errors[0] if self._errors else None
+    def get(self) -> CVGPError | None:
+        return self._error
 
 
 def _work(config: dict[str, Any]) -> None:
@@ -222,10 +208,10 @@ def _work(config: dict[str, Any]) -> None:
         with process_group() as group:
             _fit(group, config)
     except WorkerError:
-        if ray.get(config["failures"].first.remote()) is None:
+        if ray.get(config["failure"].get.remote()) is None:
             raise
     except CVGPError as error:
-        ray.get(config["failures"].add.remote(error))
+        ray.get(config["failure"].set.remote(error))
         if dist.is_initialized():
             dist.destroy_process_group()  # so that the others do not wait for this one
 
@@ -257,9 +243,7 @@ class _Reporter:
     """A callback that passes the first worker's checkpoint to Ray, at moments that all workers agree on."""
 
     def __init__(self, group: Group, folder: Path, seconds_between: float) -> None:
-        self.group = group
-        self.folder = folder
-        self.seconds_between = seconds_between
+        self.group, self.folder, self.seconds_between = group, folder, seconds_between
         self._last = time.monotonic()
 
     def __call__(self, event: FitEvent) -> None:

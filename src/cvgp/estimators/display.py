@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gpytorch.models import ApproximateGP
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -75,45 +74,6 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
-
-    def to_gpytorch(self) -> ApproximateGP:
-        """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data.
-
-        The estimator stays as it is, and the model can be trained on. Its kernel and mean keep the standardized units
-        of the fit, behind its `input_transform`.
-
-        Returns
-        -------
-        gpytorch.models.ApproximateGP
-            In float64 and in eval mode; its `likelihood` holds the learned noise.
-
-        Raises
-        ------
-        NotFittedError
-            Before `fit`.
-        InvalidInputError
-            If the estimator models a transform of y or several outputs, or its table was more than numbers.
-
-        Warns
-        -----
-        CVGPWarning
-            If predictions of the estimator use more than the coreset and Gaussian noise: neighbors, heavy tails, or
-            outliers. The message says what is lost.
-
-        Examples
-        --------
-        >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor, TrainingOptions
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0, training=TrainingOptions(max_iter=20))
-        >>> model = regressor.fit(X, np.sin(X[:, 0])).to_gpytorch()
-        >>> mean = model(torch.tensor([[1.0], [2.0]], dtype=torch.float64)).mean
-        >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0], [2.0]]), atol=1e-8))
-        True
-        """
-        check_is_fitted(self)
-        model: ApproximateGP = _adapter("gpytorch").from_regressor(self)
-        return model
 
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.
