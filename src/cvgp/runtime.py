@@ -58,7 +58,8 @@ def limited_threads(n_jobs: int | None) -> Iterator[None]:
         torch.set_num_threads(1 if n_jobs is None else asked)
         token = _LIMIT.set(asked if n_jobs is None else None)
         try:
-            with _openmp_limit(torch.get_num_threads()), _sleeping_threads(asked):
+            # OpenMP is torch's, and the one of scikit-learn, which does k-means.
+            with _limited(_openmp(), torch.get_num_threads()), _sleeping_threads(asked):
                 yield
         finally:
             _LIMIT.reset(token)
@@ -125,9 +126,7 @@ _TORCH = _TorchThreads()
 
 
 @contextmanager
-def _openmp_limit(count: int) -> Iterator[None]:
-    """Limit every OpenMP for this thread of Python: torch's, and the one of scikit-learn, which does k-means."""
-    libraries = _openmp()
+def _limited(libraries: list[LibController], count: int) -> Iterator[None]:
     before = [library.num_threads for library in libraries]
     for library in libraries:
         library.set_num_threads(count)
@@ -145,7 +144,7 @@ def _sleeping_threads(count: int) -> Iterator[None]:
     Waiting threads of GNU's OpenMP spin for milliseconds unless the process has more threads than there are processors.
     So a second, sleeping team raises their number. OMP_WAIT_POLICY has this effect only before torch is imported.
     """
-    libraries = _gnu_openmp()
+    libraries: list[Any] = [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
     if count == 1 or not libraries:
         yield
         return
@@ -172,11 +171,6 @@ def _sleeping_threads(count: int) -> Iterator[None]:
 def _openmp() -> list[LibController]:
     """All OpenMP libraries of the process: each wheel brings its own copy."""
     return list(ThreadpoolController().select(user_api="openmp").lib_controllers)
-
-
-def _gnu_openmp() -> list[Any]:
-    """The GNU ones among them, as C libraries."""
-    return [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
 
 
 TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of glibc's `mallopt`: how much free memory it keeps at the end of the heap
@@ -215,19 +209,13 @@ def _blas_libraries() -> list[LibController]:
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    libraries = _blas_libraries()
-    before = [library.num_threads for library in libraries]
-    for library in libraries:
-        library.set_num_threads(1)
-    try:
+    # Newer versions of threadpoolctl obey only the first thread, and the last one may be another.
+    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    with ExitStack() as stack:
+        stack.callback(release, force=True)
+        stack.enter_context(_limited(_blas_libraries(), 1))
+        stack.callback(release, force=True)
         yield
-    finally:
-        # Newer versions of threadpoolctl obey only the first thread, and the last one may be another.
-        release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
-        release(force=True)
-        for library, num_threads in zip(libraries, before, strict=True):
-            library.set_num_threads(num_threads)
-        release(force=True)
 
 
 @contextmanager
