@@ -8,12 +8,12 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel, ScaleKernel
 from numpy.typing import NDArray
 
-from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, weight_posterior
 from cvgp.gp.kernels import make_kernel
 from experiments.figures import STYLES, grid
 from experiments.markdown import markdown_table, number
 from experiments.paper.methods import CVGP
 from experiments.paper.study import Plan, Results, Scope, Study, base_key, recipe_of, rows_of, split_of
+from experiments.paper.weight_space import FeatureMap, WeightPosterior, feature_map, weight_posterior
 from experiments.scores import score
 from experiments.store import Key, Outcome, Store
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from gpytorch.models import ApproximateGP
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -59,31 +58,6 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
-
-    def to_gpytorch(self) -> ApproximateGP:
-        """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data.
-
-        The estimator stays as it is, and the model can be trained on. A warning says what is lost: neighbors, outliers,
-        heavy tails. A model of a transformed y, or of a table that is more than numbers, raises.
-
-        Returns
-        -------
-        cvgp.adapters.gpytorch.CoresetGP
-            A ``gpytorch.models.ApproximateGP`` in float64 and in eval mode.
-
-        Examples
-        --------
-        >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
-        >>> mean = regressor.to_gpytorch()(torch.tensor([[1.0]], dtype=torch.float64)).mean
-        >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0]]), atol=1e-8))
-        True
-        """
-        check_is_fitted(self)
-        model: ApproximateGP = _adapter("gpytorch").from_regressor(self)
-        return model
 
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.

@@ -89,7 +89,7 @@ def log_above(floor: float | Tensor) -> GreaterThan:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, or a sum and product of several, in float64.
+    """Build a kernel by name, or a sum and product of several, in float64; its parameters are logarithms.
 
     Parameters
     ----------
@@ -100,16 +100,6 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
         The number of input dimensions D.
     ard : bool
         Learn one lengthscale per dimension rather than one for all.
-
-    Returns
-    -------
-    gpytorch.kernels.Kernel
-        Its positive parameters are learned as logarithms.
-
-    Raises
-    ------
-    InvalidInputError
-        If the name is unknown.
 
     Examples
     --------
@@ -437,15 +427,14 @@ def _priors(part: nn.Module) -> Any:
     return getattr(part, "_priors", {})
 
 
-def _lengthscale(kernel: Any) -> Tensor:
-    found: Tensor = kernel.lengthscale
-    return found
+# Functions that can be pickled, as priors need them.
+def _lengthscale(kernel: Any) -> Any:
+    return kernel.lengthscale
 
 
-def _log_lengthscale(kernel: Any) -> Tensor:
-    return torch.log(kernel.lengthscale)
+def _log_lengthscale(kernel: Any) -> Any:
+    return kernel.lengthscale.log()
 
 
-def _inverse_f_sd(kernel: Any) -> Tensor:
-    found: Tensor = kernel.outputscale.rsqrt()
-    return found
+def _inverse_f_sd(kernel: Any) -> Any:
+    return kernel.outputscale.rsqrt()
