@@ -1,5 +1,6 @@
 """One fit from scaled rows to a finished model: decide, solve, and learn the noise."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from cvgp.fitting.checkpoint import stored_decisions
@@ -50,8 +51,10 @@ def fit(request: Request, checkpoint_dir: str | None = None) -> Fit:
         finished = NoiseFit(solution)
         if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
             warn_if_simpler_is_better(solution.model, source, run)
-    begin = run.budget.seconds
-    decisions = begun.decisions
+    begin, decisions, size = run.budget.seconds, begun.decisions, len(solution.model.X_c)
+    if size < len(begun.model.X_c) and decisions.n_coreset is not None:  # an exact GP that needs only some of its rows
+        kept_points = replace(decisions.n_coreset, taken=f"all rows, then {size} points kept")
+        decisions = decisions.with_choice("n_coreset", kept_points)
     if pinned.noise is not None:
         recipe = noise_recipe(pinned.noise)
         if recipe is not None:

@@ -33,6 +33,7 @@ LARGEST_DOT = 180.0
 SMALLEST_SHARE = 1e-6
 """Weights that are a smaller share of the largest one are drawn as this one."""
 FEWEST_BINS, MOST_BINS = 4, 20
+SOLVER_NAMES = {"exact": "exact GP", "lbfgs": "L-BFGS", "adam": "Adam"}
 
 
 def plot_posterior(
@@ -203,7 +204,7 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
     drawing.readable_ticks(ax)
     ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="iteration", ylabel="bound (nats per row)", title=f"Training by {drawing.as_label(model.solver_)}")
+    ax.set(xlabel="iteration", ylabel="bound (nats per row)", title=f"Training ({SOLVER_NAMES.get(model.solver_, model.solver_)})")
     checked = np.isfinite(validation)
     if checked.any():
         ax.yaxis.label.set_color(drawing.BLUE)
@@ -298,12 +299,7 @@ def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
 def training_course(model: CVGPRegressor) -> tuple[NDArray[np.int64], Array, Array]:
     """Iterations, bounds per row and validation errors (or NaN) of the last phase that trained the model."""
     phases = model.history_["phase"]
-    # Neither the noise nor the line that says whether neighbors are consulted is training.
-    is_training = phases != "noise"
-    is_training &= (phases != "neighbours") | np.isfinite(model.history_["learning_rate"])
-    if model.solver_ != "neighbours":
-        is_training &= phases != "neighbours"
-    is_shown = is_training & (np.abs(model.history_["bound"]) < LARGEST)
+    is_shown = (phases != "noise") & (np.abs(model.history_["bound"]) < LARGEST)
     if not is_shown.any():
         raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
     last = is_shown & (phases == phases[is_shown][-1])
