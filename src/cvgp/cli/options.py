@@ -60,12 +60,6 @@ TextFormat = Annotated[
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file at --out even if cvgp did not write it.")]
-CLUSTER = "On a Ray cluster"
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on this cluster; 'local' starts one here.", rich_help_panel=CLUSTER),
-]
-Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]
 
 
 def parameter_texts(docstring: str) -> dict[str, str]:

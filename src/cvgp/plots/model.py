@@ -204,7 +204,11 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
     drawing.readable_ticks(ax)
     ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="iteration", ylabel="bound (nats per row)", title=f"Training ({SOLVER_NAMES.get(model.solver_, model.solver_)})")
+    ax.set(
+        xlabel="iteration",
+        ylabel="bound (nats per row)",
+        title=f"Training ({SOLVER_NAMES.get(model.solver_, model.solver_)})",
+    )
     checked = np.isfinite(validation)
     if checked.any():
         ax.yaxis.label.set_color(drawing.BLUE)
