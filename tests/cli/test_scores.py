@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.image import imread
 
 import cvgp
 import cvgp.plots
 from cvgp import metrics
-from tests.cli.conftest import Run, flat, make_table
+from tests.cli.conftest import Run, make_table
 from tests.tables.helpers import read_frame
 
 SCORES = {"rmse", "mean_log_likelihood", "crps", "coverage_50", "coverage_90", "coverage_95"}
@@ -47,19 +46,6 @@ def test_a_table_without_target_is_a_failure_and_one_row_is_enough(run: Run, mod
     make_table(1).to_csv(tmp_path / "new.csv", index=False)
     scores = json.loads(run("evaluate", model, tmp_path / "new.csv", "--json").stdout)["scores"]
     assert all(np.isfinite(list(found.values())).all() for found in scores.values())
-
-
-def test_periods_are_scored_in_the_order_of_a_column_of_dates(run: Run, model: Path, tmp_path: Path) -> None:
-    late = np.arange(40) >= 32
-    table = make_table(40, seed=1).assign(
-        when=pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d"), price=lambda t: t["price"] + 5.0 * late
-    )
-    table.sample(frac=1.0, random_state=0).to_csv(tmp_path / "test.csv", index=False)
-    found = json.loads(run("evaluate", model, tmp_path / "test.csv", "--by-time", "when", "--json").stdout)["periods"]
-    assert [p["period"] for p in found][::4] == ["2024-01-01 to 2024-01-08", "2024-02-02 to 2024-02-09"]
-    assert found[-1]["rmse"] > 3.0 > max(p["rmse"] for p in found[:-1])
-    result = run("evaluate", model, tmp_path / "test.csv", "--by-time", "When")
-    assert (result.exit_code, "Perhaps it has 'when' for 'When'" in flat(result.stderr)) == (1, True)
 
 
 def test_report_writes_a_page_with_the_scores_of_evaluate(run: Run, model: Path, unseen: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -17,17 +16,14 @@ from cvgp import plots
 from cvgp.cli.console import note_reading, print_json, print_result, print_table, say
 from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options
 from cvgp.cli.predict import model_schema
-from cvgp.data.rows import Array
 from cvgp.errors import printable
 from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
 from cvgp.report.facts import scores_of_baselines, stored_baselines
 from cvgp.report.page import MODEL_NAMES
-from cvgp.tables.apply import load_rows, load_rows_in_time
-from cvgp.tables.encode import Inputs
+from cvgp.tables.apply import load_rows
 
-PERIODS = 5
 MOST_COLUMNS = 4
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")]
 
@@ -36,35 +32,23 @@ def evaluate(
     model_file: ModelFile,
     data: Data,
     text: TextFormat,
-    by_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help=f"Also score {PERIODS} periods of equally many rows, by this column of dates."
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
 
-    The constant and the linear model have learned from the rows that the model was fitted to. With `--by-time` the
-    periods are scored in their order, which shows a model that grows worse with time.
+    The constant and the linear model have learned from the rows that the model was fitted to.
     """
     model = cvgp.load(model_file)
-    schema, csv = model_schema(model, model_file), csv_options(text)
-    inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
-    y = targets[:, 0]
+    schema = model_schema(model, model_file)
+    inputs, y = load_rows(data, schema, csv_options(text), note_reading)
     simple = stored_baselines(model)
-    scores = {"cvgp": _scores_of(model, inputs, y), **scores_of_baselines(simple, inputs.x, y)}
-    periods = {} if by_time is None else _scores_by_time(model, inputs, y, times)
+    own = scores_of_model(Predictive.at(model._gp, inputs), y)
+    scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y[:, 0])}
     if as_json:
-        in_time = {} if by_time is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
-        print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
+        print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
     say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
     _print_scores(scores)
-    if periods:
-        say(f"by {printable(by_time or '')}:")
-        _print_scores(periods)
     if simple is None:
         say("The file has no linear and constant model to compare with.")
 
@@ -145,25 +129,6 @@ def plot(
 def _print_scores(scores: dict[str, dict[str, float]]) -> None:
     names = SCORE_NAMES.items()
     print_table(["", *scores], [[label, *(score_as_text(n, own[n]) for own in scores.values())] for n, label in names])
-
-
-def _scores_of(model: CVGPRegressor, inputs: Inputs, y: Array) -> dict[str, float]:
-    return scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
-
-
-def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) -> dict[str, dict[str, float]]:
-    """The scores of each period, by its first and last time."""
-
-    def as_time(value: Any) -> str:
-        return str(np.datetime_as_string(value, unit="D")) if isinstance(value, np.datetime64) else f"{value:g}"
-
-    order = np.argsort(times, kind="stable")
-    found = {}
-    for part in np.array_split(order, min(PERIODS, len(order))):
-        rows = np.sort(part)
-        period = f"{as_time(times[part[0]])} to {as_time(times[part[-1]])}"
-        found[period] = _scores_of(model, inputs.take(rows), y[rows])
-    return found
 
 
 def _draw(
