@@ -64,8 +64,8 @@ def test_results_are_on_the_standard_output_and_progress_on_the_other(run: Run, 
     assert "1 file, 60 rows, 3 columns as 4 features" in flat(result.stderr)
     names = {line.split("  ")[0] for line in result.stdout.splitlines()}
     assert {"solver", "coreset", "neighbors", "kernel", "noise sd", "time", "saved"} <= names
-    assert run(*words, "--quiet").stderr == ""
-    facts = json.loads(run(*words, "--json").stdout)
+    assert run(*words, "--overwrite", "--quiet").stderr == ""
+    facts = json.loads(run(*words, "--overwrite", "--json").stdout)
     assert (facts["rows"], facts["coreset_size"], facts["iterations"]) == (60, 8, 20)
 
 

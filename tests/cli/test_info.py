@@ -72,7 +72,7 @@ def test_merge_makes_the_model_that_python_makes(run: Run, tmp_path: Path) -> No
     expected = cvgp.merge([cvgp.load(path) for path in paths], n_coreset=7, random_state=0)
     x = make_table(5)[["size", "weight", "colour"]]
     np.testing.assert_array_equal(cvgp.load(tmp_path / "m").predict(x), expected.predict(x))
-    assert "10 points" in run("merge", *paths, "--out", tmp_path / "m").stdout
+    assert "10 points" in run("merge", *paths, "--out", tmp_path / "all").stdout
 
 
 def test_the_demo_writes_all_its_files_and_stops_at_a_failure(run: Run, tmp_path: Path) -> None:

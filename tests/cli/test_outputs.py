@@ -87,7 +87,6 @@ def test_a_file_of_the_user_is_replaced_only_on_request(
     assert (result.exit_code, "add --overwrite" in flat(result.stderr)) == (2, True)
     assert out.read_text() == "a,b\n1,2\n"
     assert run(*words, "--overwrite").exit_code == 0
-    assert run(*words).exit_code == 0  # what cvgp wrote is replaced
 
 
 def test_the_demo_replaces_no_table_of_the_user(run: Run, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_target_need_not_be_there_and_a_missing_feature_is_named(run: Run, m
     write(tmp_path / "new.csv", make_table(5).drop(columns="price"))
     assert len(predicted(run, model, tmp_path / "new.csv", tmp_path / "out.csv")) == 5
     write(tmp_path / "new.csv", make_table(5).drop(columns="weight"))
-    result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "other.csv")
     assert (result.exit_code, "lacks the columns ['weight']" in result.stderr) == (1, True)
 
 

@@ -28,12 +28,7 @@ from cvgp.tables.table import Table, read_table
 
 def fit(
     data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A table: CSV, TSV, JSON lines, Excel, Parquet, Feather or sqlite:///file::table; a file, a glob or a "
-            "folder.",
-        ),
+        str, typer.Argument(metavar="DATA", help="A table: a file, a glob, a folder, or sqlite:///file::table.")
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],
@@ -61,11 +56,10 @@ def fit(
     the data.
     """
     start, is_first = time.perf_counter(), launched().rank == 0
-    lists = {
-        name: [n for words in given for n in names_in(words)] for name, given in columns.items() if type(given) is list
-    }
     reading = {
-        name: given for name, given in {**columns, **lists, **options.csv_options(text)}.items() if given is not None
+        name: [n for words in given for n in names_in(words)] if isinstance(given, list) else given
+        for name, given in {**columns, **options.csv_options(text)}.items()
+        if given is not None
     }
     if is_first:
         options.check_output(out, data, overwrite=overwrite)
@@ -84,16 +78,9 @@ def fit(
     with how_to_continue():
         estimator.save(out)
     seconds = time.perf_counter() - start
-    facts = {
-        "rows_dropped": estimator.schema_["n_dropped"],
-        "rows_skipped": estimator.n_bad_rows_,
-        **summarize(estimator),
-    }
-    print_result(
-        as_json,
-        {"model": str(out), "target": target, "seconds": seconds, **facts},
-        {**model_facts(estimator), "time": f"{seconds:.1f} s", "saved": str(out)},
-    )
+    facts = {"model": str(out), "target": target, "seconds": seconds, **summarize(estimator)}
+    facts |= {"rows_dropped": estimator.schema_["n_dropped"], "rows_skipped": estimator.n_bad_rows_}
+    print_result(as_json, facts, {**model_facts(estimator), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
 def _open(data: str, target: str, reading: dict[str, Any], quiet: bool) -> Table:

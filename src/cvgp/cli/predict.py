@@ -27,7 +27,6 @@ from cvgp.tables.read import Opened, open_table
 from cvgp.tables.table import read_table
 from cvgp.tables.write import table_writer
 
-COLUMNS = ("mean", "sd", "lower", "upper")
 ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
 
 
@@ -55,12 +54,12 @@ def predict(
     is read and written part by part.
     """
     probabilities = _probabilities(level, quantiles)
-    options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite, kind="table")
+    options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite)
     model = cvgp.load(model_file)
     schema = model_schema(model, model_file)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)
-    parts = [*COLUMNS, *(f"q{p:g}" for p in probabilities)]
+    parts = ["mean", "sd", "lower", "upper", *(f"q{p:g}" for p in probabilities)]
     columns = free_names([f"{schema.target}_{part}" for part in parts], opened.names)
     done = Predictor(model, schema, np.append(ends_of_interval(level), probabilities), columns, **rows)
     with table_writer(out) as write:
@@ -126,7 +125,6 @@ class Predictor:
     levels: NDArray[np.float64]
     """Probabilities of the ends of the interval, and of further quantiles."""
     columns: list[str]
-    """Names of the columns of predictions."""
     on_bad_rows: Literal["error", "skip"] = "error"
     rows: int = 0
     empty: int = 0

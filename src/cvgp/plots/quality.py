@@ -26,7 +26,7 @@ LEVELS = np.linspace(0.05, 0.95, 19)
 """The probabilities of the intervals that calibration is shown by."""
 
 
-def plot_calibration(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
+def plot_calibration(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw the share of observations inside central intervals against the probability that the intervals claim.
 
     Above the diagonal the model is less certain than it could be, below it more certain than it should be.
@@ -76,7 +76,7 @@ def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
     ax.legend(loc="upper left", framealpha=0.7, edgecolor="none", fontsize="small")
 
 
-def plot_predicted(model: CVGPRegressor, X: ArrayLike, y: ArrayLike, ax: Axes | None = None) -> Axes:
+def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw observations against predictions, and mark those outside their 95 % interval.
 
     Examples
