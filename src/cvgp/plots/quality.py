@@ -30,16 +30,6 @@ def plot_calibration(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None
     """Draw the share of observations inside central intervals against the probability that the intervals claim.
 
     Above the diagonal the model is less certain than it could be, below it more certain than it should be.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_calibration(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_title()
-    'Calibration'
     """
     ax = drawing.axes_or_current(ax)
     found = Predictive.at(drawing.one_output(model)._gp, check_prediction(model, X))
@@ -77,18 +67,7 @@ def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
 
 
 def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw observations against predictions, and mark those outside their 95 % interval.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_predicted(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
-    'predicted y'
-    """
+    """Draw observations against predictions, and mark those outside their 95 % interval."""
     ax = drawing.axes_or_current(ax)
     mean = drawing.one_output(model).predict(X)
     observed = check_observed(y, (len(mean),))
@@ -117,14 +96,6 @@ def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = Non
     """Draw the error and the log-likelihood of held-out rows against the number of pseudo-points.
 
     `quality` is what `cvgp.quality_by_size` returns. The log-likelihood has an axis of its own on the right.
-
-    Examples
-    --------
-    >>> from cvgp import plots
-    >>> from matplotlib.figure import Figure
-    >>> quality = {"size": [8, 16], "rmse": [0.3, 0.2], "mean_log_likelihood": [-0.5, -0.1]}
-    >>> plots.plot_quality_by_size(quality, ax=Figure().subplots()).get_xlabel()
-    'pseudo-points'
     """
     missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)
     if missing:

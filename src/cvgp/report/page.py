@@ -6,7 +6,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
 from cvgp.files import atomic_write
 from cvgp.plots import drawing, plot_relevance, plot_training, plot_weights, quality
 from cvgp.plots.drawing import number, shortened
-from cvgp.plots.model import column_grid, draw_coreset, draw_dependence, finish_along, partial_dependence
+from cvgp.plots.model import Along, draw_coreset, draw_dependence
 from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
@@ -221,10 +221,10 @@ def _predicted(facts: Facts) -> Chart:
     rows = []
     for part in np.array_split(np.argsort(facts.mean, kind="stable"), min(BINS, len(facts.y))):
         mean, observed = facts.mean[part], facts.observed[part]
-        rms = float(np.sqrt(np.mean((observed - mean) ** 2)))
-        values = [f"{number(mean[0])} to {number(mean[-1])}", str(len(part)), number(observed.mean()), number(rms)]
-        rows.append([*values, f"{1.0 - outside[part].mean():.1%}"])
-    few = "." if len(drawing.some_rows(len(facts.y))) == len(facts.y) else ", for a random sample of the rows."
+        values = len(part), observed.mean(), float(np.sqrt(np.mean((observed - mean) ** 2)))
+        ends = f"{number(mean[0])} to {number(mean[-1])}"
+        rows.append([ends, *map(number, values), f"{1.0 - outside[part].mean():.1%}"])
+    few = "." if len(facts.y) <= drawing.MOST_DOTS else ", for a random sample of the rows."
     return Chart(
         svg("Predictions", lambda ax: quality.draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
         f"Observed against predicted “{shortened(facts.target)}”, inside and outside the 95 % intervals{few}",
@@ -246,14 +246,13 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
     groups = _groups(at, column)
     ends = [[drawing.place_text(column, at[g[i]]) for i in (0, -1)] for g in groups]
     names = [first if column.categories else f"{first} to {last}" for first, last in ends]
+    middle, spots = np.array([np.median(at[g]) for g in groups]), at
     if column.categories:
         column = column._replace(categories=tuple(names))
         middle, spots = np.arange(float(len(groups))), np.full(len(at), np.nan)  # rare categories are not drawn
         jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
         for k, group in enumerate(groups):
             spots[group] = k + jitter[group]
-    else:
-        middle, spots = np.array([np.median(at[g]) for g in groups]), at
     mean = np.array([error[g].mean() for g in groups])
     far = np.array([drawing.Z95 * error[g].std() / np.sqrt(len(g)) for g in groups])
     rms, sd, noise = (
@@ -277,11 +276,9 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
         drawing.readable_ticks(ax)
         drawing.name_axis(ax.xaxis, column)
 
-    counts = [str(len(group)) for group in groups]
-    numbers = [map(number, values) for values in (mean, far, rms, sd, noise)]
     head = [shortened(column.name), "rows", "mean error", "± 95 %", "RMS error", "expected sd", "noise sd"]
     title = f"Errors by “{shortened(column.name)}”"
-    return Chart(svg(title, draw), title, Table(title, head, list(zip(names, counts, *numbers, strict=True))))
+    return Chart(svg(title, draw), title, _table(title, head, names, map(len, groups), mean, far, rms, sd, noise))
 
 
 def _coreset(facts: Facts) -> list[Chart]:
@@ -300,11 +297,10 @@ def _points(facts: Facts) -> Table:
     """The heaviest points."""
     coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
     order = drawing.used_points(coreset.beta)[:MOST_POINTS]
-    outputs, weights = coreset.y.reshape(len(coreset), -1)[order, facts.output], coreset.beta[order]
     cells = [[drawing.place_text(column, at) for at in drawing.places(coreset.X[order], column)] for column in columns]
-    cells = [[str(i + 1) for i in range(len(order))], *cells, list(map(number, outputs)), list(map(number, weights))]
+    outputs = coreset.y.reshape(len(coreset), -1)[order, facts.output]
     head = ["point", *(shortened(column.name) for column in columns), shortened(facts.target), "weight"]
-    return Table("The heaviest pseudo-points", head, list(zip(*cells, strict=True)))
+    return _table("The heaviest pseudo-points", head, range(1, len(order) + 1), *cells, outputs, coreset.beta[order])
 
 
 def _relevance(facts: Facts) -> Chart:
@@ -315,9 +311,8 @@ def _relevance(facts: Facts) -> Chart:
         [shortened(columns[j].name), f"{found.total[j]:.3f}", f"± {far[j]:.3f}", f"{found.first_order[j]:.3f}"]
         for j in ranked
     ]
-    height = max(2.0, 0.8 + 0.22 * len(ranked))
     return Chart(
-        svg("Relevance", partial(plot_relevance, facts.model, top=MOST_BARS), height),
+        svg("Relevance", partial(plot_relevance, facts.model, top=MOST_BARS), max(2.0, 0.8 + 0.22 * len(ranked))),
         "Total Sobol indices: the share of the variance of predictions that needs the column, alone or together with "
         "others. They add up to more than one where columns act together.",
         Table("Relevance of columns", ["column", "total", "95 %", "alone"], rows),
@@ -325,25 +320,23 @@ def _relevance(facts: Facts) -> Chart:
 
 
 def _dependence(facts: Facts, column: UserColumn) -> Chart:
-    values = column_grid(facts.model, column)
-    if column.categories:
-        values = values[:MOST_CATEGORIES]
-        column = column._replace(categories=column.categories[:MOST_CATEGORIES])
-    mean, sd = partial_dependence(facts.model, column, values, facts.output)
+    drawn: list[Array] = []
 
     def draw(ax: Axes) -> None:
-        draw_dependence(ax, column, values, mean, sd, float(facts.gp.y_spread[facts.output]))
-        finish_along(ax, column, values)
+        along = Along(ax, facts.model, column)
+        drawn.extend([along.at, *draw_dependence(along, facts.output)])
+        along.finish()
         ax.set_ylabel(f"mean {drawing.as_label(facts.target)}")
 
-    at = np.arange(len(values)) if column.categories else values[:, 0]
-    rows = [
-        [
-            drawing.place_text(column, at[i]),
-            *map(number, (mean[i], mean[i] - drawing.Z95 * sd[i], mean[i] + drawing.Z95 * sd[i])),
-        ]
-        for i in range(0, len(at), 1 if column.categories else 3)
-    ]
     title = f"Dependence on “{shortened(column.name)}”"
+    chart = svg(title, draw)
+    at, mean, sd = (values[:: 1 if column.categories else 3] for values in drawn)
     head = [shortened(column.name), f"mean {shortened(facts.target)}", "from", "to"]
-    return Chart(svg(title, draw), title, Table(title, head, rows))
+    places = [drawing.place_text(column, place) for place in at]
+    return Chart(chart, title, _table(title, head, places, mean, mean - drawing.Z95 * sd, mean + drawing.Z95 * sd))
+
+
+def _table(title: str, head: Sequence[str], *columns: Iterable[Any]) -> Table:
+    """A table of columns of text and of numbers."""
+    cells = [[value if isinstance(value, str) else number(value) for value in column] for column in columns]
+    return Table(title, head, list(zip(*cells, strict=True)))
