@@ -179,10 +179,12 @@ def name_axis(axis: Axis, column: UserColumn) -> None:
     """Label an axis by its column, and write dates along it, or categories at 0, 1, 2, ..."""
     axis.set_label_text(as_label(column.name) + (" (effect of its level)" if column.is_level else ""))
     if column.categories:
+        from matplotlib.axis import XAxis
+
         step = math.ceil(len(column.categories) / 20)
         labels = [as_label(name, LONGEST_TICK) for name in column.categories[::step]]
         axis.set_ticks(range(0, len(column.categories), step), labels=labels)
-        if axis.axis_name == "x" and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
+        if isinstance(axis, XAxis) and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
             for text in axis.get_majorticklabels():
                 text.set(rotation=30, ha="right", rotation_mode="anchor")
     elif is_date(column):

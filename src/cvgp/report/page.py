@@ -12,7 +12,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cvgp import __version__
 from cvgp.data.rows import Array
@@ -20,9 +19,18 @@ from cvgp.errors import optional_packages, printable
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
 from cvgp.files import atomic_write
-from cvgp.plots import drawing, plot_relevance, plot_training, plot_weights, quality
+from cvgp.plots import drawing, plot_relevance, plot_training, plot_weights
 from cvgp.plots.drawing import number, shortened
-from cvgp.plots.model import Along, draw_coreset, draw_dependence
+from cvgp.plots.model import (
+    LEVELS,
+    Along,
+    chance_of_shares,
+    draw_calibration,
+    draw_coreset,
+    draw_dependence,
+    draw_predicted,
+    shares_inside,
+)
 from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
 """Columns that have charts, bars of relevance, and pseudo-points and columns in the table of the coreset."""
-BINS, FEWEST_IN_BIN, MOST_CATEGORIES, MOST_ERRORS = 10, 5, 12, 800
+BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800
 """Groups of rows along a column, and dots in a chart of errors."""
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
@@ -85,11 +93,6 @@ class Report:
         ----------
         path : str or path
             The file; one that exists is replaced.
-
-        Raises
-        ------
-        MissingFileError, FileAccessError
-            If the folder does not exist, or the disk refuses the file.
 
         Examples
         --------
@@ -202,13 +205,13 @@ def _decisions(model: CVGPRegressor) -> Table | None:
 
 
 def _calibration(facts: Facts) -> Chart:
-    inside, chance = quality.shares_inside(facts.quantiles, facts.observed), quality.chance_of_shares(len(facts.y))
+    inside, chance = shares_inside(facts.quantiles, facts.observed), chance_of_shares(len(facts.y))
     rows = [
         [f"{level:.0%}", f"{share:.1%}", f"± {far:.1%}"]
-        for level, share, far in zip(quality.LEVELS, inside, chance, strict=True)
+        for level, share, far in zip(LEVELS, inside, chance, strict=True)
     ]
     return Chart(
-        svg("Calibration", partial(quality.draw_calibration, inside=inside, count=len(facts.y))),
+        svg("Calibration", partial(draw_calibration, inside=inside, count=len(facts.y))),
         "Calibration: on the diagonal, intervals hold as many observations as they claim. Above it they are wider than "
         "needed, below it too narrow. The gray band is what chance allows.",
         Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
@@ -226,34 +229,23 @@ def _predicted(facts: Facts) -> Chart:
         rows.append([ends, *map(number, values), f"{1.0 - outside[part].mean():.1%}"])
     few = "." if len(facts.y) <= drawing.MOST_DOTS else ", for a random sample of the rows."
     return Chart(
-        svg("Predictions", lambda ax: quality.draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
+        svg("Predictions", lambda ax: draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
         f"Observed against predicted “{shortened(facts.target)}”, inside and outside the 95 % intervals{few}",
         Table("Groups of rows", ["predicted", "rows", "mean observed", "RMSE", "inside 95 %"], rows),
     )
 
 
-def _groups(at: Array, column: UserColumn) -> list[NDArray[np.intp]]:
-    """Row numbers by category, the most frequent ones, or by tenths of the rows."""
-    if column.categories:
-        counts = np.bincount(at.astype(np.int64), minlength=len(column.categories))
-        most = np.sort(np.argsort(-counts, kind="stable")[:MOST_CATEGORIES])
-        return [np.flatnonzero(at == k) for k in most if counts[k]]
-    return np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
-
-
 def _errors(facts: Facts, column: UserColumn) -> Chart:
-    at, error = drawing.places(facts.x, column), facts.observed - facts.mean
-    groups = _groups(at, column)
+    """Errors along a column: of each row, and of each category or tenth of the rows."""
+    at, error, spots = drawing.places(facts.x, column), facts.observed - facts.mean, drawing.places(facts.x, column)
+    if column.categories:
+        groups = [group for k in range(len(column.categories)) if len(group := np.flatnonzero(at == k))]
+        spots += np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
+    else:
+        groups = np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
     ends = [[drawing.place_text(column, at[g[i]]) for i in (0, -1)] for g in groups]
     names = [first if column.categories else f"{first} to {last}" for first, last in ends]
-    middle, spots = np.array([np.median(at[g]) for g in groups]), at
-    if column.categories:
-        column = column._replace(categories=tuple(names))
-        middle, spots = np.arange(float(len(groups))), np.full(len(at), np.nan)  # rare categories are not drawn
-        jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
-        for k, group in enumerate(groups):
-            spots[group] = k + jitter[group]
-    mean = np.array([error[g].mean() for g in groups])
+    middle, mean = (np.array([of(values[g]) for g in groups]) for of, values in ((np.median, at), (np.mean, error)))
     far = np.array([drawing.Z95 * error[g].std() / np.sqrt(len(g)) for g in groups])
     rms, sd, noise = (
         np.array([np.sqrt(np.mean(values[g] ** 2)) for g in groups]) for values in (error, facts.sd, facts.noise_sd)
@@ -262,13 +254,8 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
     def draw(ax: Axes) -> None:
         shown = drawing.some_rows(len(at), MOST_ERRORS)
         ax.scatter(spots[shown], error[shown], s=7, color=drawing.GRAY, alpha=0.5, lw=0, rasterized=True)
-        if column.categories:
-            ax.vlines(middle, -drawing.Z95 * sd, drawing.Z95 * sd, color=drawing.BLUE, alpha=0.3, lw=8)
-        else:
-            reach = np.concatenate([[at.min()], middle, [at.max()]])
-            far_sd, far_noise = (drawing.Z95 * np.pad(values, 1, mode="edge") for values in (sd, noise))
-            ax.fill_between(reach, -far_sd, far_sd, color=drawing.BLUE, alpha=0.25, lw=0)
-            ax.plot(reach, np.outer(far_noise, [-1.0, 1.0]), color=drawing.BLUE, lw=1, ls="--")
+        for half, width in ((drawing.Z95 * sd, 9), (drawing.Z95 * noise, 4)):
+            ax.vlines(middle, -half, half, color=drawing.BLUE, alpha=0.3, lw=width)
         ax.axhline(0.0, color=drawing.GRAY, lw=1)
         ax.errorbar(middle, mean, far, fmt="o", ms=4, color=drawing.ORANGE)
         limit = max(float(np.quantile(np.abs(error), 0.995)), 1.1 * drawing.Z95 * float(sd.max()))
