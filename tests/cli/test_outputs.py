@@ -135,15 +135,6 @@ def test_nothing_is_written_into_what_is_not_a_file(
     assert (tmp_path / "precious").read_text() == "old"
 
 
-def test_a_name_that_is_not_utf8_can_be_written(run: Run, model: Path, table: Path, tmp_path: Path) -> None:
-    folder = tmp_path / OTHER
-    folder.mkdir()
-    result = run(*commands(model, table, folder / OTHER)["predict to Parquet"])
-    assert result.exit_code == 0, result.stderr
-    assert r"a\udcff" in result.stdout
-    assert len(list(folder.iterdir())) == 1
-
-
 def test_a_model_is_read_through_a_link_and_under_any_name_but_not_from_a_pipe(
     run: Run, model: Path, tmp_path: Path
 ) -> None:
