@@ -19,18 +19,9 @@ from cvgp.errors import optional_packages, printable
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
 from cvgp.files import atomic_write
-from cvgp.plots import drawing, plot_relevance, plot_training, plot_weights
+from cvgp.plots import drawing
+from cvgp.plots import model as pictures
 from cvgp.plots.drawing import number, shortened
-from cvgp.plots.model import (
-    LEVELS,
-    Along,
-    chance_of_shares,
-    draw_calibration,
-    draw_coreset,
-    draw_dependence,
-    draw_predicted,
-    shares_inside,
-)
 from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
@@ -140,7 +131,7 @@ def make_report(
         relevance=_relevance(facts),
         dependence=[_dependence(facts, column) for column in columns],
         decisions=_decisions(model),
-        training=Chart(svg("Training", partial(plot_training, model)), "The bound over the iterations."),
+        training=Chart(svg("Training", partial(pictures.plot_training, model)), "The bound over the iterations."),
     )
     return Report(html.lstrip(), facts.scores, found)
 
@@ -205,13 +196,13 @@ def _decisions(model: CVGPRegressor) -> Table | None:
 
 
 def _calibration(facts: Facts) -> Chart:
-    inside, chance = shares_inside(facts.quantiles, facts.observed), chance_of_shares(len(facts.y))
+    inside, chance = pictures.shares_inside(facts.quantiles, facts.observed), pictures.chance_of_shares(len(facts.y))
     rows = [
         [f"{level:.0%}", f"{share:.1%}", f"± {far:.1%}"]
-        for level, share, far in zip(LEVELS, inside, chance, strict=True)
+        for level, share, far in zip(pictures.LEVELS, inside, chance, strict=True)
     ]
     return Chart(
-        svg("Calibration", partial(draw_calibration, inside=inside, count=len(facts.y))),
+        svg("Calibration", partial(pictures.draw_calibration, inside=inside, count=len(facts.y))),
         "Calibration: on the diagonal, intervals hold as many observations as they claim. Above it they are wider than "
         "needed, below it too narrow. The gray band is what chance allows.",
         Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
@@ -229,7 +220,7 @@ def _predicted(facts: Facts) -> Chart:
         rows.append([ends, *map(number, values), f"{1.0 - outside[part].mean():.1%}"])
     few = "." if len(facts.y) <= drawing.MOST_DOTS else ", for a random sample of the rows."
     return Chart(
-        svg("Predictions", lambda ax: draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
+        svg("Predictions", lambda ax: pictures.draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
         f"Observed against predicted “{shortened(facts.target)}”, inside and outside the 95 % intervals{few}",
         Table("Groups of rows", ["predicted", "rows", "mean observed", "RMSE", "inside 95 %"], rows),
     )
@@ -274,10 +265,11 @@ def _coreset(facts: Facts) -> list[Chart]:
     charts = []
     for pair in [columns[:2], columns[::2]] if len(columns) > 2 else [columns]:
         title = "Pseudo-points over " + " and ".join(f"“{shortened(column.name)}”" for column in pair)
-        draw = partial(draw_coreset, model=facts.model, columns=pair, target=facts.target, output=facts.output)
+        draw = partial(pictures.draw_coreset, model=facts.model, columns=pair, target=facts.target, output=facts.output)
         colors = f" and colors values of “{name}”" if len(pair) > 1 else f", and heights values of “{name}”"
         charts.append(Chart(svg(title, draw), f"{title}: areas are weights{colors}."))
-    return [*charts, Chart(svg("Weights", partial(plot_weights, facts.model)), "Weights of the pseudo-points.")]
+    weights = svg("Weights", partial(pictures.plot_weights, facts.model))
+    return [*charts, Chart(weights, "Weights of the pseudo-points.")]
 
 
 def _points(facts: Facts) -> Table:
@@ -299,7 +291,7 @@ def _relevance(facts: Facts) -> Chart:
         for j in ranked
     ]
     return Chart(
-        svg("Relevance", partial(plot_relevance, facts.model, top=MOST_BARS), max(2.0, 0.8 + 0.22 * len(ranked))),
+        svg("Relevance", partial(pictures.plot_relevance, facts.model, top=MOST_BARS), 2.0 + 0.2 * len(ranked)),
         "Total Sobol indices: the share of the variance of predictions that needs the column, alone or together with "
         "others. They add up to more than one where columns act together.",
         Table("Relevance of columns", ["column", "total", "95 %", "alone"], rows),
@@ -310,8 +302,8 @@ def _dependence(facts: Facts, column: UserColumn) -> Chart:
     drawn: list[Array] = []
 
     def draw(ax: Axes) -> None:
-        along = Along(ax, facts.model, column)
-        drawn.extend([along.at, *draw_dependence(along, facts.output)])
+        along = pictures.Along(ax, facts.model, column)
+        drawn.extend([along.at, *pictures.draw_dependence(along, facts.output)])
         along.finish()
         ax.set_ylabel(f"mean {drawing.as_label(facts.target)}")
 
