@@ -158,13 +158,6 @@ def test_predictions_outside_their_interval_are_marked_and_many_rows_are_sampled
     assert outside > 900
 
 
-def test_the_posterior_of_one_input_is_drawn_beyond_the_data(data: Data, ax: Axes) -> None:
-    x, y = data[0][["strong"]].to_numpy(), data[1]
-    fitted = CVGPRegressor(10, random_state=0, training=TrainingOptions(max_iter=20)).fit(x, y)
-    low, high = plots.plot_posterior(fitted, x, y, ax).get_xlim()
-    assert (low < x.min(), high > x.max()) == (True, True)
-
-
 def test_the_posterior_of_several_inputs_is_a_slice_along_the_most_important_one(
     model: CVGPRegressor, ax: Axes
 ) -> None:

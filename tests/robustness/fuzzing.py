@@ -140,7 +140,7 @@ def run_command(corpus: Corpus, random: Random) -> None:
         (
             ["info", model],
             ["coreset", model, "--out", out, replace],
-            ["plot", model, "--out", corpus.folder / "out.png"],
+            ["plot", model, "--out", corpus.folder / "out.png", replace],
             ["predict", model, table, "--out", out, replace],
             ["evaluate", model, table],
             ["predict", model, parts, "--out", out, replace],

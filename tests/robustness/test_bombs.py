@@ -21,7 +21,6 @@ from cvgp.errors import InvalidInputError
 from cvgp.files.limits import COLUMNS
 from cvgp.tables.read import open_table
 from tests.robustness.mutations import tensor_file
-from tests.tables.helpers import read_frame
 
 MEGABYTES = 300
 """By which the memory of a process may grow while it refuses all of them."""
@@ -220,17 +219,3 @@ def test_a_limit_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("CVGP_MAX_COLUMNS", "many")
     with pytest.raises(InvalidInputError, match="CVGP_MAX_COLUMNS must be a whole number above 0; got 'many'"):
         open_table(tmp_path / "a.csv")
-
-
-@pytest.mark.parametrize("ending", [".parquet", ".feather"])
-@pytest.mark.parametrize("packing", ["zstd", "lz4", "uncompressed"])
-def test_an_honest_table_passes_the_checks(tmp_path: Path, ending: str, packing: str) -> None:
-    rng = np.random.default_rng(0)
-    text = pa.array(rng.choice(["x", "yy", None], 500)).dictionary_encode()
-    table = pa.table({"a": rng.normal(size=500), "c": text, "d": pa.array(["z" * 9] * 500), "y": rng.normal(size=500)})
-    path = tmp_path / f"a{ending}"
-    if ending == ".parquet":
-        pq.write_table(table, path, compression="none" if packing == "uncompressed" else packing)
-    else:
-        feather.write_feather(table, path, compression=packing, chunksize=100)
-    assert len(read_frame(path)) == 500
