@@ -62,7 +62,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.
 
-        It warns and raises as `to_gpytorch` does, and needs the extra ``botorch``.
+        It needs the extra ``botorch``.
 
         Returns
         -------
