@@ -15,15 +15,8 @@ from hypothesis import strategies as st
 
 from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.tables.apply import load_rows
-from cvgp.tables.formats import (
-    CsvOptions,
-    NumberFormat,
-    Reading,
-    check_csv,
-    find_encoding,
-    find_separator,
-    parse_numbers,
-)
+from cvgp.tables.cells import CsvOptions, check_csv, find_encoding, find_separator, parse_numbers
+from cvgp.tables.columns import NumberFormat, Reading
 from cvgp.tables.read import open_table
 from tests.tables.helpers import learned, put, read_frame
 
@@ -177,7 +170,7 @@ def test_thousands_and_percent_in_a_frame_are_numbers(frame: object) -> None:
     table = learned(frame)
     expected = [[1234.0, 0.0, 12.0], [950.0, 0.0, 7.0], [12000.0, 0.0, 3.5], [1234.0, 1.0, 0.0]]
     assert table.load().x.tolist() == expected
-    assert table.reading.numbers == {"amount": NumberFormat(".", ","), "share": NumberFormat(".", "", True)}
+    assert table.schema.reading.numbers == {"amount": NumberFormat(".", ","), "share": NumberFormat(".", "", True)}
 
 
 def test_thousands_and_percent_in_a_file_with_types_are_those_of_the_frame(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cvgp.tables.write import table_writer, write_table
+from cvgp.tables.files import table_writer, write_table
 from tests.tables.helpers import frame, read_frame
 
 PART_ENDINGS = ["parquet", "csv", "csv.gz", "tsv", "feather"]

@@ -29,9 +29,7 @@ def fit(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA",
-            help="A table: CSV, TSV, JSON lines, Excel, Parquet, Feather or sqlite:///file::table; a file, a glob or a "
-            "folder.",
+            metavar="DATA", help="A table: CSV, TSV, JSON lines, Excel, Parquet or Feather; a file, a glob or a folder."
         ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],

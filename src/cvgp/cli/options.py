@@ -18,7 +18,7 @@ import typer
 
 from cvgp.errors import CVGPError, InvalidInputError
 from cvgp.files import atomic_write, read_state
-from cvgp.tables.formats import check_csv
+from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
 

@@ -23,13 +23,12 @@ from cvgp.estimators.frames import schema_of
 from cvgp.estimators.predictive import Predictive, ends_of_interval
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import access_errors
-from cvgp.tables.apply import Piece, SchemaReader
+from cvgp.tables.apply import Piece, schema_reader
 from cvgp.tables.columns import Schema
 from cvgp.tables.encode import Findings, new_inputs
-from cvgp.tables.locate import WRITTEN_ENDINGS
+from cvgp.tables.files import WRITTEN_ENDINGS, table_writer
 from cvgp.tables.read import Opened, Part, open_table
 from cvgp.tables.table import read_table
-from cvgp.tables.write import table_writer
 
 COLUMNS = ("mean", "sd", "lower", "upper")
 ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
@@ -143,7 +142,7 @@ class Predictor:
 
     def tables(self, opened: Opened, parts: list[Part]) -> Iterator[pa.Table]:
         """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
-        reader = SchemaReader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
+        reader = schema_reader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
         for piece in reader.pieces(parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])

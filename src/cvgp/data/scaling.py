@@ -66,6 +66,12 @@ class Scaling(NamedTuple):
         """Which columns of x are not constant [D]."""
         return self.x_scale > 0.0
 
+    def with_inputs(self, other: Scaling, columns: NDArray[np.bool_]) -> Scaling:
+        """The same, with the means and standard deviations of another scaling for some columns of x [D]."""
+        return self._replace(
+            x_mean=np.where(columns, other.x_mean, self.x_mean), x_scale=np.where(columns, other.x_scale, self.x_scale)
+        )
+
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
         scaled = self.warp.apply(x)

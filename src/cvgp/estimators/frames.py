@@ -22,7 +22,7 @@ from cvgp.tables.encode import Inputs
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from cvgp.tables.formats import Reading
+    from cvgp.tables.columns import Reading
     from cvgp.tables.table import Table
 
 NUMBERS = "biuf"

@@ -472,14 +472,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         if opened is None:
             return None
         table = opened.learn(current_group())
-        self._single_output = table.single_output
-        columns = table.schema.columns
+        schema = table.schema
+        self._single_output = isinstance(schema.target, str)
+        columns = schema.columns
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
         self.n_bad_rows_ = table.bad.skipped
-        if self.verbose and not table.reading.is_plain:
-            print(f"The table was read with {table.reading.describe()}.", flush=True)
-        self.schema_ = table.schema.to_json()
+        if self.verbose and not schema.reading.is_plain:
+            print(f"The table was read with {schema.reading.describe()}.", flush=True)
+        self.schema_ = schema.to_json()
         return table
 
     def _set_results(self, found: Fit, data: FitData, log: FitLog) -> None:

@@ -24,7 +24,7 @@ from cvgp.fitting.prepare import (
 )
 
 if TYPE_CHECKING:
-    from cvgp.tables.formats import Reading
+    from cvgp.tables.columns import Reading
     from cvgp.tables.table import Table, TrainingTable
 
 
@@ -71,7 +71,7 @@ def table_data(table: TrainingTable, options: ModelOptions, settings: Settings, 
     """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
-    learned = table.warped_scaling(warp)
+    learned = table.scaling(warp)
     scaling = choose_scaling(learned, options, y_varies=table.y_varies)
     check_variance(scaling.y_scale)
     source, held_out = table.source(scaling, options.device), None

@@ -1,8 +1,8 @@
-"""Opening tables: files of any format, databases and data frames, as parts that Arrow reads batch by batch.
+"""Opening tables: files of any format and data frames, as parts that Arrow reads batch by batch.
 
 pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
-and number formats (:mod:`cvgp.tables.formats`), and limits on what a file may claim or unpack to
-(:mod:`cvgp.files.limits`). :mod:`cvgp.tables.rows` reads formats whose cells are Python values.
+and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to
+(:mod:`cvgp.files.limits`).
 """
 
 from __future__ import annotations
@@ -34,23 +34,30 @@ from cvgp.errors import (
     MissingFileError,
 )
 from cvgp.files.limits import check_columns, check_metadata, check_unpacked
-from cvgp.tables.cells import is_text_type, kind_of_type
-from cvgp.tables.encode import MOST_SHOWN
-from cvgp.tables.formats import (
+from cvgp.tables.cells import (
     ENOUGH_CELLS,
-    PLAIN,
     CsvOptions,
     Evidence,
-    Reading,
     allowed_forms,
     check_csv,
     check_names,
     choose_formats,
+    is_text_type,
+    kind_of_type,
     parse_numbers,
     sniff,
 )
-from cvgp.tables.locate import ARROW_FORMATS, JSON_ENDINGS, SEPARATORS, find_files
-from cvgp.tables.rows import DATABASES, arrow_of_cells, load_database, load_json, load_sheet, split_sheet
+from cvgp.tables.columns import PLAIN, Reading
+from cvgp.tables.encode import MOST_SHOWN
+from cvgp.tables.files import (
+    ARROW_FORMATS,
+    JSON_ENDINGS,
+    SEPARATORS,
+    arrow_of_cells,
+    find_files,
+    load_json,
+    load_sheet,
+)
 
 Location: TypeAlias = Any
 """A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
@@ -79,15 +86,13 @@ class Part:
 
     file: str
     types: Mapping[str, pa.DataType]
-    """Those that its columns have in the file."""
     read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
     """The rows with some of its columns."""
     num_bytes: int = 0
     """The size of the file; 0 for a table in memory."""
     first_row: int = 0
-    """Rows of the file that come before."""
     num_rows: int | None = None
-    """As the file says; None if only reading can tell."""
+    """None if only reading can tell."""
 
 
 @dataclass(frozen=True)
@@ -247,22 +252,16 @@ def _options_error(options: CsvOptions, what: str) -> InvalidInputError:
 
 
 def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) -> Opened:
-    if any(path.lower().startswith(DATABASES) for path in paths):
-        if options:
-            raise _options_error(options, "a database")
-        if len(paths) > 1:
-            raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        return _open_cells({paths[0]: load_database(paths[0])}, known)
     sheet = None
-    if len(paths) == 1:
-        paths[0], sheet = split_sheet(paths[0])
+    at = paths[0].lower().find(".xlsx::")
+    if len(paths) == 1 and at >= 0:
+        paths, sheet = [paths[0][: at + 5]], paths[0][at + 7 :]
     filesystem, files, ending = find_files(paths)
     # The folders of a file that is named itself are not part of the table.
     partitioning = None if len(files) == 1 and files == paths else "hive"
     with blaming(files[0]):
-        if ending.endswith(".gz"):
-            for file in files:
-                _check_packed(filesystem, file)
+        for file in files if ending.endswith(".gz") else ():
+            _check_packed(filesystem, file)
         if ending in SEPARATORS:
             return _open_text(filesystem, files, ending, partitioning, options, known)
         if options:
@@ -271,9 +270,8 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
             return _open_cells({file: load_sheet(filesystem, file, sheet) for file in files}, known)
         if ending in JSON_ENDINGS:
             return _open_cells({file: load_json(filesystem, file) for file in files}, known)
-        if ending == ".parquet":
-            for file in files:
-                _check_footer(filesystem, file)
+        for file in files if ending == ".parquet" else ():
+            _check_footer(filesystem, file)
         dataset = ds.dataset(files, format=ARROW_FORMATS[ending], filesystem=filesystem, partitioning=partitioning)
         return _open_dataset(_without_index(dataset), known)
 
@@ -285,8 +283,7 @@ def _open_cells(frames: Mapping[str, Any], known: Reading | None) -> Opened:
         table, own = arrow_of_cells(file, frame)
         parts.append(_loaded(file, table))
         mixed |= set(own)
-    every = list(dict.fromkeys(name for part in parts for name in part.types))
-    return _inferred(Opened(every, parts), known, mixed)
+    return _inferred(Opened(_all_names(parts), parts), known, mixed)
 
 
 def _loaded(file: str, table: pa.Table) -> Part:
@@ -305,31 +302,33 @@ def _open_text(
     options: CsvOptions,
     known: Reading | None,
 ) -> Opened:
-    parts, first = [], None
+    parts, reading = [], None
     for file in files:
         packing = "gzip" if ending.endswith(".gz") else None
         with filesystem.open_input_stream(file, compression=packing) as stream:
             content = stream.read_buffer(BLOCK_BYTES + 1).to_pybytes()  # unlike `read`, this frees memory when it fails
-        found = sniff(file, content[:BLOCK_BYTES], len(content) <= BLOCK_BYTES, options, SEPARATORS[ending])
-        check_columns(file, len(found.names))
-        first = first or found
+        is_all = len(content) <= BLOCK_BYTES
+        encoding, sep, names = sniff(file, content[:BLOCK_BYTES], is_all, options, SEPARATORS[ending])
+        check_columns(file, len(names))
+        reading = reading or Reading(sep, encoding)
         form = ds.CsvFileFormat(
-            parse_options=pa.csv.ParseOptions(delimiter=found.sep, newlines_in_values=True),
+            parse_options=pa.csv.ParseOptions(delimiter=sep, newlines_in_values=True),
             # A word such as NA is a missing value, in columns of text too.
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
             read_options=pa.csv.ReadOptions(
-                block_size=BLOCK_BYTES, encoding="utf8" if found.encoding == "utf-8" else found.encoding
+                block_size=BLOCK_BYTES, encoding="utf8" if encoding == "utf-8" else encoding
             ),
         )
         dataset = ds.dataset([file], format=form, filesystem=filesystem, partitioning=partitioning)
         (fragment,) = dataset.get_fragments()
         constants = ds.get_partition_keys(fragment.partition_expression)
-        types = dict.fromkeys(found.names, pa.string()) | {key: pa.scalar(own).type for key, own in constants.items()}
+        types = dict.fromkeys(names, pa.string()) | {key: pa.scalar(own).type for key, own in constants.items()}
         parts.append(Part(file, types, _scan(fragment, types), _size(fragment)))
-    assert first is not None, "a table has files"
-    every = list(dict.fromkeys(name for part in parts for name in part.types))
-    opened = Opened(every, parts, Reading(first.sep, first.encoding), is_text_file=True)
-    return _inferred(opened, known, options=options)
+    return _inferred(Opened(_all_names(parts), parts, reading or Reading(), is_text_file=True), known, options=options)
+
+
+def _all_names(parts: Sequence[Part]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.types))
 
 
 def _scan(fragment: ds.Fragment, types: Mapping[str, pa.DataType]) -> Callable[[Sequence[str]], Any]:

@@ -104,8 +104,8 @@ class NumberedRows:
     places: Sequence[int]
     """Where the cells of each column are in the store."""
     targets: tuple[str, ...]
-    has_weight: bool = False
-    has_noise: bool = False
+    extra: tuple[str | None, str | None]
+    """The columns of weights and noise."""
     codes: Mapping[int, Array] = field(default_factory=dict)
     """By place: the meaning of the codes in the store, positions of categories or days."""
     fold_effects: Mapping[str, Array] | None = None
@@ -123,11 +123,10 @@ class NumberedRows:
             if place in self.codes:
                 known = ~np.isnan(x[:, position])
                 x[known, position] = self.codes[place][x[known, position].astype(np.int64)]
-        first = self.store.width - 1 - self.has_noise - self.has_weight - len(self.targets)
-        y = values[:, first : first + len(self.targets)]
-        at = first + len(self.targets)
-        weight = values[:, at] if self.has_weight else None
-        noise = values[:, at + self.has_weight] if self.has_noise else None
+        y_end = self.store.width - 1 - sum(name is not None for name in self.extra)
+        extra = iter(values[:, y_end:-1].T)
+        weight, noise = (None if name is None else next(extra) for name in self.extra)
+        y = values[:, y_end - len(self.targets) : y_end]
         return Rows(x, y, weight, noise), values[:, -1].astype(np.int64)
 
     def encode(self, rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
@@ -194,12 +193,12 @@ class StoredSource:
     @cached_property
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
-        return float(self._block_weights.sum()) if self.rows.has_weight else float(self.num_rows)
+        return float(self._block_weights.sum()) if self.rows.extra[0] else float(self.num_rows)
 
     @property
     def has_known_noise(self) -> bool:
         """Whether the rows carry noise variances of their own."""
-        return self.rows.has_noise or bool(self._noise)
+        return self.rows.extra[1] is not None or bool(self._noise)
 
     @property
     def largest_value(self) -> float:
@@ -314,7 +313,7 @@ class StoredSource:
         """The window of an epoch that holds a row, and the rows of the epoch before it."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self._block_sizes))
         counts: NDArray[Any] = self._block_sizes[order]
-        if self.rows.has_weight:
+        if self.rows.extra[0]:
             # Ticks at equal distances along the summed weights: a row is drawn once for each that falls on it.
             edges = np.concatenate([[0.0], np.cumsum(self._block_weights[order])])
             offset, distance = np.random.default_rng([seed, epoch, 1]).random(), edges[-1] / self.num_rows
