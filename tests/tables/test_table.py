@@ -206,7 +206,7 @@ def test_weights_count_and_negative_ones_are_bad() -> None:
         ({"dates": "expand"}, "dates must be"),
         ({"drop": ["sise"]}, "did you mean 'size'"),
         ({"drop": 3}, "drop is a list of names"),
-        ({"features": ["price"]}, "features names 'price', which is the target"),
+        ({"features": ["price"]}, "'price'.*which is the target"),
         ({"drop": "size", "always_keep": "size"}, "which is asked for"),
         ({"sep": ";"}, "sep can be said of text tables"),
     ],

@@ -16,11 +16,19 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import named_inputs, numeric_schema
+from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, hold_out, known_device
+from cvgp.estimators.inputs import (
+    check_seed,
+    check_size,
+    check_training,
+    first_seed,
+    hold_out,
+    known_device,
+    refuse_transform,
+    table_data,
+)
 from cvgp.estimators.predictive import PredictiveMixin
-from cvgp.estimators.tables import as_table, refuse_transform, table_data
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.budget import Budget, Clock

@@ -1,7 +1,6 @@
 """Rows of a table in numbers, one per cell: written once, and read again in order or as shuffled minibatches.
 
-A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file that no
-other program sees, so that later passes cost no parsing, and files that change in the meantime do not matter. An epoch
+A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file. An epoch
 goes through blocks of rows in random order. Several blocks make a window, whose rows are shuffled in memory. All of it
 follows from the seed and the number of the epoch, so a run can continue anywhere.
 """
@@ -240,19 +239,12 @@ class StoredSource:
         return reduce(add_noise, self._noise, batch)
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """Every row once, in order."""
+        """Every row once, in order; rows that are held out leave chunks smaller."""
         self._cache.clear()  # a pass and minibatches do not take turns, and need not both be in memory
-        step = max(size, BLOCK_ROWS) // size * size
-        rest: list[Rows[Array]] = []
-        for start in range(0, self.rows.store.num_rows, step):
-            rest.append(self._read(start, start + step))
-            count = sum(len(piece.x) for piece in rest)
-            is_last = start + step >= self.rows.store.num_rows
-            joined, whole = Rows[Array].join(rest), count if is_last else count // size * size
-            batch = self._batch(joined.take(slice(0, whole)))
-            for begin in range(0, whole, size):
-                yield batch.take(slice(begin, begin + size))
-            rest = [joined.take(slice(whole, None))]
+        for start in range(0, self.rows.store.num_rows, size):
+            rows = self._read(start, start + size)
+            if len(rows.x):
+                yield self._batch(rows)
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step. A remainder that fills no batch sits the epoch out; weighted rows are drawn by weight."""

@@ -13,9 +13,10 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from itertools import compress
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -58,11 +59,6 @@ NEARLY_EVERY = 0.95
 """The share of a column's cells that hold different texts, where these name the rows."""
 LEAST_ROWS = 20
 """With fewer rows, values are all different, or all the same, by chance."""
-NAMES_ROWS, CONSTANT, NUMBERS_ROWS = (
-    "a different text in nearly every row",
-    "the same value in all rows",
-    "numbers the rows",
-)
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
     r"|row[ _.-]?(id|nr|no|num|number|index|name)|(.*[ _.-])(id|uuid|guid|index|idx)|record[ _.-]?(id|nr|no|number)",
@@ -145,15 +141,15 @@ class Table:
         """The rows as the columns of a fitted model encode them; nothing is learned."""
         return self._shared_out(lambda table, own: _applied(table, schema, own), group)
 
-    def _shared_out(self, read: Any, group: Group) -> TrainingTable:
+    def _shared_out(self, read: Callable[[Table, Group], TrainingTable], group: Group) -> TrainingTable:
         """Each process of a group reads a small table whole; of a larger one, each reads its own parts."""
         width = 8 * len(self.opened.names)
         sizes = [part.num_bytes if part.num_rows is None else width * part.num_rows for part in self.opened.parts]
         if group.world > 1 and sum(sizes) <= stream.IN_MEMORY_BYTES:
-            found: TrainingTable = read(self, ALONE)
+            found = read(self, ALONE)
             if found.fits_in_memory:  # indicators of text may take more
                 return found
-        return read(self, group)  # type: ignore[no-any-return]
+        return read(self, group)
 
     def feature_columns(self) -> list[str]:
         """The columns that become features, as far as the options tell."""
@@ -163,22 +159,20 @@ class Table:
                 how = f" It was read with {self.reading.describe()}; if that is wrong, give sep (--sep)."
                 hint = how if self.reading.sep else ""
                 raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.{hint}")
-        for option, given in (("drop", self.drop), ("features", self.features), ("always_keep", self.always_keep)):
-            unknown = [name for name in given or () if name not in names]
-            if unknown:
-                meant = list(dict.fromkeys(repr(other) for name in unknown for other in near_names(name, names)))
-                hint = f"did you mean {' or '.join(meant)}? It has" if meant else "it has"
-                raise InvalidInputError(
-                    f"The table has no column {', '.join(map(repr, unknown))}, which {option} names; {hint} "
-                    f"{', '.join(names)}."
-                )
-        if both := [repr(name) for name in wanted if name in special]:
-            option = "features" if self.features else "always_keep"
+        for option in ("drop", "features", "always_keep"):
+            for name in getattr(self, option) or ():
+                if name not in names:
+                    meant = " or ".join(map(repr, near_names(name, names)))
+                    hint = f"did you mean {meant}? It has" if meant else "it has"
+                    raise InvalidInputError(
+                        f"The table has no column {name!r}, which {option} names; {hint} {', '.join(names)}."
+                    )
+        if both := [name for name in wanted if name in special]:
             raise InvalidInputError(
-                f"{option} names {', '.join(both)}, which is the target or a column of weights or noise."
+                f"features or always_keep names {both}, which is the target or a column of weights or noise."
             )
-        if both := [repr(name) for name in self.drop if name in wanted]:
-            raise InvalidInputError(f"drop leaves out {named(both)}, which is asked for as well; choose.")
+        if both := [name for name in self.drop if name in wanted]:
+            raise InvalidInputError(f"drop leaves out {both}, which is asked for as well; choose.")
         among = names if self.features is None else self.features
         found = [name for name in names if name in among and name not in (*special, *self.drop)]
         if len(set(special)) < len(special) or not found:
@@ -251,11 +245,11 @@ def read_table(
     features : str or list of str, optional
         The only columns to use.
     always_keep : str or list of str, optional
-        Columns to use even if they have one value in all rows, or only number or name the rows. Others like that are
-        left out, with a warning that names them.
+        Columns to use even if they are constant, or only number or name the rows. Others like that are left out, with a
+        warning.
     impute : {"mean", "median", "drop"}, optional
-        Fill missing values of features, or leave their rows out. Text, and true and false, are filled with the most
-        frequent value. By default the model learns from missing values: a feature says where they are.
+        Fill missing values (text, and true and false, with the most frequent one), or leave their rows out. By default
+        the model learns from missing values: a feature says where they are.
     on_bad_rows : {"error", "skip"}
         Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
     dates : {"features", "refuse"}
@@ -305,23 +299,21 @@ def as_flag(option: str, names: Iterable[str]) -> str:
 
 def _raise_unusable(problems: Mapping[str, CVGPError]) -> None:
     """Raise one error for everything that is wrong with columns, with the flag that leaves them out."""
-    if not problems:
-        return
-    kinds = {type(problem) for problem in problems.values()}
-    in_python = f"(in Python: read_table(..., drop={list(problems)}))"
-    advice = f"To leave out what cannot be used: {as_flag('drop', problems)} {in_python}."
-    lines = [str(problem) for problem in problems.values()]
-    if len(lines) > 1:
-        lines = [f"{len(lines)} columns cannot be used:", *(f"- {line}" for line in lines)]
-    raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
+    if problems:
+        kinds = {type(problem) for problem in problems.values()}
+        lines = [str(problem) for problem in problems.values()]
+        if len(lines) > 1:
+            lines = [f"{len(lines)} columns cannot be used:", *(f"- {line}" for line in lines)]
+        in_python = f"(in Python: read_table(..., drop={list(problems)}))"
+        advice = f"To leave out what cannot be used: {as_flag('drop', problems)} {in_python}."
+        raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
 
 
 def _left_out_line(reasons: Mapping[str, str]) -> str:
     """The columns that were left out and why, with the flag that keeps them."""
-    columns: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        columns.setdefault(reason, []).append(repr(name))
-    found = "; ".join(f"{named(names)} ({reason})" for reason, names in columns.items())
+    found = "; ".join(
+        f"{named([repr(n) for n in reasons if reasons[n] == why])} ({why})" for why in dict.fromkeys(reasons.values())
+    )
     return (
         f"Left out, since they are not informative: {found}. To use them anyway: {as_flag('always-keep', reasons)} "
         f"(in Python: read_table(..., always_keep={list(reasons)}))."
@@ -362,7 +354,7 @@ class TrainingTable:
     @cached_property
     def common_sample(self) -> Rows[Array]:
         """A sample of the rows of all processes, the same everywhere: all of them up to 100,000 rows."""
-        return _shared(self.rows.encode(*_own_sample(self.rows, self.num_rows)), self.group)
+        return _common_sample(self.rows, self.num_rows, self.group, self.rows.encode)
 
     def scaling(self, warp: InputWarp = NO_WARP) -> Scaling:
         """The weighted means and standard deviations of all columns.
@@ -420,31 +412,33 @@ def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
         store.append(piece.stored())
     rows = NumberedRows(store, schema.columns, range(len(schema.columns)), table.targets, extra)
     total = reader.bad.count_all(group, store.num_rows)
-    return TrainingTable(table, rows, _feature_moments(rows, group), total, reader.bad, group)
+    return TrainingTable(table, rows, _moments(rows, rows.encode, group), total, reader.bad, group)
 
 
-def _own_sample(rows: NumberedRows, total_rows: int) -> tuple[Rows[Array], Any]:
-    """The share of this process in a common sample, in numbers."""
-    found, row_numbers = rows.sample_in_numbers()
-    count = -(-SAMPLE_ROWS * rows.store.num_rows // total_rows)
+Encode = Callable[[Rows[Array], NDArray[np.int64]], Rows[Array]]
+
+
+def _as_numbers(rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
+    return rows
+
+
+def _common_sample(rows: NumberedRows, total: int, group: Group, encode: Encode) -> Rows[Array]:
+    """A sample of the rows of all processes, in numbers or encoded."""
+    found, numbers = rows.sample_in_numbers()
+    count = -(-SAMPLE_ROWS * rows.store.num_rows // total)
     chosen = np.sort(np.random.default_rng(0).permutation(len(found.x))[:count])
-    return found.take(chosen), row_numbers[chosen]
+    own = encode(found.take(chosen), numbers[chosen])
+    return own.map(lambda values: torch.cat(group.gather(torch.from_numpy(np.ascontiguousarray(values)))).numpy())
 
 
-def _shared(rows: Rows[Array], group: Group) -> Rows[Array]:
-    return rows.map(lambda values: torch.cat(group.gather(torch.from_numpy(np.ascontiguousarray(values)))).numpy())
-
-
-def _feature_moments(rows: NumberedRows, group: Group) -> Moments:
-    moments = no_moments(len(rows.feature_names) + len(rows.targets))
+def _moments(rows: NumberedRows, encode: Encode, group: Group) -> Moments:
+    """The moments of x and y over the rows of all processes, in numbers or encoded."""
+    width = len(rows.columns if encode is _as_numbers else rows.feature_names)
+    found = no_moments(width + len(rows.targets))
     for block in rows.cell_blocks():
-        encoded = rows.encode(*block)
-        moments = moments.merge(moments_of(np.hstack([encoded.x, encoded.y]), encoded.sample_weight))
-    return _merged(moments, group)
-
-
-def _merged(moments: Moments, group: Group) -> Moments:
-    gathered = group.gather(torch.from_numpy(np.stack(moments)))
+        own = encode(*block)
+        found = found.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
+    gathered = group.gather(torch.from_numpy(np.stack(found)))
     return reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
 
 
@@ -543,33 +537,27 @@ class _Learner:
 
     def learn(self) -> TrainingTable:
         """Read the rows, and learn what each column becomes."""
-        store = self._read()
+        store, missing = self._read()
         total = self.bad.count_all(self.group, store.num_rows)
-        rows = self._numbered(store)
-        moments, missing = self._cell_moments(rows)
-        used = self._informative(rows, total, moments, missing)
+        rows = self._numbered(store, missing == total)
+        missing = missing[rows.places]
+        moments = _moments(rows, _as_numbers, self.group)
+        sample = _common_sample(rows, total, self.group, _as_numbers)
+        used = self._informative(rows.columns, moments.scales, missing, sample.x)
+        missing, sample = missing[used], sample._replace(x=sample.x[:, used])
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
-        missing = missing[used]
-        rows = replace(
-            rows,
-            columns=tuple(column for column, use in zip(rows.columns, used, strict=True) if use),
-            places=[place for place, use in zip(rows.places, used, strict=True) if use],
-        )
-        sample = _shared(_own_sample(rows, total)[0], self.group)
-        columns = tuple(
-            self._learned(column, int(gaps), mean, cells)
-            for column, gaps, mean, cells in zip(rows.columns, missing, moments.means, sample.x.T, strict=False)
-        )
-        rows = replace(rows, columns=columns, fold_effects={})
+        known = compress(rows.columns, used)
+        columns = tuple(map(self._learned, known, missing.tolist(), moments.means.tolist(), sample.x.T))
+        rows = replace(rows, columns=columns, places=list(compress(rows.places, used)), fold_effects={})
         if any(column.kind == "levels" for column in columns):
             columns, effects = learn_levels(columns, rows.targets, sample, rows.cell_blocks(), self.group)
             rows = replace(rows, columns=columns, fold_effects=effects)
         if missing.any() or any(column.kind not in ("numeric", "boolean", "ordered") for column in columns):
-            moments = _feature_moments(rows, self.group)  # else the numbers are the features
+            moments = _moments(rows, rows.encode, self.group)  # else the numbers are the features
         return TrainingTable(self.table, rows, moments, total, self.bad, self.group, self.left_out)
 
-    def _read(self) -> Store:
-        """The rows that count, in numbers; texts as the numbers in which they come."""
+    def _read(self) -> tuple[Store, NDArray[np.int64]]:
+        """The rows that count, in numbers (texts as they come), and the missing cells of each column."""
         table = self.table
         cells = {
             name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
@@ -578,25 +566,30 @@ class _Learner:
         extra = (table.sample_weight, table.noise_variance)
         reader = RowReader(self.opened, cells, self.kinds, table.targets, extra, self.bad)
         store = Store(len(self.usable) + len(table.special) + 1)
+        missing = torch.zeros(len(self.usable), dtype=torch.float64)
         for piece in reader.pieces(self.opened.parts[self.group.rank :: self.group.world]):
             store.append(piece.stored())
-            for position, name in enumerate(self.usable):
+            kept = piece.rows.x[piece.kept]
+            missing += torch.from_numpy(np.isnan(kept).sum(axis=0))
+            for name, values in zip(self.usable, kept.T, strict=True):
                 if name in self.texts:
-                    self.texts[name].count(piece.rows.x[piece.kept, position])
-        return store
+                    self.texts[name].count(values)
+        return store, self.group.sum([missing])[0].numpy().astype(np.int64)
 
-    def _numbered(self, store: Store) -> NumberedRows:
+    def _numbered(self, store: Store, is_empty: NDArray[np.bool_]) -> NumberedRows:
         """The rows with columns of which nothing is learned yet."""
         table, columns, places, codes = self.table, [], [], {}
         for texts in self.texts.values():
             texts.share(self.group)
             if texts.names_rows:
-                self.left_out[texts.name] = NAMES_ROWS
+                self.left_out[texts.name] = "a different text in nearly every row"
         for place, name in enumerate(self.usable):
             if name in self.left_out:
                 continue
             found = self.texts.get(name)
             try:
+                if is_empty[place]:
+                    raise InvalidInputError(f"Column {name!r} holds no values in rows that count; leave it out.")
                 column = self._new_column(name, self.kinds[name], Counter() if found is None else found.counts)
             except CVGPError as error:
                 self.problems[name] = error
@@ -632,31 +625,17 @@ class _Learner:
             return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
         return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
 
-    def _cell_moments(self, rows: NumberedRows) -> tuple[Moments, Array]:
-        """The moments of cells and targets, and the missing cells of each column [C], of all rows."""
-        moments, missing = no_moments(len(rows.columns) + len(rows.targets)), np.zeros(len(rows.columns))
-        for own, _ in rows.cell_blocks():
-            moments = moments.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
-            missing += np.isnan(own.x).sum(axis=0)
-        (total,) = self.group.sum([torch.from_numpy(missing)])
-        return _merged(moments, self.group), total.numpy()
-
-    def _informative(self, rows: NumberedRows, total: int, moments: Moments, missing: Array) -> NDArray[np.bool_]:
+    def _informative(
+        self, columns: Sequence[Column], scales: Array, missing: NDArray[np.int64], sample: Array
+    ) -> NDArray[np.bool_]:
         """Which columns are neither constant nor a number for each row, unless they are asked for."""
-        columns = rows.columns
-        empty = [column.name for column, gaps in zip(columns, missing, strict=True) if gaps == total]
-        _raise_unusable(
-            {n: InvalidInputError(f"Column {n!r} holds no values in rows that count; leave it out.") for n in empty}
-        )
-        has_ids = any(_is_id_name(column.name) for column in columns)  # the same in all processes
-        sample = _shared(_own_sample(rows, total)[0], self.group).x if has_ids else None
-        for position, column in enumerate(columns) if total >= LEAST_ROWS else ():
-            if column.name in self.asked_for or missing[position]:
+        for column, scale, gaps, values in zip(columns, scales, missing, sample.T, strict=False):
+            if len(values) < LEAST_ROWS or column.name in self.asked_for or gaps:
                 continue
-            if moments.scales[position] == 0.0:
-                self.left_out[column.name] = CONSTANT
-            elif sample is not None and column.kind == "numeric" and _numbers_rows(column.name, sample[:, position]):
-                self.left_out[column.name] = NUMBERS_ROWS
+            if scale == 0.0:
+                self.left_out[column.name] = "the same value in all rows"
+            elif column.kind == "numeric" and _numbers_rows(column.name, values):
+                self.left_out[column.name] = "numbers the rows"
         used = np.array([column.name not in self.left_out for column in columns])
         if not used.any():
             raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
@@ -708,5 +687,5 @@ def _is_id_name(name: str) -> bool:
 
 def _numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
-    is_whole = bool(np.isfinite(values).all()) and bool((values == np.round(values)).all())
-    return _is_id_name(name) and len(values) >= LEAST_ROWS and is_whole and len(np.unique(values)) == len(values)
+    is_whole = bool((values == np.round(values)).all())  # cells of rows that count are finite
+    return _is_id_name(name) and is_whole and len(np.unique(values)) == len(values)
