@@ -91,7 +91,7 @@ def test_the_types_of_a_small_file_come_from_all_of_its_rows(tmp_path: Path, cel
     opened = open_table(put(tmp_path, "a,y\n" + f"{cell},1\n" * 400_000 + "x,1\n1.5,1\n"))
     cells = [value for batch in opened.batches(opened.parts[0], ["a", "y"]) for value in batch["a"].to_pylist()]
     assert cells[-2:] == ["x", "1.5"]
-    assert opened.kinds(["a", "y"]) == {"a": "numeric" if cell else "categorical", "y": "numeric"}
+    assert (opened.kind("a"), opened.kind("y")) == ("numeric" if cell else "categorical", "numeric")
 
 
 @pytest.mark.parametrize("cell", ["oops", "inf"])
@@ -132,7 +132,7 @@ def test_a_folder_is_searched_for_tables_and_partitions(tmp_path: Path, ending: 
     assert len(found) == 4
     if ending != "jsonl":
         assert found["region"].tolist() == ["north", "north", "south", "south"]
-        assert open_table(tmp_path / "data").kinds(["region"]) == {"region": "categorical"}
+        assert open_table(tmp_path / "data").kind("region") == "categorical"
         (one,) = (tmp_path / "data" / "region=north").iterdir()
         assert "region" not in read_frame(one)
 
@@ -159,11 +159,11 @@ def test_types_of_a_column_may_differ_in_width_but_not_in_kind(tmp_path: Path) -
     write(tmp_path / "2.parquet", frame(3).astype({"a": np.float32, "b": str}))
     write(tmp_path / "3.parquet", pd.DataFrame({"a": [None, None], "b": 1.0}))
     opened = open_table(tmp_path)
-    assert opened.kinds(["a"]) == {"a": "numeric"}
+    assert opened.kind("a") == "numeric"
     with pytest.raises(InvalidTypeError, match=r"'b' changes its type: it is double in .*1\.parquet and .*2\.parquet"):
-        opened.kinds(["a", "b"])
+        opened.kind("b")
     with pytest.raises(InvalidInputError, match=r"3\.parquet has no column .y."):
-        opened.kinds(["y"])
+        opened.kind("y")
 
 
 # Files that cannot be read.

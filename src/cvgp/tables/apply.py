@@ -180,8 +180,7 @@ def schema_reader(
         for name in used:
             opened.type_of(part, name)  # every part has them
     kinds: dict[str, str] = {column.name: "categorical" if column.is_text else column.kind for column in columns}
-    found = opened.kinds(special)
-    kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in special}
+    kinds |= {name: "boolean" if opened.kind(name) == "boolean" else "numeric" for name in special}
     drops = schema.impute == "drop"
     gaps = [drops or c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in columns]
     bad = BadRows(opened, [*used, *special], np.array(gaps), on_bad_rows, drops, advice)

@@ -72,8 +72,6 @@ BLOCK_BYTES = 1 << 20
 """Parsed at a time of a text file; a line must not be longer."""
 MANY_TEXTS = 50
 """A column of more different texts, most of which are numbers, is one of numbers with some bad cells."""
-CELL_BYTES = 8
-"""A cell in memory, whatever it takes in the file."""
 TEXT_OVERHEAD = 3
 """Bytes in memory per byte of a text file, for short cells."""
 IN_MEMORY = "the table in memory"
@@ -88,11 +86,9 @@ class Part:
     types: Mapping[str, pa.DataType]
     read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
     """The rows with some of its columns."""
-    num_bytes: int = 0
-    """The size of the file; 0 for a table in memory."""
+    num_bytes: int = 0  # of the file; 0 for a table in memory
     first_row: int = 0
-    num_rows: int | None = None
-    """None if only reading can tell."""
+    num_rows: int | None = None  # if the file says how many
 
 
 @dataclass(frozen=True)
@@ -156,33 +152,20 @@ class Opened:
             )
         return self.inferred.get(name, part.types[name])
 
-    def kinds(self, names: Sequence[str], problems: dict[str, CVGPError] | None = None) -> dict[str, str]:
-        """The kind of each column, the same in every part; `null` if no part says one.
-
-        A column that has no kind is an error, or is noted among the problems and left out.
-        """
-        found: dict[str, tuple[str, pa.DataType, str]] = {}
-        refused: dict[str, CVGPError] = {}
+    def kind(self, name: str) -> str:
+        """The kind of a column, the same in every part; `null` if no part says one."""
+        found, first = "null", ""
         for part in self.parts:
-            for name in names:
-                own = self.type_of(part, name)
-                try:
-                    kind = kind_of_type(name, own)
-                    known = found.setdefault(name, (kind, own, part.file))
-                    if known[0] == "null":
-                        found[name] = (kind, own, part.file)
-                    elif kind not in ("null", known[0]):
-                        raise InvalidTypeError(
-                            f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {own} in "
-                            f"{part.file}. Write one of the files again with the other's type, or leave it out."
-                        )
-                except InvalidTypeError as error:
-                    if problems is None:
-                        raise
-                    refused.setdefault(name, error)
-        if problems is not None:
-            problems.update(refused)
-        return {name: kind for name, (kind, _, _) in found.items() if name not in refused}
+            own = self.type_of(part, name)
+            kind = kind_of_type(name, own)
+            if found == "null":
+                found, first = kind, f"{own} in {part.file}"
+            elif kind not in ("null", found):
+                raise InvalidTypeError(
+                    f"Column {name!r} changes its type: it is {first} and {own} in {part.file}. Write one of the files "
+                    "again with the other's type, or leave it out."
+                )
+        return found
 
     def cell_text(self, part: Part, name: str, row: int) -> str | None:
         """The text of a cell that is read as a number; None if it is empty, or its column is not text."""
@@ -222,7 +205,7 @@ def blaming(file: str) -> Iterator[None]:
 
 
 def open_table(location: Location, csv: Mapping[str, object] | None = None, known: Reading | None = None) -> Opened:
-    """Open a table: files of one format in the order of their names, a database, a pyarrow dataset or a frame.
+    """Open a table: files of one format in the order of their names, a pyarrow dataset or a frame.
 
     Folders are searched to any depth; `key=value` in a path becomes a column (Hive's partitions). A URI such as
     `s3://bucket/folder` is read through Arrow's file systems. `known` is how a model has read its training table; it
@@ -234,8 +217,7 @@ def open_table(location: Location, csv: Mapping[str, object] | None = None, know
         found = _open_files([os.fspath(item) for item in paths], options, known)
         check_columns(found.parts[0].file, len(found.names))
         return found
-    if options:
-        raise _options_error(options, f"a {type(location).__name__}")
+    _refuse_options(options, f"a {type(location).__name__}")
     if isinstance(location, ds.Dataset):
         return _open_dataset(location, known)
     if hasattr(location, "__dataframe__") or hasattr(location, "__arrow_c_stream__"):
@@ -245,10 +227,12 @@ def open_table(location: Location, csv: Mapping[str, object] | None = None, know
     )
 
 
-def _options_error(options: CsvOptions, what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{', '.join(options)} can be said of text tables ({', '.join(SEPARATORS)}), and this is {what}; leave it out."
-    )
+def _refuse_options(options: CsvOptions, what: str) -> None:
+    if options:
+        allowed = ", ".join(SEPARATORS)
+        raise InvalidInputError(
+            f"{', '.join(options)} can be said of text tables ({allowed}), and this is {what}; leave it out."
+        )
 
 
 def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) -> Opened:
@@ -264,8 +248,7 @@ def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) ->
             _check_packed(filesystem, file)
         if ending in SEPARATORS:
             return _open_text(filesystem, files, ending, partitioning, options, known)
-        if options:
-            raise _options_error(options, ending)
+        _refuse_options(options, ending)
         if ending == ".xlsx":
             return _open_cells({file: load_sheet(filesystem, file, sheet) for file in files}, known)
         if ending in JSON_ENDINGS:
@@ -476,7 +459,7 @@ def _row_groups(
 ) -> list[Part]:
     """The parts of a Parquet file, if its size and that of the table which its footer claims agree."""
     metadata, size = fragment.metadata, _size(fragment)
-    check_unpacked(file, size, CELL_BYTES * metadata.num_rows * metadata.num_columns)
+    check_unpacked(file, size, 8 * metadata.num_rows * metadata.num_columns)
 
     def read(index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         stored = [name for name in names if name not in constants]

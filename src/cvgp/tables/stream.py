@@ -94,17 +94,14 @@ class Store:
 class NumberedRows:
     """Rows in a store, and how they become features.
 
-    A row of the store has one number per cell, the targets, the weight and the noise if there are any, and its number
-    in its file, which decides its fold.
+    A row of the store has one number per cell, the targets, the weight and noise if any, and its number in its file.
     """
 
     store: Store
     columns: tuple[Column, ...]
-    places: Sequence[int]
-    """Where the cells of each column are in the store."""
+    places: Sequence[int]  # of the columns in the store
     targets: tuple[str, ...]
-    extra: tuple[str | None, str | None]
-    """The columns of weights and noise."""
+    extra: tuple[str | None, str | None]  # the columns of weights and noise
     codes: Mapping[int, Array] = field(default_factory=dict)
     """By place: the meaning of the codes in the store, positions of categories or days."""
     fold_effects: Mapping[str, Array] | None = None
@@ -212,7 +209,7 @@ class StoredSource:
         if not self.has_known_noise:
             return learned
         known = (chunk.noise_variance for chunk in self.chunks(BLOCK_ROWS) if chunk.noise_variance is not None)
-        return self.num_rows / sum((learned + noise.to(torch.float64)).reciprocal().sum().item() for noise in known)
+        return self.num_rows / sum((learned + noise.double()).reciprocal().sum().item() for noise in known)
 
     def identity(self) -> str:
         """A digest of the features, the number of rows and the moments of all values."""

@@ -513,7 +513,12 @@ class _Learner:
         self.table, self.group, self.opened = table, group, table.opened
         names, self.asked_for = table.feature_columns(), {*table.always_keep, *(table.features or ())}
         self.problems: dict[str, CVGPError] = {}
-        self.kinds = self.opened.kinds(names, self.problems) | self.opened.kinds(table.special)
+        self.kinds = {name: self.opened.kind(name) for name in table.special}
+        for name in names:
+            try:
+                self.kinds[name] = self.opened.kind(name)
+            except InvalidTypeError as error:
+                self.problems[name] = error
         if set(self.kinds.values()) == {"null"} and not self.problems:
             raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
         for name in table.special:
