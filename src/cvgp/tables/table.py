@@ -451,9 +451,7 @@ class _Texts:
     def __init__(self, name: str, is_ordered: bool, is_asked_for: bool) -> None:
         self.name, self.is_ordered, self.is_asked_for = name, is_ordered, is_asked_for
         self.numbers: dict[str, int] = {}
-        self.totals = np.zeros(0, dtype=np.int64)
-        self.counts: Counter[str] = Counter()
-        """Of the rows that count, in all processes; ordered texts are there even if no row has them."""
+        self.counts: Counter[str] = Counter()  # of the rows that count; ordered texts are there even if no row has them
         self.names_rows = False
 
     def add(self, column: pa.Array) -> Array:
@@ -467,6 +465,7 @@ class _Texts:
                 f"{list(self.numbers)} and {texts}; give all parts the same ones, or put the positions in their place."
             )
         own = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
+        self.counts.update(dict.fromkeys(texts, 0) if self.is_ordered else {})
         if len(self.numbers) > MOST_TEXTS:
             raise InvalidInputError(
                 f"Column {self.name!r} holds more than {MOST_TEXTS} different texts, such as {texts[0]!r}, but text is "
@@ -477,33 +476,28 @@ class _Texts:
     def count(self, cells: Array) -> None:
         """Count the numbers [n] of cells in rows that count."""
         if not self.names_rows:
-            found = np.bincount(cells[~np.isnan(cells)].astype(np.int64), minlength=len(self.numbers))
-            found[: len(self.totals)] += self.totals
-            self.totals = found
-            if len(self.numbers) > MAX_CATEGORIES and found.sum() >= ENOUGH_CELLS:
+            numbers, times = np.unique(cells[~np.isnan(cells)].astype(np.int64), return_counts=True)
+            texts = list(self.numbers)
+            for number, count in zip(numbers.tolist(), times.tolist(), strict=True):
+                self.counts[texts[number]] += count
+            if len(self.counts) > MAX_CATEGORIES and self.counts.total() >= ENOUGH_CELLS:
                 self._settle()
 
     def share(self, group: Group) -> None:
         """Put together the counts of the processes of a group."""
-        own = [self._counts(), self.names_rows]
-        found = [json.loads(text) for text in gather_text(group, json.dumps(own))]
-        self.names_rows = any(names_rows for _, names_rows in found)
+        found = [json.loads(text) for text in gather_text(group, json.dumps([self.counts, self.names_rows]))]
+        self.counts, self.names_rows = Counter(), any(names_rows for _, names_rows in found)
         for counts, _ in found:
             self.counts.update(counts)
         self._settle()
 
-    def _counts(self) -> dict[str, int]:
-        totals = zip(self.numbers, self.totals.tolist(), strict=False)
-        return {text: count for text, count in totals if count or self.is_ordered}
-
     def _settle(self) -> None:
         """Stop counting if the texts only name the rows."""
-        counts = self.counts or Counter(self._counts())
-        num_texts, num_cells = len(counts), counts.total()
+        num_texts, num_cells = len(self.counts), self.counts.total()
         is_free = not (self.is_ordered or self.is_asked_for)
         if is_free and num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells:
-            is_numeric = 2 * sum(map(spells_number, counts)) > num_texts
-            self.names_rows = not is_numeric and not look_like_dates(counts)
+            is_numeric = 2 * sum(map(spells_number, self.counts)) > num_texts
+            self.names_rows = not is_numeric and not look_like_dates(self.counts)
 
 
 class _Learner:
