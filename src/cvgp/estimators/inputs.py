@@ -247,12 +247,8 @@ def table_data(table: TrainingTable, options: ModelOptions, settings: Settings, 
         held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
         source, held_out = source.hold_out(held, run.rng("validation"))
     reason = "the table is read in parts"
-    decisions = Decisions(
-        outliers=Choice("none", None, reason),
-        target_transform=Choice("identity", None, reason),
-        input_warp=choice,
-        seed=run.seed,
-    )
+    none, identity = Choice("none", None, reason), Choice("identity", None, reason)
+    decisions = Decisions(outliers=none, target_transform=identity, input_warp=choice, seed=run.seed)
     only_y = None if table.y_varies else learned.y_mean
     found = FitData(source, held_out, scaling, spread_of(scaling, learned), only_y, decisions=decisions)
     if run.group.world == 1:

@@ -16,6 +16,7 @@ import re
 import reprlib  # a cell may be very long
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -143,16 +144,10 @@ def find_separator(text: str, default: str) -> str:
 
 def _rows(text: str, sep: str) -> list[list[str]]:
     """The first rows that are not blank; none if a cell is too long for one."""
-    rows: list[list[str]] = []
     try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=sep):
-            if row:
-                rows.append(row)
-            if len(rows) == _SNIFFED_ROWS:
-                break
+        return list(islice(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=sep)), _SNIFFED_ROWS))
     except csv.Error:
         return []
-    return rows
 
 
 def _misfit(content: bytes, is_all: bool, encoding: str) -> str:
