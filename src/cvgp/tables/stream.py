@@ -102,10 +102,8 @@ class NumberedRows:
     places: Sequence[int]  # of the columns in the store
     targets: tuple[str, ...]
     extra: tuple[str | None, str | None]  # the columns of weights and noise
-    codes: Mapping[int, Array] = field(default_factory=dict)
-    """By place: the meaning of the codes in the store, positions of categories or days."""
-    fold_effects: Mapping[str, Array] | None = None
-    """The effects of levels for training rows, by column; None if the columns were learned from other rows."""
+    codes: Mapping[int, Array] = field(default_factory=dict)  # by place: the category or date of each code in the store
+    fold_effects: Mapping[str, Array] | None = None  # of levels, for training rows; None if others taught the columns
 
     @property
     def feature_names(self) -> list[str]:

@@ -545,8 +545,11 @@ class _Learner:
         used = self._informative(rows.columns, moments.scales, missing, sample.x)
         missing, sample = missing[used], sample._replace(x=sample.x[:, used])
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
-        known = compress(rows.columns, used)
-        columns = tuple(map(self._learned, known, missing.tolist(), moments.means.tolist(), sample.x.T))
+        # Medians are exact for rows that are loaded, and else those of the sample.
+        is_loaded = self.group.world == 1 and 8 * total * store.width <= stream.IN_MEMORY_BYTES
+        every = rows.in_numbers(store.read(0, total))[0].x[:, used] if is_loaded and missing.any() else sample.x
+        facts = (missing.tolist(), moments.means.tolist(), every.T, sample.x.T)
+        columns = tuple(map(self._learned, compress(rows.columns, used), *facts))
         rows = replace(rows, columns=columns, places=list(compress(rows.places, used)), fold_effects={})
         if any(column.kind == "levels" for column in columns):
             columns, effects = learn_levels(columns, rows.targets, sample, rows.cell_blocks(), self.group)
@@ -645,8 +648,8 @@ class _Learner:
             )
         return used
 
-    def _learned(self, column: Column, missing: int, mean: float, cells: Array) -> Column:
-        """A column with its fill, its mark and its distribution, from a sample of its cells.
+    def _learned(self, column: Column, missing: int, mean: float, every: Array, cells: Array) -> Column:
+        """A column with its fill, its mark and its distribution, from every cell or a sample of them.
 
         Without a rule, a column with missing cells gets a feature that says so, beside its median (the middle of each
         circle of dates); among categories and levels, missing is one of its own. With the rules `mean` and `median`
@@ -665,7 +668,8 @@ class _Learner:
             elif column.kind == "ordered" and not marks:
                 fill = float(np.argmax(counts))
             else:
-                fill = float(mean) if impute == "mean" or not len(present) else float(np.median(present))
+                known = every[~np.isnan(every)]
+                fill = float(mean) if impute == "mean" or not len(known) else float(np.median(known))
         finite = present[np.isfinite(present)]
         typical = tuple(np.quantile(finite, (np.arange(TYPICAL) + 0.5) / TYPICAL).tolist()) if len(finite) else ()
         if column.kind == "categorical":
