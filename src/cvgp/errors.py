@@ -147,7 +147,6 @@ EXTRAS = {
     "matplotlib": "plot",
     "jinja2": "plot",
     "openpyxl": "excel",
-    "duckdb": "duckdb",
     "typer": "cli",
     "rich": "cli",
     "botorch": "botorch",

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import sqlite3
 import struct
 import subprocess
 import sys
@@ -112,20 +111,6 @@ def excel_zip(folder: Path) -> Path:
     return folder / "bomb.xlsx"
 
 
-def sqlite_text(folder: Path) -> str:
-    with sqlite3.connect(folder / "long.sqlite") as database:
-        database.execute("CREATE VIEW t AS SELECT hex(zeroblob(400000000)) AS a, 1 AS y")
-    return f"sqlite:///{folder / 'long.sqlite'}::t"
-
-
-def sqlite_rows(folder: Path) -> str:
-    with sqlite3.connect(folder / "endless.sqlite") as database:
-        database.execute(
-            "CREATE VIEW t AS WITH RECURSIVE c(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM c) SELECT a, a AS y FROM c"
-        )
-    return f"sqlite:///{folder / 'endless.sqlite'}::t"
-
-
 def holes_in_table(folder: Path) -> Path:
     with (folder / "holes.csv").open("wb") as file:
         file.write(b"a,y\n1,2\n")
@@ -170,8 +155,6 @@ BOMBS: list[Callable[[Path], Path | str]] = [
     parquet_page,
     parquet_schema,
     excel_zip,
-    sqlite_text,
-    sqlite_rows,
     holes_in_table,
     holes_in_model,
     many_tensors,

@@ -74,9 +74,6 @@ def absolute(place: Any) -> Any:
         return [absolute(one) for one in place]
     if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
         return os.path.abspath(place)
-    for scheme in ("sqlite:///", "duckdb:///"):
-        if isinstance(place, str) and place.startswith(scheme):
-            return scheme + os.path.abspath(place.removeprefix(scheme))
     return place
 
 

@@ -11,7 +11,7 @@ import typer
 from cvgp.cli.console import note
 from cvgp.errors import FileAccessError
 from cvgp.files import make_folder
-from cvgp.tables.write import write_table
+from cvgp.tables.files import write_table
 
 TRAINING_ROWS, TEST_ROWS = 1000, 300
 COLUMNS = ("hour", "day", "temperature", "wind", "demand")

@@ -28,7 +28,10 @@ from cvgp.tables.table import Table, names_in, read_table
 
 def fit(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A table: a file, a glob, a folder, or sqlite:///file::table.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="A table: CSV, TSV, JSON lines, Excel, Parquet or Feather; a file, a glob or a folder."
+        ),
     ],
     target: Annotated[str, typer.Option(help="The column to predict; all others are features.")],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Where to save the model.")],

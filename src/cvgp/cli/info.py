@@ -19,8 +19,7 @@ from cvgp.estimators.frames import feature_names, schema_of, user_columns
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.plots.drawing import target_name
 from cvgp.tables.columns import Column
-from cvgp.tables.locate import WRITTEN_ENDINGS
-from cvgp.tables.write import write_table
+from cvgp.tables.files import WRITTEN_ENDINGS, write_table
 
 KINDS = {"numeric": "number", "boolean": "true or false", "categorical": "text"}
 MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out"}

@@ -18,7 +18,7 @@ import typer
 
 from cvgp.errors import InvalidInputError
 from cvgp.files import atomic_write
-from cvgp.tables.formats import check_csv
+from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
 

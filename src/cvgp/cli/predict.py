@@ -19,13 +19,12 @@ from cvgp.errors import FileFormatError, InvalidInputError, printable
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.predictive import Predictive, ends_of_interval
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.tables.apply import Piece, SchemaReader
+from cvgp.tables.apply import Piece, schema_reader
 from cvgp.tables.columns import Schema
 from cvgp.tables.encode import Findings, new_inputs
-from cvgp.tables.locate import WRITTEN_ENDINGS
+from cvgp.tables.files import WRITTEN_ENDINGS, table_writer
 from cvgp.tables.read import Opened, open_table
 from cvgp.tables.table import read_table
-from cvgp.tables.write import table_writer
 
 ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
 
@@ -133,7 +132,7 @@ class Predictor:
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:
         """Pieces of a table, with predictions beside their columns; all in the types of the first."""
-        reader = SchemaReader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
+        reader = schema_reader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
         for piece in reader.pieces(opened.parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling, no_scaling
-from cvgp.data.source import DataSource, with_extra_noise
+from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
@@ -160,7 +160,7 @@ class FittedGP:
         """Rows in the model's units, with the noise by which the model weighs them."""
         if self.noise is None or not self.weighs_rows:
             return source
-        return with_extra_noise(source, self.noise.beyond_base)
+        return source.with_noise(self.noise.beyond_base)
 
     @property
     def y_spread(self) -> Array:

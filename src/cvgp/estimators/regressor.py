@@ -16,11 +16,19 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import named_inputs, numeric_schema
+from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, hold_out, known_device
+from cvgp.estimators.inputs import (
+    check_seed,
+    check_size,
+    check_training,
+    first_seed,
+    hold_out,
+    known_device,
+    refuse_transform,
+    table_data,
+)
 from cvgp.estimators.predictive import PredictiveMixin
-from cvgp.estimators.tables import as_table, refuse_transform, table_data
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit
@@ -478,14 +486,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         if opened is None:
             return None
         table = opened.learn(current_group())
-        self._single_output = table.single_output
-        columns = table.schema.columns
+        schema = table.schema
+        self._single_output = isinstance(schema.target, str)
+        columns = schema.columns
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
         self.n_bad_rows_ = table.bad.skipped
-        if self.verbose and not table.reading.is_plain:
-            print(f"The table was read with {table.reading.describe()}.", flush=True)
-        self.schema_ = table.schema.to_json()
+        if self.verbose and not schema.reading.is_plain:
+            print(f"The table was read with {schema.reading.describe()}.", flush=True)
+        self.schema_ = schema.to_json()
         return table
 
     def _set_results(self, found: Fit, data: FitData, log: FitLog) -> None:

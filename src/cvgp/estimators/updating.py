@@ -18,10 +18,9 @@ from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.coresets import condition_coreset, condition_neighbors, grow_model, prune_model
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import schema_of
-from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed
+from cvgp.estimators.frames import as_table, schema_of
+from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, refuse_transform
 from cvgp.estimators.predictive import Predictive
-from cvgp.estimators.tables import as_table, refuse_transform
 from cvgp.estimators.training_summary import summarize_rows
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run

@@ -37,10 +37,9 @@ COLUMNS = Limit("CVGP_MAX_COLUMNS", 20_000, "columns of a table")
 PACKING = Limit("CVGP_MAX_PACKING", 100, "bytes in memory per byte of a file, beyond the next limit")
 UNPACKED = Limit("CVGP_MAX_UNPACKED", 16_000_000, "bytes that a file of any size may unpack to")
 METADATA = Limit("CVGP_MAX_METADATA", 8_000_000, "bytes of the header of a model file or a Parquet file")
-CELL = Limit("CVGP_MAX_CELL", 1 << 20, "bytes of a text in a SQLite file")
 MANY_COLUMNS = 5000
 """Beyond this many columns a table takes long enough that its reader should be told."""
-LIMITS = (COLUMNS, PACKING, UNPACKED, METADATA, CELL)
+LIMITS = (COLUMNS, PACKING, UNPACKED, METADATA)
 
 
 def most_unpacked(packed: int) -> int:

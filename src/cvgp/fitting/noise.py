@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource, MemorySource, add_noise, with_extra_noise
+from cvgp.data.source import DataSource, MemorySource, add_noise
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.compare import (
     Residuals,
@@ -401,7 +401,7 @@ class _Exact:
     @torch.no_grad()
     def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
         model, noise = _with_lowest_noise(self.model, fit.noise, x)
-        source = with_extra_noise(self.source, noise.beyond_base)
+        source = self.source.with_noise(noise.beyond_base)
         take_observations(model, all_rows(source))
         with threads_for(len(model.X_c) ** 3):
             bound = exact_bound(model, source)
@@ -409,7 +409,7 @@ class _Exact:
         return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise)
 
     def finished(self, fit: NoiseFit) -> NoiseFit:
-        source = with_extra_noise(self.source, _known(fit.noise).beyond_base)
+        source = self.source.with_noise(_known(fit.noise).beyond_base)
         with threads_for(len(fit.solution.model.X_c) ** 3):
             found, _ = statistics_and_gain(fit.solution.model, source.chunks(CHUNK_ROWS), source.group)
         return fit._replace(solution=fit.solution._replace(statistics=found))
@@ -448,7 +448,7 @@ class _OfCoreset:
 
     def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
         """The best coreset for rows of the source, which count as all rows do."""
-        source = with_extra_noise(source, noise.beyond_base)
+        source = source.with_noise(noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
         if source.total_weight < self.source.total_weight:
             scale = self.source.total_weight / source.total_weight

@@ -9,10 +9,9 @@ import numpy as np
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import schema_of, user_columns
+from cvgp.estimators.frames import is_in_files, schema_of, user_columns
 from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
-from cvgp.estimators.tables import is_in_files
 from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
 from cvgp.plots.drawing import UNUSED, feature_quantiles, ranked_columns, shortened, some_rows
 from cvgp.runtime import sklearn_alone
