@@ -338,7 +338,7 @@ FORGED: list[tuple[str, Any]] = [
     ("model.X_c", np.zeros((0, 10**15))),
     ("model.raw_beta", np.full(10, 1e4)),
     ("model.site_noise_offset", np.array(-1e9)),
-    ("model.noise.tensors.noise_covar.raw_noise", np.full(1, 1e4)),
+    ("model.noise.tensors.noise_covar/raw_noise", np.full(1, 1e4)),
     ("model.kernel.name", "os.system"),
     ("model.kernel.name", "rbf"),
     ("model.mean.name", "eval"),

@@ -27,16 +27,15 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Any:
         """Return a page about the fitted model and its predictions for some rows, which it should not have seen.
 
-        The page has cautions, scores beside those of simple models, calibration, errors, the coreset, what each column
-        does, and the decisions of the fit. It is one file of HTML that needs no network, and a notebook shows it. It
-        needs ``pip install 'cvgp[plot]'``.
+        It has cautions, scores beside those of simple models, calibration, errors, the coreset, what each column does,
+        and the decisions of the fit, in one file of HTML that needs no network. It needs ``pip install 'cvgp[plot]'``.
 
         Parameters
         ----------
         X : array-like, DataFrame or a table in files
             Rows to predict, with the columns of the fit.
         y : array-like, or the name of a column
-            Their outputs; with a table the name of the column, or the list of names, as for `fit`.
+            Their outputs, as for `fit`.
         train : (X, y), optional
             The training rows. Gradient boosting is trained on them for comparison.
         output : int
@@ -45,7 +44,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         cvgp.report.Report
-            With `save(path)`, `html`, `scores` and `cautions`.
+            With `save(path)`, `html`, `scores` and `cautions`; a notebook shows it.
 
         Examples
         --------
@@ -63,8 +62,8 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def to_gpytorch(self) -> ApproximateGP:
         """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data.
 
-        The estimator stays as it is, and the model can be trained on. A warning says what is lost: neighbors, outliers,
-        heavy tails. A model of a transformed y, or of a table that is more than numbers, raises.
+        A warning says what is lost: neighbors, outliers, heavy tails. A model of a transformed y, or of a table that is
+        more than numbers, raises.
 
         Returns
         -------
@@ -109,23 +108,16 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         return _adapter("botorch").from_regressor(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """What a notebook shows: scikit-learn's diagram, and a short table of what was fitted."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._facts_as_html()
+        if "text/html" in bundle and hasattr(self, "_gp"):
+            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
+            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
+            bundle["text/html"] += f"<table>{rows}</table>"
         return bundle
-
-    def _facts_as_html(self) -> str:
-        """A short table of what was fitted; nothing before the fit."""
-        if not hasattr(self, "_gp"):
-            return ""
-        rows = "".join(
-            f"<tr><th scope='row'>{k}</th><td>{escape(printable(v))}</td></tr>" for k, v in model_facts(self).items()
-        )
-        return f"<table>{rows}</table>"
 
 
 def _adapter(name: str) -> Any:
-    """The module of `cvgp.adapters` for a library; one line with the pip command where that is not installed."""
     with optional_packages():
         return import_module(f"cvgp.adapters.{name}")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple, NoReturn, TypedDict, Unpack, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from cvgp import metrics
 from cvgp.data.rows import Array, Rows
 from cvgp.data.transforms import TargetTransform
-from cvgp.errors import InvalidInputError, InvalidTypeError, SeveralArraysError
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
 from cvgp.fitting.outliers import regular_rows
@@ -50,11 +50,11 @@ class Moments(NamedTuple):
     f_variance: Array
     """Of the function E[y | f]."""
     noise_variance: Array
-    """Of an observation about the function, on average over what is known of f."""
+    """Of an observation about the function, on average over the posterior of f."""
 
     @property
     def variance(self) -> Array:
-        """Of an observation."""
+        """The variance of an observation."""
         return self.f_variance + self.noise_variance
 
 
@@ -63,12 +63,11 @@ class Predictive:
     """Observations y for which T(y) is Gaussian, except for outliers and tails."""
 
     target: TargetTransform
-    """The transform T."""
     mean: Array  # [n, Q], of T(y)
     f_var: Array  # [n, Q]
     noise: Array  # [n, Q]
     outliers: Contamination | None = None
-    """If some observations are gross outliers. Quantiles, densities and draws include them, moments do not."""
+    """Quantiles, densities and draws include outliers, moments do not."""
     tails: Tails | None = None
     """The shape of observations around their mean, if it is not normal; never together with outliers."""
 
@@ -123,10 +122,9 @@ class Predictive:
         return regular_rows(rows, self.outliers.probability(error, self.f_var + self.noise))
 
     def crps(self, y: Array) -> Array:
-        r"""Continuous ranked probability score of observations [n, Q], in the unit of y.
+        """Continuous ranked probability score of observations [n, Q], in the unit of y.
 
-        It is :math:`2 \int_0^1 (1[y < q_p] - p)(q_p - y) \, dp` over the quantiles (Laio and Tamea, 2007), taken at
-        the midpoints of equal steps.
+        It is the integral over p of 2 (1[y < q_p] - p)(q_p - y) (Laio and Tamea, 2007).
         """
         levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
         total = np.zeros(y.shape)
@@ -147,9 +145,8 @@ def moments_of_y(
 ) -> Moments:
     """The moments of y where T(y) has a mean, a variance of f and a noise variance, all [n, Q].
 
-    With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`. An exponential of heavy tails may
-    have no mean at all, and one observation in ten thousand must not decide it. The function keeps its share of the
-    variance.
+    With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`: an exponential of heavy tails may
+    have no mean at all. The function keeps its share of the variance.
     """
     if target.name == "identity":
         return Moments(mean, f_var, noise)
@@ -227,7 +224,7 @@ def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Arr
 
 
 def _coefficients(target: TargetTransform, mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from the first on [TERMS, n, Q]."""
+    """The y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from k = 1 [TERMS, n, Q]."""
     nodes, weights, polynomials = _quadrature()
     y = target.invert(mean + nodes[:, None, None] * sd)
     return y, np.tensordot(polynomials * weights, y, 1)
@@ -248,7 +245,7 @@ LEVELS = (50, 90, 95)
 
 
 def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, float]:
-    """Those of predictions that need not be Gaussian, for observations [n, Q] of which one output counts."""
+    """Scores of predictions that need not be Gaussian, for one output of observations [n, Q]."""
     own = y[:, output]
     mean, sd = found.moments.mean[:, output], np.sqrt(found.moments.variance[:, output])
     is_gaussian = found.target.name == "identity" and found.outliers is None and found.tails is None
@@ -264,7 +261,7 @@ def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, f
 
 
 def scores_of_normal(y: Array, mean: Array, sd: Array) -> dict[str, float]:
-    """Those of Gaussian predictions of one output."""
+    """Scores of Gaussian predictions of one output."""
     return {
         "rmse": metrics.rmse(y, mean),
         "mean_log_likelihood": metrics.mean_log_density(y, mean, sd),
@@ -284,29 +281,8 @@ def score_as_text(name: str, value: float) -> str:
 
 
 class _Noise(TypedDict, total=False):
-    """What `predict` may be told of the noise, whatever else it is asked for."""
-
     include_noise: bool
     noise_variance: ArrayLike | None
-
-
-class _Arrays(tuple[Array, ...]):
-    """The mean and what was asked for beside it.
-
-    `TransformedTargetRegressor` of scikit-learn takes what a regressor predicts for one array, whose `ndim` it asks
-    for. A standard deviation cannot be transformed back as a value can, so what it reads instead is what to do.
-    """
-
-    __slots__ = ()
-
-    @property
-    def ndim(self) -> NoReturn:
-        raise SeveralArraysError(
-            "predict was asked for several arrays (return_std, return_cov or return_noise), where one array is "
-            "expected. A TransformedTargetRegressor cannot transform a standard deviation back. Fit "
-            "CVGPRegressor(target_transform='log'), 'yeo-johnson' or 'auto' without it: mean, standard deviation and"
-            " intervals are then those of y itself."
-        )
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
@@ -328,19 +304,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     @overload
     def predict(
-        self, X: ArrayLike, return_std: bool = ..., return_cov: bool = ..., **noise: Unpack[_Noise]
-    ) -> Array | tuple[Array, Array]: ...
-
-    @overload
-    def predict(
         self,
         X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
         *,
-        return_noise: Literal[True],
+        return_noise: bool,
         **noise: Unpack[_Noise],
-    ) -> tuple[Array, ...]: ...
+    ) -> Any: ...
 
     @clean_torch_state()
     def predict(
@@ -357,13 +328,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or a table
-            Where to predict, with the columns of the fit. After a fit to a table with text, dates or missing values it
-            is a DataFrame or an Arrow table. Unknown cells are integrated out, with a warning.
+            Where to predict, with the columns of the fit: a DataFrame or an Arrow table after a fit to a table with
+            text, dates or missing values. Unknown cells are integrated out, with a warning.
         return_std, return_cov : bool
             Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
-            Whether the uncertainty is that of a new observation y, or that of the function alone, which is what y would
-            be on average over its noise. The mean is the same for both.
+            Whether the uncertainty is that of a new observation y, or of the function alone. The mean is the same.
         noise_variance : array-like of shape (n_samples,), optional
             Known noise variances at these rows, beside the learned noise; not for a model that transforms y.
         return_noise : bool
@@ -375,18 +345,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             The mean, of shape (n_samples,) or (n_samples, n_outputs), and after it what was asked for: the standard
             deviation, the covariance of shape (n_samples, n_samples[, n_outputs]), the noise.
 
-        Raises
-        ------
-        InvalidInputError
-            If X has other columns than the data of the fit, or holds NaN or infinity.
-
         Examples
         --------
         >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> from cvgp import CVGPRegressor
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
+        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
         >>> mean.round(1).tolist()
         [0.8, 0.9]
@@ -403,13 +367,13 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
             sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
-            return _Arrays((self._shape(mean), self._shape(sd), *extra))
+            return self._shape(mean), self._shape(sd), *extra
         if return_cov:
             cov = found.function_covariance(self._gp.covariance(x))
             if include_noise:
                 cov[np.arange(len(x)), np.arange(len(x))] += noise + known
-            return _Arrays((self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra))
-        return _Arrays((self._shape(mean), *extra)) if extra else self._shape(mean)
+            return self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra
+        return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     @clean_torch_state()
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
@@ -450,12 +414,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
             Where to predict.
         level : float
-            The probability that an observation is inside, between 0 and 1. As many are below as above on average.
+            The probability that an observation is inside, between 0 and 1.
 
         Returns
         -------
         ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            Lower and upper ends, in the units of y: the quantiles at (1 - level) / 2 and (1 + level) / 2.
+            Lower and upper ends: the quantiles at (1 - level) / 2 and (1 + level) / 2.
 
         Examples
         --------
@@ -474,7 +438,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     @clean_torch_state()
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draw new observations at all rows of X jointly, with their noise and, if there are any, outliers.
+        """Draw new observations at all rows of X jointly, with noise and outliers.
 
         Parameters
         ----------
@@ -510,7 +474,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         mean = found.mean
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
         if self._gp.tails is not None:
-            # Each draw is taken to the place of the same rank in its own distribution.
+            # Each draw is moved to the same quantile of its own distribution.
             sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
             draws = sd * self._gp.tails.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
@@ -531,8 +495,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats per row; several outputs are summed. Minus infinity where y cannot be: at and below 0 for a model with
-            ``target_transform="log"``.
+            Nats per row; several outputs are summed. Minus infinity where y cannot be, as 0 for a model of log y.
 
         Examples
         --------

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cvgp.errors import FileAccessError, FileFormatError, InvalidInputError, MissingFileError
-from cvgp.files import check_readable, checked_path
-from cvgp.files.limits import check_stored
+from cvgp.files import check_readable, check_stored, checked_path
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 """Text files, and the separator of their columns if the text does not tell."""

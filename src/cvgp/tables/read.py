@@ -2,7 +2,7 @@
 
 pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
 and number formats (:mod:`cvgp.tables.formats`), and limits on what a file may claim or unpack to
-(:mod:`cvgp.files.limits`). :mod:`cvgp.tables.rows` reads formats whose cells are Python values.
+(:mod:`cvgp.files`). :mod:`cvgp.tables.rows` reads formats whose cells are Python values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cvgp.errors import (
     InvalidTypeError,
     MissingFileError,
 )
-from cvgp.files.limits import check_columns, check_metadata, check_unpacked
+from cvgp.files import check_columns, check_metadata, check_unpacked
 from cvgp.tables.cells import is_text_type, kind_of_type
 from cvgp.tables.encode import MOST_SHOWN
 from cvgp.tables.formats import (

@@ -21,8 +21,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, optional_packages, printable
-from cvgp.files import check_readable, checked_path
-from cvgp.files.limits import CELL, check_columns, check_stored, check_unpacked
+from cvgp.files import (
+    MOST_CELL,
+    TRUST,
+    check_columns,
+    check_readable,
+    check_stored,
+    check_unpacked,
+    checked_path,
+    files_are_trusted,
+)
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import label
 from cvgp.tables.formats import check_names
@@ -165,7 +173,8 @@ def load_database(location: str) -> pd.DataFrame | pa.Table:
         # Nothing is written, and what a damaged or hostile file defines calls no function.
         with closing(sqlite3.connect(f"file:{quote(os.path.abspath(file))}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, CELL.value)
+            if not files_are_trusted():
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_CELL)
             known = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
             found = database.execute(_query(location, table, [name for (name,) in known if name[:7] != "sqlite_"]))
             rows: list[Any] = []
@@ -175,8 +184,8 @@ def load_database(location: str) -> pd.DataFrame | pa.Table:
             return pd.DataFrame(rows, columns=[column[0] for column in found.description], dtype=object)
     except sqlite3.DataError as error:
         raise InvalidInputError(
-            f"{location} holds a text or a blob of more than {CELL.value} bytes ({error}); read a view without it. "
-            f"{CELL.advice}"
+            f"{location} holds a text or a blob of more than {MOST_CELL} bytes ({error}); read a view without it. "
+            f"{TRUST}"
         ) from error
     except (sqlite3.Error, UnicodeError) as error:
         raise FileFormatError(
