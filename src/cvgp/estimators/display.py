@@ -48,10 +48,9 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.random.default_rng(0).uniform(0, 6, (60, 1))
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X[:40], np.sin(X[:40, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X[:40], np.sin(X[:40, 0]))
         >>> report = model.report(X[40:], np.sin(X[40:, 0]))
         >>> report.scores["cvgp"]["rmse"] < report.scores["constant"]["rmse"]
         True
@@ -60,49 +59,33 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
 
     def to_gpytorch(self) -> ApproximateGP:
-        """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data.
+        """Return the fitted coreset as a GPyTorch model with its likelihood, in the units of the data and in float64.
 
         A warning says what is lost: neighbors, outliers, heavy tails. A model of a transformed y, or of a table that is
         more than numbers, raises.
 
-        Returns
-        -------
-        cvgp.adapters.gpytorch.CoresetGP
-            A ``gpytorch.models.ApproximateGP`` in float64 and in eval mode.
-
         Examples
         --------
-        >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
-        >>> mean = regressor.to_gpytorch()(torch.tensor([[1.0]], dtype=torch.float64)).mean
-        >>> bool(np.allclose(mean.detach(), regressor.predict([[1.0]]), atol=1e-8))
-        True
+        >>> model = cvgp.CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
+        >>> model.to_gpytorch().likelihood.noise.shape
+        torch.Size([1])
         """
         check_is_fitted(self)
         model: ApproximateGP = _adapter("gpytorch").from_regressor(self)
         return model
 
     def to_botorch(self) -> Any:
-        """Return the fitted coreset as a BoTorch model, which takes and gives values in the units of the data.
-
-        It warns and raises as `to_gpytorch` does, and needs the extra ``botorch``.
-
-        Returns
-        -------
-        cvgp.adapters.botorch.CVGPModel
-            A ``botorch.models.model.Model`` in float64 and in eval mode.
+        """Return the fitted coreset as a BoTorch model, as `to_gpytorch` does; it needs the extra ``botorch``.
 
         Examples
         --------
-        >>> import numpy as np, torch
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> regressor = CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
-        >>> posterior = regressor.to_botorch().posterior(torch.tensor([[1.0]], dtype=torch.float64))
-        >>> bool(np.allclose(posterior.mean[:, 0].detach(), regressor.predict([[1.0]]), atol=1e-8))
-        True
+        >>> model = cvgp.CVGPRegressor(8, noise="constant", n_neighbors=0).fit(X, np.sin(X[:, 0]))
+        >>> model.to_botorch().num_outputs
+        1
         """
         check_is_fitted(self)
         return _adapter("botorch").from_regressor(self)

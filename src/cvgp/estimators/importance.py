@@ -30,7 +30,6 @@ from cvgp.estimators.frames import user_columns
 from cvgp.estimators.inputs import check_prediction
 from cvgp.estimators.predictive import Predictive
 from cvgp.files import TINY, Fields
-from cvgp.fitting.monitor import Run
 from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
@@ -38,7 +37,6 @@ MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
 ROWS_TO_DRAW_FROM = 8192
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
 """Of a time limit, what is kept back for the importance of columns."""
-TIMED_ROWS = 128
 LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64
 """As many pairs of rows as there are rows, between the first two; fewer only where columns are many."""
 LARGEST = 1e100
@@ -56,15 +54,6 @@ class SobolIndices(NamedTuple):
         each of them, so totals may add up to more than one.
     total_error : ndarray of shape (n_columns,)
         The standard error of `total` as an average over pairs of rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor
-    >>> X = np.random.default_rng(0).uniform(-1, 1, (100, 2))
-    >>> found = CVGPRegressor(random_state=0).fit(X, X[:, 0] + 2 * X[:, 1]).sobol_indices()
-    >>> bool(found.total[0] < found.total[1])
-    True
     """
 
     first_order: Array
@@ -104,10 +93,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 3))
-        >>> model = CVGPRegressor(n_coreset=40, random_state=0).fit(X, X[:, 0] * X[:, 1])
+        >>> model = cvgp.CVGPRegressor(n_coreset=40, random_state=0).fit(X, X[:, 0] * X[:, 1])
         >>> model.sobol_indices().total.round(1).tolist()
         [1.0, 1.0, 0.0]
         """
@@ -128,11 +116,9 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         """The share of the variance of predictions that needs each column: ``sobol_indices().total``."""
         return self.sobol_indices().total.copy()
 
-    def _indices_over(self, gp: FittedGP, x: Array, weight: Array | None, run: Run | None = None) -> SobolIndices:
+    def _indices_over(self, gp: FittedGP, x: Array, weight: Array | None) -> SobolIndices:
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.kept is None else MOST_WITH_NEIGHBORS
-        if run is not None and run.budget.max_time is not None:
-            affordable = min(affordable, _predictions_in_time(gp, x, run))
         # A pair of rows is predicted once as it is and once more for each column.
         affordable = max(affordable // (len(columns) + 1), FEWEST_PAIRS)
         count = min(max(len(x), LEAST_PAIRS), MOST_PAIRS, affordable)
@@ -143,32 +129,21 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         return sobol_indices(rows, columns, lambda at: Predictive.at(gp, at).moments.mean)
 
 
-def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None, run: Run) -> None:
+def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None) -> None:
     """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself."""
     gp = estimator._gp
     if gp.kept is not None:
         return
     another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
     try:
-        gp.indices_of_fit = estimator._indices_over(another, x, weight, run)
+        gp.indices_of_fit = estimator._indices_over(another, x, weight)
     except InvalidInputError:
         gp.indices_of_fit = None  # some predictions overflow; the fit is kept, and asking for the indices raises
 
 
-def seconds_for_importance(num_dims: int, run: Run) -> float:
+def seconds_for_importance(num_dims: int, max_time: float | None) -> float:
     """Of a time limit, what the importance of columns may need after the fit."""
-    limit = run.budget.max_time
-    return 0.0 if limit is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * limit
-
-
-def _predictions_in_time(gp: FittedGP, x: Array, run: Run) -> int:
-    """How many predictions there is time for, by a few that are timed."""
-    few = x[np.arange(TIMED_ROWS) % len(x)]
-    gp.mean(few[:1])  # which prepares all others
-    begin = run.budget.clock.own_seconds()
-    gp.mean(few)
-    seconds = max(run.budget.clock.own_seconds() - begin, 1e-9) / TIMED_ROWS
-    return int(max(run.budget.left, 0.0) / seconds)
+    return 0.0 if max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * max_time
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:

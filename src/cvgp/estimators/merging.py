@@ -121,17 +121,18 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
 
 
 def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
-    """What parts of the models know and the merged one does not, in sentences."""
-    with_neighbors = [str(number) for number, model in enumerate(models, start=1) if model.n_neighbors_]
-    if with_neighbors:
+    """What models know and the merged one does not, in sentences."""
+    known = {
+        "neighbors": any(model.n_neighbors_ for model in models),
+        "outliers": any(model._gp.outliers is not None for model in models),
+        "noise that depends on x": any(model._gp.noise is not None for model in models),
+    }
+    lost = [name for name, is_known in known.items() if is_known]
+    if lost:
         yield (
-            f"Models {', '.join(with_neighbors)} of {len(models)} use neighbors among their training rows, and the "
-            "merged one is made of coresets alone; fit shards with n_neighbors=0."
+            f"The merged model has no {' and no '.join(lost)}, as some of its parts have: it is made of coresets. Fit "
+            "shards with n_neighbors=0 and noise='constant' to lose nothing."
         )
-    if any(model._gp.outliers is not None for model in models):
-        yield "The merged model knows of no outliers: its parts left them out, but the share of them is not merged."
-    if any(model._gp.noise is not None for model in models):
-        yield "The merged model has constant noise: what its parts learned of noise that depends on x is not merged."
 
 
 def _checked(models: Any) -> list[CVGPRegressor]:

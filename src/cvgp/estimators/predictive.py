@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -24,12 +24,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
-from cvgp.fitting.outliers import regular_rows
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal
 from cvgp.runtime import clean_torch_state
@@ -113,13 +112,6 @@ class Predictive:
         else:
             found = (log_normal if self.outliers is None else self.outliers.log_density)(error, variance)
         return np.asarray(found + self.target.log_slope(y))
-
-    def regular(self, rows: Rows[Array]) -> Rows[Array]:
-        """The rows that are predicted, weighted by their probability of not being an outlier."""
-        if self.outliers is None:
-            return rows
-        error = self.target.apply(rows.y) - self.mean
-        return regular_rows(rows, self.outliers.probability(error, self.f_var + self.noise))
 
     def crps(self, y: Array) -> Array:
         """Continuous ranked probability score of observations [n, Q], in the unit of y.
@@ -280,11 +272,6 @@ def score_as_text(name: str, value: float) -> str:
     return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
 
 
-class _Noise(TypedDict, total=False):
-    include_noise: bool
-    noise_variance: ArrayLike | None
-
-
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
     """Predictions of an estimator whose fit leaves a `FittedGP` in `_gp`."""
 
@@ -292,15 +279,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
     _single_output: bool
 
     @overload
-    def predict(
-        self, X: ArrayLike, return_std: Literal[False] = ..., return_cov: Literal[False] = ..., **noise: Unpack[_Noise]
-    ) -> Array: ...
+    def predict(self, X: ArrayLike) -> Array: ...
 
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
-
-    @overload
-    def predict(self, X: ArrayLike, *, return_cov: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
 
     @overload
     def predict(
@@ -308,9 +290,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
-        *,
-        return_noise: bool,
-        **noise: Unpack[_Noise],
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+        return_noise: bool = ...,
     ) -> Any: ...
 
     @clean_torch_state()
@@ -322,7 +304,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         include_noise: bool = True,
         noise_variance: ArrayLike | None = None,
         return_noise: bool = False,
-    ) -> Array | tuple[Array, ...]:
+    ) -> Any:
         """Predict the mean, and the standard deviation, the covariance or the noise on request.
 
         Parameters
@@ -347,10 +329,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
         >>> mean.round(1).tolist()
         [0.8, 0.9]
@@ -389,14 +370,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
-            The quantiles, in the units of y.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> low, median, high = model.predict_quantiles([[1.0]], [0.05, 0.5, 0.95])[0]
         >>> bool(low < median < high)
         True
@@ -419,14 +398,13 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            Lower and upper ends: the quantiles at (1 - level) / 2 and (1 + level) / 2.
+            The quantiles at (1 - level) / 2 and (1 + level) / 2.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> low, high = model.predict_interval(X, level=0.9).T
         >>> bool((low < high).all())
         True
@@ -452,14 +430,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
-            The draws, one per column.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.sample_y(X, n_samples=3).shape
         (40, 3)
         """
@@ -499,10 +475,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> near, far = model.log_predictive_density([[1.0], [1.0]], [0.8, 9.0])
         >>> bool(near > far)
         True

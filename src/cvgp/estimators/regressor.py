@@ -110,12 +110,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Everything that the fit has decided, with candidates, scores and reasons: print it, or give it to `fit`.
     n_neighbors_, kernel_name_, input_warp_, target_transform_, noise_, solver_ : int and str
         What the fit has chosen.
-    noise_variance_ : float or ndarray of shape (n_outputs,)
-        Learned noise variance, of the transformed y if there is a transform. Where the noise depends on x this is what
-        a constant would be.
-    outlier_share_ : float
-        The probability that an observation is an outlier. Quantiles, densities and draws include outliers. The mean and
-        the standard deviation are those of regular observations.
+    noise_variance_, outlier_share_ : float
+        The learned noise variance (of several outputs, an array), and the probability of a gross outlier. Quantiles,
+        densities and draws include outliers; mean and standard deviation are those of regular observations.
     lengthscales_ : ndarray of shape (n_features,) or None
         In the units of X, infinite for a constant column; None for a kernel that has no single set of them.
     feature_importances_ : ndarray of shape (n_columns,)
@@ -250,11 +247,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> cvgp.CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
@@ -279,13 +275,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                 data = memory_data(train, held_out, options, choosing, pinned, look_for_outliers=look)
             if group.rank == 0:
                 self._warn_about(data)
-            reserved = seconds_for_importance(len(data.scaling.x_mean), run)
+            reserved = seconds_for_importance(len(data.scaling.x_mean), self.max_time)
             budget = run.budget.reserving(reserved)
             init = self._scaled(training.init, data) if isinstance(training.init, Coreset) else training.init
             request = Request(data, options, settings, run._replace(budget=budget), pinned, init)
             found = fit(request, folder)
             self._set_results(found, data, log)
-            summarize_rows(self, data.train, seed, run)
+            summarize_rows(self, data.train, seed)
         for progress in shown:
             progress.finish()
         return self
@@ -305,10 +301,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
         Examples
         --------
-        >>> import numpy as np, pathlib, tempfile
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np, pathlib, tempfile
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(pathlib.Path(folder) / "sine.cvgp")
         """
@@ -346,7 +341,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def noise_variance_(self) -> float | Array:
-        """Learned noise variance in the units of y squared."""
+        """Learned noise variance, of the transformed y if there is a transform; what a constant would be."""
         variance = self._gp.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
 

@@ -14,7 +14,6 @@ from cvgp.data.rows import Array
 from cvgp.data.source import DataSource
 from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.files import TINY, Fields
-from cvgp.fitting.monitor import Run
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
@@ -28,8 +27,8 @@ LEVELS = np.linspace(0.0, 1.0, PARTS + 1)
 Predictions = tuple[Array, Array]
 
 
-def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run: Run) -> None:
-    """Summarize a sample of the rows that a model was just fitted to; a time limit shortens the importances."""
+def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
+    """Summarize a sample of the rows that a model was just fitted to."""
     gp, rows = estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
     x = gp.scaling.unscale_x(_as_array(rows.x))  # [n, D]
     y = gp.target.invert(gp.scaling.unscale_y(_as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
@@ -44,7 +43,7 @@ def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run:
                 simple = Baselines.learn(x, y[:, 0], weight)
             if all(np.isfinite(values).all() for values in simple):
                 estimator._baselines = simple
-    note_indices(estimator, x, weight, run)
+    note_indices(estimator, x, weight)
 
 
 def _as_array(values: Tensor) -> Array:

@@ -31,9 +31,9 @@ from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.tables import as_table, refuse_transform
 from cvgp.estimators.training_summary import summarize_rows
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import in_random_order, reason_against_neighbors
 from cvgp.fitting.options import Number
+from cvgp.fitting.outliers import regular_rows
 from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, transformed
 from cvgp.fitting.solve import reports_tight_bound
 from cvgp.gp.bounds import Statistics
@@ -80,10 +80,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=12, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=12, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.prune(tolerance=0.1) + len(model.coreset_)
         12
         """
@@ -111,7 +110,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         """Add pseudo-points, in place, until there are `n`, and solve for all of them in one pass over the rows.
 
         Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). Kernel,
-        noise and the places of the present points stay. With the rows of the fit the bound does not fall.
+        noise and the present pseudo-inputs stay. With the rows of the fit the bound does not fall.
 
         Parameters
         ----------
@@ -128,10 +127,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=4, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=4, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.grow(10, X, np.sin(X[:, 0]))
         6
         """
@@ -161,7 +159,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             grown = grown._replace(bound=bound)
         self._adopt(grown, source.total_weight, log_slopes)
         with limited_threads(check_n_jobs(self.n_jobs)):
-            summarize_rows(self, source, seed, Run.alone())
+            summarize_rows(self, source, seed)
         return len(grown.model.X_c) - present
 
     @clean_torch_state()
@@ -190,10 +188,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X, X_new = np.linspace(0, 6, 40)[:, None], np.linspace(7, 9, 20)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.condition(X_new, np.sin(X_new[:, 0])).predict([[8.0]]).round(1).tolist()
         [1.0]
         """
@@ -271,7 +268,11 @@ def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_varian
 
 def _regular(gp: FittedGP, rows: Rows[Array]) -> Rows[Array]:
     """Rows weighted by their probability of not being an outlier."""
-    return rows if gp.outliers is None else Predictive.at(gp, rows.x).regular(rows)
+    if gp.outliers is None:
+        return rows
+    found = Predictive.at(gp, rows.x)
+    error = gp.target.apply(rows.y) - found.mean
+    return regular_rows(rows, gp.outliers.probability(error, found.f_var + found.noise))
 
 
 def _scaled(gp: FittedGP, rows: Rows[Array], group: Group = ALONE) -> tuple[DataSource, float]:
