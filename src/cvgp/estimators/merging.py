@@ -27,13 +27,8 @@ from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import TINY
 from cvgp.fitting.monitor import Run, as_columns
-from cvgp.gp.kernels import prior_mean, square_matrix
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.columns import Schema
-
-COMPARED_POINTS = 200
-"""Priors are the same if they agree at this many points of the union."""
-SAME = 1e-6
 
 
 @clean_torch_state()
@@ -80,14 +75,9 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
-    shared = _same_prior(models)
-    pooled, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
-    scaling = largest._gp.scaling if shared else pooled
+    scaling, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    if shared:
-        kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
-    else:
-        kernel, mean = _mean_prior(models, alike, rows, scaling)
+    kernel, mean = _mean_prior(models, alike, rows, scaling)
     run = Run.alone()
     combined, search = combine(sites, kernel, mean, *_mean_noise(models, rows, scaling), run, size, seed)
 
@@ -109,7 +99,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     merged.n_iter_, merged.converged_ = (0, True) if search is None else (search.num_iter, search.converged)
     merged.solver_ = "merge"
     merged.merged_ = {
-        "prior": "shared" if shared else "mean",
         "rows": rows.tolist(),
         "points": [len(model.coreset_) for model in models],
         "noise_variance": [np.atleast_1d(model.noise_variance_).tolist() for model in models],
@@ -223,29 +212,7 @@ def _reading(schema: Schema | None) -> Schema | None:
     return replace(schema, columns=columns)
 
 
-# Kernel, mean and noise of a merged model: those of its parts if they agree, and otherwise a mean over rows.
-
-
-@torch.no_grad()
-def _same_prior(models: Sequence[CVGPRegressor]) -> bool:
-    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
-    points = np.concatenate([model.coreset_.X for model in models])
-    points = points[:: -(-len(points) // COMPARED_POINTS)]
-
-    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
-        scaling = model._gp.scaling
-        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
-        K = _as_array(square_matrix(model.model_.kernel, x))
-        m = _as_array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
-        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
-
-    K_first, m_first = prior(models[0])
-    spread = np.sqrt(np.abs(K_first).max())
-    return all(
-        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
-        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
-        for K, m in map(prior, models[1:])
-    )
+# Kernel, mean and noise of a merged model: means over rows of those of its parts.
 
 
 def _mean_prior(

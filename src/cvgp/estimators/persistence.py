@@ -14,7 +14,6 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -303,11 +302,6 @@ def _check_usable(gp: FittedGP) -> None:
 
 
 def _model_state(model: CVGP, given: Given) -> State:
-    if type(model) is not CVGP or type(model.likelihood) is not GaussianLikelihood:
-        raise InvalidTypeError(
-            "A file can hold a cvgp.CVGP with GPyTorch's GaussianLikelihood; "
-            f"got a {type(model).__name__} with {type(getattr(model, 'likelihood', None)).__name__}."
-        )
     parts = [part for part in model.kernel.modules() if isinstance(part, Kernel)]
     names = {
         "kernel": name_of_kernel(model.kernel),

@@ -12,7 +12,7 @@ Var mu, and with rho = 1 it is Var y. For the logarithm the sums are exponential
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, overload
 
@@ -77,12 +77,55 @@ class Predictive:
 
     @cached_property
     def moments(self) -> Moments:
-        """Mean and variances of y [n, Q], of observations that are not outliers."""
-        return moments_of_y(self.target, self.mean, self.f_var, self.noise, self.tails)
+        """Mean and variances of y [n, Q], of observations that are not outliers.
+
+        With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`: an exponential of heavy tails
+        may have no mean at all. The function keeps its share of the variance.
+        """
+        if self.target.name == "identity":
+            return Moments(self.mean, self.f_var, self.noise)
+        parts = []
+        for start in range(0, len(self.mean), PART_ROWS):
+            rows = slice(start, start + PART_ROWS)
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts.append(self._transformed(self.mean[rows], self.f_var[rows], self.noise[rows]))
+        found = Moments(*map(np.concatenate, zip(*parts, strict=True)))
+        if not all(np.isfinite(values).all() for values in found):
+            raise InvalidInputError(
+                "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is "
+                "very uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
+            )
+        return found
+
+    def _transformed(self, mean: Array, f_var: Array, noise: Array) -> Moments:
+        normal = (_of_logarithm if self.target.name == "log" else _by_expansion)(self.target, mean, f_var, noise)
+        if self.tails is None:
+            return normal
+        y_mean, variance = _with_tails(self.target, mean, f_var + noise, self.tails)
+        f_variance = variance * normal.f_variance / normal.variance
+        return Moments(y_mean, f_variance, variance - f_variance)
 
     def function_covariance(self, f_cov: Array) -> Array:
         """Joint covariance of the function E[y | f] [n, n, Q], from that of f."""
-        return covariance_of_y(self.target, self.mean, f_cov, self.noise, self.tails)
+        if self.target.name == "identity":
+            return f_cov
+        f_var = np.moveaxis(np.diagonal(f_cov), -1, 0)  # [n, Q]
+        if self.tails is not None:
+            heavy = replace(self, f_var=f_var)
+            normal = replace(heavy, tails=None)
+            ratio = np.sqrt(heavy.moments.f_variance / normal.moments.f_variance)  # [n, Q]
+            return ratio[:, None] * ratio[None] * normal.function_covariance(f_cov)
+        if self.target.name == "log":
+            y_mean = replace(self, f_var=f_var).moments.mean
+            return np.asarray(y_mean[:, None] * y_mean[None] * np.expm1(f_cov))
+        total = np.sqrt(f_var + self.noise)
+        rho = f_cov / (total[:, None] * total[None])
+        powers = np.ones_like(rho)
+        cov: Array = np.zeros(rho.shape)
+        for a in _coefficients(self.target, self.mean, total)[1]:  # [n, Q]
+            powers *= rho
+            cov += a[:, None] * a[None] * powers
+        return cov
 
     def outlier_errors(self, num_draws: int, rng: np.random.RandomState) -> Array:
         """Draws [n, Q, S] of what outliers add to T(y); a row is an outlier in all of its outputs."""
@@ -132,63 +175,10 @@ def ends_of_interval(level: float) -> Array:
     return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
 
-def moments_of_y(
-    target: TargetTransform, mean: Array, f_var: Array, noise: Array, tails: Tails | None = None
-) -> Moments:
-    """The moments of y where T(y) has a mean, a variance of f and a noise variance, all [n, Q].
-
-    With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`: an exponential of heavy tails may
-    have no mean at all. The function keeps its share of the variance.
-    """
-    if target.name == "identity":
-        return Moments(mean, f_var, noise)
-    if len(mean) > PART_ROWS:
-        rows = [slice(i, i + PART_ROWS) for i in range(0, len(mean), PART_ROWS)]
-        parts = [moments_of_y(target, mean[part], f_var[part], noise[part], tails) for part in rows]
-        return Moments(*map(np.concatenate, zip(*parts, strict=True)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        if tails is not None:
-            normal = moments_of_y(target, mean, f_var, noise)
-            y_mean, variance = _with_tails(target, mean, f_var + noise, tails)
-            f_variance = variance * normal.f_variance / normal.variance
-            found = Moments(y_mean, f_variance, variance - f_variance)
-        elif target.name == "log":
-            y_mean = np.exp(mean + 0.5 * (f_var + noise))
-            square = y_mean**2
-            found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
-        else:
-            found = _by_expansion(target, mean, f_var, noise)
-    if not all(np.isfinite(values).all() for values in found):
-        raise InvalidInputError(
-            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
-            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
-        )
-    return found
-
-
-def covariance_of_y(
-    target: TargetTransform, mean: Array, f_cov: Array, noise: Array, tails: Tails | None = None
-) -> Array:
-    """Covariance of the function E[y | f] [n, n, Q], where T(y) has a mean [n, Q], f_cov [n, n, Q] and noise [n, Q]."""
-    if target.name == "identity":
-        return f_cov
-    f_var = np.moveaxis(np.diagonal(f_cov), -1, 0)  # [n, Q]
-    if tails is not None:
-        normal, heavy = (moments_of_y(target, mean, f_var, noise, shape) for shape in (None, tails))
-        ratio = np.sqrt(heavy.f_variance / normal.f_variance)  # [n, Q]
-        return ratio[:, None] * ratio[None] * covariance_of_y(target, mean, f_cov, noise)
-    if target.name == "log":
-        y_mean = moments_of_y(target, mean, f_var, noise).mean
-        return np.asarray(y_mean[:, None] * y_mean[None] * np.expm1(f_cov))
-    total = np.sqrt(f_var + noise)
-    rho = f_cov / (total[:, None] * total[None])
-    coefficients = _coefficients(target, mean, total)[1]  # [TERMS, n, Q]
-    powers = np.ones_like(rho)
-    cov: Array = np.zeros(rho.shape)
-    for a in coefficients:
-        powers *= rho
-        cov += a[:, None] * a[None] * powers
-    return cov
+def _of_logarithm(_: TargetTransform, mean: Array, f_var: Array, noise: Array) -> Moments:
+    y_mean = np.exp(mean + 0.5 * (f_var + noise))
+    square = y_mean**2
+    return Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
 
 
 def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Tails) -> tuple[Array, Array]:
