@@ -85,7 +85,7 @@ def test_relevance_has_a_bar_a_column_with_its_uncertainty_and_the_largest_on_to
     assert names[::-1] == plots.columns_by_importance(model)
     assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importances_)
     ends = [segment[:, 0] for segment in ax.containers[-1].errorbar.lines[2][0].get_segments()]
-    np.testing.assert_allclose(0.5 * np.diff(ends, axis=1)[:, 0], found.total_uncertainty[np.argsort(found.total)])
+    np.testing.assert_allclose(0.5 * np.diff(ends, axis=1)[:, 0], found.total_error[np.argsort(found.total)])
     assert len(plots.plot_relevance(model, Figure().add_subplot(), top=2).patches) == 2
 
 

@@ -353,8 +353,8 @@ def test_a_damaged_sheet_or_one_that_unpacks_to_too_much_is_refused(
             new.writestr(name, content[: len(content) // 2] if "sheet1" in name else content)
     with pytest.raises(FileFormatError, match=r"b\.xlsx could not be read"):
         open_table(broken)
-    monkeypatch.setenv("CVGP_MAX_UNPACKED", "1000")
-    monkeypatch.setenv("CVGP_MAX_PACKING", "1")
+    monkeypatch.setattr("cvgp.files.MOST_UNPACKED", 1000)
+    monkeypatch.setattr("cvgp.files.MOST_PACKING", 1)
     with pytest.raises(InvalidInputError, match="unpacks to at least"):
         open_table(path)
 

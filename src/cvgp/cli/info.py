@@ -109,7 +109,7 @@ def summarize(model: CVGPRegressor) -> dict[str, Any]:
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
-        "feature_importances_sd": dict(zip(columns, indices.total_uncertainty.tolist(), strict=True)),
+        "feature_importances_sd": dict(zip(columns, indices.total_error.tolist(), strict=True)),
     }
 
 

@@ -120,7 +120,7 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
     ax = drawing.axes_or_current(ax)
     found, columns, varies = model.sobol_indices(), user_columns(model), model._gp.scaling.varies
     shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
-    share, spread = found.total[shown], np.minimum(found.total_uncertainty[shown], 1.0)
+    share, spread = found.total[shown], np.minimum(found.total_error[shown], 1.0)
     at = np.arange(len(shown))
     bars = ax.barh(at, share, xerr=spread, color=drawing.BLUE, ecolor=drawing.GRAY)
     ax.set_yticks(at, labels=[drawing.as_label(columns[j].name, 24) for j in shown])

@@ -285,7 +285,7 @@ def _points(facts: Facts) -> Table:
 def _relevance(facts: Facts) -> Chart:
     found, columns = facts.model.sobol_indices(), user_columns(facts.model)
     ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
-    far = drawing.Z95 * found.total_uncertainty
+    far = drawing.Z95 * found.total_error
     rows = [
         [shortened(columns[j].name), f"{found.total[j]:.3f}", f"± {far[j]:.3f}", f"{found.first_order[j]:.3f}"]
         for j in ranked

@@ -31,8 +31,7 @@ from cvgp.errors import (
     optional_packages,
     printable,
 )
-from cvgp.files import atomic_write, check_readable, checked_path
-from cvgp.files.limits import check_columns, check_stored, check_unpacked
+from cvgp.files import atomic_write, check_columns, check_readable, check_stored, check_unpacked, checked_path
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import check_names, label
 

@@ -1,8 +1,7 @@
 """Opening tables: files of any format and data frames, as parts that Arrow reads batch by batch.
 
 pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
-and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to
-(:mod:`cvgp.files.limits`).
+and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to (:mod:`cvgp.files`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from cvgp.errors import (
     InvalidTypeError,
     MissingFileError,
 )
-from cvgp.files.limits import check_columns, check_metadata, check_unpacked
+from cvgp.files import check_columns, check_metadata, check_unpacked
 from cvgp.tables.cells import (
     ENOUGH_CELLS,
     CsvOptions,
