@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,10 +28,10 @@ from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
-from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
     InputWarpName,
     ModelOptions,
+    NoiseName,
     TargetName,
     TrainingOptions,
     callbacks_of,
@@ -41,7 +42,6 @@ from cvgp.fitting.options import (
 )
 from cvgp.fitting.prepare import (
     FitData,
-    check_transform_names,
     memory_data,
     suitable_warp,
     transformed,
@@ -440,19 +440,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
         """The parameters that describe the model, checked."""
-        check_noise_name(self.noise)
-        check_transform_names(self.target_transform, self.input_warp)
-        prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
-        return ModelOptions(
-            **prior,
+        options = ModelOptions(
+            kernel=self.kernel,
+            mean=self.mean,
+            ard=self.ard,
             noise=self.noise,
             n_coreset=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
             n_neighbors=check_neighbors(self.n_neighbors),
-            input_warp=suitable_warp(self.input_warp, standardize=self.standardize, solver=training.solver, **prior),
+            input_warp=self.input_warp,
             target_transform=self.target_transform,
             standardize=self.standardize,
             device=known_device(self.device),
         )
+        return replace(options, input_warp=suitable_warp(options, training.solver))
 
     def _rows(self, table: Any, x: Any, y: Any, weight: Any, noise: Any) -> Rows[Array]:
         """Rows in memory, checked; notes their columns on the estimator."""

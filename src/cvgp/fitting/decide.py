@@ -7,7 +7,7 @@ pseudo-points, neighbors and the solver. What the noise is like is decided after
 
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -27,11 +27,10 @@ from cvgp.fitting.neighbors import (
     adopt_neighbors,
     all_statistics,
     fit_neighbors,
-    keep_kernel,
     neighbors_are_affordable,
     reason_against_neighbors,
 )
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise, noise_seconds
+from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise
 from cvgp.fitting.options import InitName, ModelOptions, Settings
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
@@ -44,18 +43,17 @@ from cvgp.optim import Status
 
 
 class Request(NamedTuple):
-    """What a fit is given: scaled rows, and everything that the user has decided."""
+    """What a fit is given: scaled rows, and everything that the user has decided.
+
+    Pinned decisions are taken as they are. A coreset to start from is in the units of the model.
+    """
 
     data: FitData
-    """The rows, with the decisions about them."""
     options: ModelOptions
     settings: Settings
     run: Run
-    """The time limit, the history and the heuristics."""
     pinned: Decisions = Decisions()
-    """Decisions that are taken as they are."""
     init: InitName | Coreset = "kmeans"
-    """Where the coreset starts; a coreset is in the units of the model."""
 
     @property
     def size_is_open(self) -> bool:
@@ -89,8 +87,10 @@ def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
     data, options, settings, run, _, _ = request
     source = data.train
     learns_noise = options.noise == "input-dependent" or (options.noise == "auto" and settings.solver != "paper")
-    reserved = noise_seconds(source.num_rows, run) if learns_noise else 0.0
-    training = run._replace(budget=run.budget.reserving(reserved))
+    h, limit, training = run.heuristics, run.budget.max_time, run
+    if limit is not None and learns_noise:
+        reserved = min(h.noise_seconds + source.num_rows * h.noise_row_seconds, h.noise_share * limit)
+        training = run._replace(budget=run.budget.reserving(reserved))
     begun = decide(request._replace(run=training))
     if checkpoint is not None:
         checkpoint.save_decisions(begun.decisions)
@@ -120,13 +120,12 @@ def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
 
 
 class Begun(NamedTuple):
-    """What a fit has decided, and the model that it begins with."""
+    """What a fit has decided, the model that it begins with, and the fit with neighbors, if they are used."""
 
     decisions: Decisions
     model: CVGP
     plan: Plan
     neighbors: NeighborFit | None = None
-    """The fit with neighbors, if they are used."""
 
 
 def decide(request: Request) -> Begun:
@@ -139,15 +138,8 @@ def decide(request: Request) -> Begun:
     decisions = decisions.with_choice("kernel", choice)
     size, choice = _decide_size(request, start, is_exact=is_exact)
     decisions = decisions.with_choice("n_coreset", choice)
-    model = begin_model(
-        start,
-        source,
-        size,
-        run,
-        init=init,
-        beta_transform="softplus" if settings.solver == "paper" else "log",
-        is_standard=data.spread is None,
-    )
+    transform: Literal["log", "softplus"] = "softplus" if settings.solver == "paper" else "log"
+    model = begin_model(start, source, size, run, init=init, beta_transform=transform, is_standard=data.spread is None)
     if not neighbors_ruled_out and is_exact and options.n_neighbors == "auto":
         neighbors_ruled_out = "the exact GP already uses every row"
     fit, brief, choice = _decide_neighbors(request, model, neighbors_ruled_out)
@@ -179,14 +171,14 @@ def _reason_against(request: Request) -> str:
 
 def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
     """Whether every row becomes a point."""
-    pinned, source = request.pinned.n_coreset, request.data.train
+    pinned, data = request.pinned.n_coreset, request.data
     if pinned is not None:
         return bool(pinned.value["exact"])
     neighbors_are_wanted = may_use_neighbors and request.options.n_neighbors != "auto"
     if not (request.size_is_open and request.by_lbfgs) or neighbors_are_wanted:
         return False
-    dims = len(request.data.scaling.x_mean)
-    return exact_is_affordable(source.num_rows, dims, request.run, has_neighbors=may_use_neighbors)
+    num_rows, dims = data.train.num_rows, len(data.scaling.x_mean)
+    return exact_is_affordable(num_rows, dims, request.run, has_neighbors=may_use_neighbors)
 
 
 def _decide_kernel(request: Request) -> tuple[Start, Choice]:
@@ -269,27 +261,26 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
 
     def choice(fit: NeighborFit | None, reason: str, *, brief: bool = False, **scores: Scores) -> Choice:
         value = {"count": fit.num_neighbors if fit else 0, "start": fit.start if fit else None, "brief": brief}
-        names = {name.replace("_", " "): score for name, score in scores.items()}
         taken = str(fit.num_neighbors) if fit else "none"
-        return Choice(taken, value, reason, Choice.scored(names), run.budget.seconds - begin)
+        return Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
 
-    def fit_or_keep(count: int, start: str | None = None) -> NeighborFit:
+    def fit_or_keep(rows: MemorySource, count: int, start: str | None = None) -> NeighborFit | None:
         """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
-        assert isinstance(source, MemorySource), "checked before"
-        is_fitted = settings.max_iter is None and source.num_rows >= h.least_rows_to_choose and start != UNCHANGED
-        fit = fit_neighbors(model, source, count, run, tol=settings.tol, start=start) if is_fitted else None
-        return keep_kernel(model, source, count, run) if fit is None else fit
+        is_fitted = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
+        fit = fit_neighbors(model, rows, count, run, tol=settings.tol, start=start if is_fitted else UNCHANGED)
+        return fit or fit_neighbors(model, rows, count, run, tol=settings.tol, start=UNCHANGED)
 
     if pinned.n_neighbors is not None:
-        value = pinned.n_neighbors.value
-        fit = fit_or_keep(value["count"], value["start"]) if value["count"] else None
+        value, fit = pinned.n_neighbors.value, None
+        if value["count"] and isinstance(source, MemorySource):
+            fit = fit_or_keep(source, value["count"], value["start"])
         return fit, bool(value["brief"]), pinned.n_neighbors
     if not ruled_out and options.n_neighbors == "auto":
         ruled_out = "" if neighbors_are_affordable(source.num_rows, len(model.X_c), run) else "max_time is too short"
     if ruled_out or not isinstance(source, MemorySource):
         return None, False, choice(None, ruled_out)
     if options.n_neighbors != "auto":
-        fit = fit_or_keep(int(options.n_neighbors))
+        fit = fit_or_keep(source, int(options.n_neighbors))
         return fit, False, choice(fit, "as asked for")
     fit = fit_neighbors(model, source, h.default_neighbors, run, tol=settings.tol)
     if fit is None:
@@ -300,7 +291,7 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     near = constant_noise_scores(fit.model, residuals, h.noise_strengths[0])
     is_good = near.density >= max(simple_densities(judged))
     is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
-    scores = {f"{fit.num_neighbors}_neighbors": near, "coreset_alone": alone}
+    scores = {f"{fit.num_neighbors} neighbors": near, "coreset alone": alone}
     fit = fit if is_taken else None
     return fit, is_good, choice(fit, "", brief=is_good, **scores)
 

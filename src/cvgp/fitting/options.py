@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -16,29 +16,35 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Callback
 
+NoiseName = Literal["auto", "constant", "input-dependent"]
 InitName = Literal["kmeans", "random", "greedy"]
 TargetName = Literal["auto"] | TransformName
 InputWarpName = Literal["auto"] | WarpName
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight"]
+DtypeName = Literal["auto", "float32", "float64"]
 Number = int | float | np.integer | np.floating
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What the user says about the model; checked."""
+    """What the user says about the model, checked; without a size, the fit chooses it."""
 
     kernel: str | Kernel | None = None
     mean: str | Mean = "zero"
     ard: bool = True
-    noise: str = "auto"
+    noise: NoiseName = "auto"
     n_coreset: int | None = None
-    """None leaves it to the fit."""
     n_neighbors: int | str = "auto"
     input_warp: InputWarpName = "auto"
     target_transform: TargetName = "identity"
     standardize: bool = True
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_choice("noise", self.noise, get_args(NoiseName))
+        check_choice("target_transform", self.target_transform, ("auto", *get_args(TransformName)))
+        check_choice("input_warp", self.input_warp, ("auto", *get_args(WarpName)))
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,14 @@ class Settings:
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_iter_no_change: int = 20
-    dtype: Literal["auto", "float32", "float64"] = "auto"
+    dtype: DtypeName = "auto"
 
     def __post_init__(self) -> None:
-        _check_choice("solver", self.solver, ("auto", "lbfgs", "adam", "paper"))
-        _check_choice("bound", self.bound, ("auto", "elbo", "tight"))
-        _check_choice("dtype", self.dtype, ("auto", "float32", "float64"))
-        _check_count("max_iter", self.max_iter)
-        _check_count("batch_size", self.batch_size)
-        _check_count("n_iter_no_change", self.n_iter_no_change)
+        check_choice("solver", self.solver, get_args(SolverName))
+        check_choice("bound", self.bound, get_args(BoundName))
+        check_choice("dtype", self.dtype, get_args(DtypeName))
+        for name in ("max_iter", "batch_size", "n_iter_no_change"):
+            _check_count(name, getattr(self, name))
         check_positive("learning_rate", self.learning_rate)
         if not (isinstance(self.tol, Number) and self.tol >= 0):
             raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
@@ -143,7 +148,7 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 20,
-        dtype: Literal["auto", "float32", "float64"] = "auto",
+        dtype: DtypeName = "auto",
         checkpoint_dir: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callback] | None = None,
         heuristics: Heuristics | None = None,
@@ -192,7 +197,8 @@ def heuristics_of(training: TrainingOptions) -> Heuristics:
     return Heuristics() if training.heuristics is None else training.heuristics
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise if a value is not one of the choices."""
     if value not in choices:
         raise InvalidInputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 

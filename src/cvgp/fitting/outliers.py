@@ -32,17 +32,21 @@ NEAR, CLUSTERED_ERRORS = 10, 4.0
 
 
 class Outliers(NamedTuple):
-    """The outliers of a data set."""
+    """The share and the variance of outliers in the units of y, and the probability of each row to be one [N]."""
 
     noise: Contamination
-    """Their share, and their variance in the units of y."""
     probability: Array
-    """The probability that each row is an outlier [N]."""
 
     @property
     def num_rows(self) -> int:
         """How many rows are more likely outliers than not."""
         return int((self.probability > 0.5).sum())
+
+    @property
+    def about(self) -> str:
+        """Their share and standard deviation in words."""
+        sd = " and ".join(f"{value:.4g}" for value in np.sqrt(self.noise.variance))
+        return f"{self.noise.share:.2%} of {len(self.probability)} rows, with a standard deviation of {sd}"
 
 
 def regular_rows(rows: Rows[Array], outlier: Array, smallest: float = SMALLEST_WEIGHT) -> Rows[Array]:

@@ -56,7 +56,7 @@ def largest_size(max_time: float | None, h: Heuristics) -> int:
     if max_time is None:
         return h.largest_coreset
     size = 50
-    while size < 2000 and h.timed_adam_steps * step_seconds(size + 50, default_batch(size + 50), h) <= max_time:
+    while size < 2000 and h.most_adam_steps * step_seconds(size + 50, default_batch(size + 50), h) <= max_time:
         size += 50
     return size
 
@@ -178,11 +178,11 @@ def begin_model(
     else:
         placed = _place(init, source, size, start, run)
         if init == "random" and not is_standard:
-            placed = _spread_out(placed, source.sample(run.heuristics.ladder_rows, run.rng("spread")))
+            placed = _spread_out(placed, source.sample(run.heuristics.judging_rows, run.rng("spread")))
         coreset = _first_coreset(source, placed)
     model = start.model(coreset, beta_transform).to(source.device)
     if size < source.num_rows and not start.noise_is_known:
-        rows = source.sample(run.rows(run.heuristics.ladder_rows), run.rng("noise ladder"))
+        rows = source.sample(run.rows(run.heuristics.judging_rows), run.rng("noise ladder"))
         raise_noise(model, rows, run.heuristics.noise_ladder)
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.

@@ -77,7 +77,7 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: 
         steps = h.paper_epochs * max(num_rows // batch, 1)
     elif steps is None:
         steps = min(int(h.adam_steps * growth), h.most_adam_steps)
-        steps = steps if limit is None else max(steps, h.timed_adam_steps)
+        steps = steps if limit is None else max(steps, h.most_adam_steps)
     polish = 0
     if settings.solver == "auto" and settings.max_iter is None and not settings.early_stopping:
         # Evaluations on all rows after Adam, unless they would be too few to help.
