@@ -16,7 +16,7 @@ from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.parallel.group import Group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
@@ -91,7 +91,7 @@ def known_device(name: str) -> str:
     return device
 
 
-def held_out_rows(num_rows: int, settings: Settings) -> int:
+def held_out_rows(num_rows: int, settings: TrainingOptions) -> int:
     """How many rows early stopping holds out."""
     held = round(num_rows * settings.validation_fraction)
     if not 1 <= held < num_rows:
@@ -102,7 +102,9 @@ def held_out_rows(num_rows: int, settings: Settings) -> int:
     return held
 
 
-def hold_out(rows: Rows[Array], settings: Settings, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
+def hold_out(
+    rows: Rows[Array], settings: TrainingOptions, rng: np.random.Generator
+) -> tuple[Rows[Array], Rows[Array] | None]:
     """Rows to fit, and rows that early stopping holds out, if any."""
     if not settings.early_stopping:
         return rows, None

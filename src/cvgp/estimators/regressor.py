@@ -26,6 +26,7 @@ from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summar
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import (
@@ -34,10 +35,7 @@ from cvgp.fitting.options import (
     NoiseName,
     TargetName,
     TrainingOptions,
-    callbacks_of,
     check_positive,
-    folder_of,
-    heuristics_of,
     settings_of,
 )
 from cvgp.fitting.prepare import (
@@ -304,12 +302,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
-        folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
+        folder, n_jobs = settings.checkpoint_dir, check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
         shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
-        log = FitLog([*shown, *callbacks_of(training)])
+        log = FitLog([*shown, *(settings.callbacks or ())])
         clock = Clock(group=group)
-        run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)
+        run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         table = self._open_table(X, y, sample_weight, noise_variance)
@@ -334,7 +332,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                 pinned,
                 self._scaled(init, data) if isinstance(init, Coreset) else init,
             )
-            found = fit(request, folder)
+            found = fit(request)
             self._set_results(found, data, log)
             summarize_rows(self, data.train, seed, run)
         for progress in shown:

@@ -12,7 +12,7 @@ from cvgp.estimators.frames import frame_table, is_frame, is_name, is_plain
 from cvgp.estimators.inputs import held_out_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import ModelOptions, Settings
+from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import (
     FitData,
     check_variance,
@@ -66,7 +66,9 @@ def refuse_transform(target: str) -> None:
         )
 
 
-def table_data(table: TrainingTable, options: ModelOptions, settings: Settings, run: Run, pinned: Decisions) -> FitData:
+def table_data(
+    table: TrainingTable, options: ModelOptions, settings: TrainingOptions, run: Run, pinned: Decisions
+) -> FitData:
     """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)

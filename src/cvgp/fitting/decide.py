@@ -31,7 +31,7 @@ from cvgp.fitting.neighbors import (
     reason_against_neighbors,
 )
 from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise
-from cvgp.fitting.options import InitName, ModelOptions, Settings
+from cvgp.fitting.options import InitName, ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
 from cvgp.fitting.size import begin_model, choose_size, exact_is_affordable
@@ -50,7 +50,7 @@ class Request(NamedTuple):
 
     data: FitData
     options: ModelOptions
-    settings: Settings
+    settings: TrainingOptions
     run: Run
     pinned: Decisions = Decisions()
     init: InitName | Coreset = "kmeans"
@@ -73,14 +73,14 @@ class Fit(NamedTuple):
     decisions: Decisions
 
 
-def fit(request: Request, checkpoint_dir: str | None = None) -> Fit:
-    """Fit a model to scaled rows; the long solvers store their progress in `checkpoint_dir`, if it is given."""
-    data, options, settings, run, _, _ = request
-    if checkpoint_dir is None:
+def fit(request: Request) -> Fit:
+    """Fit a model to scaled rows; the long solvers store their progress in a folder, if there is one."""
+    folder = request.settings.checkpoint_dir
+    if folder is None:
         return _fit(request, None)
-    with open_checkpoint(checkpoint_dir, run, data.train, options, settings) as checkpoint:
-        pinned = checkpoint.load_decisions() or request.pinned
-        return _fit(request._replace(pinned=pinned), checkpoint)
+    facts = {k: v for k, v in vars(request.settings).items() if k not in ("checkpoint_dir", "callbacks")}
+    with open_checkpoint(folder, request.run, request.data.train, request.options, facts) as checkpoint:
+        return _fit(request._replace(pinned=checkpoint.load_decisions() or request.pinned), checkpoint)
 
 
 def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
@@ -144,8 +144,14 @@ def decide(request: Request) -> Begun:
         neighbors_ruled_out = "the exact GP already uses every row"
     fit, brief, choice = _decide_neighbors(request, model, neighbors_ruled_out)
     decisions = decisions.with_choice("n_neighbors", choice)
-    plan, choice = _decide_solver(request, model, uses_neighbors=fit is not None, brief=brief)
-    decisions = decisions.with_choice("solver", choice)
+    if request.pinned.solver is not None:
+        plan = Plan(**request.pinned.solver.value)
+    elif fit is not None:
+        plan = Plan("closed form", tight=False, max_iter=0)
+    else:
+        plan = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run, brief=brief)
+    reason = "" if fit is None else "beside neighbors the places of points matter little"
+    decisions = decisions.with_choice("solver", request.pinned.solver or Choice(plan.solver, asdict(plan), reason))
     taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
     run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
     return Begun(decisions, model, plan, fit)
@@ -162,7 +168,8 @@ def _reason_against(request: Request) -> str:
         if reason:
             raise InvalidInputError(f"n_neighbors={count} cannot be used: {reason}. Use n_neighbors=0, or 'auto'.")
         return ""
-    if not settings.leaves_training_open:
+    is_chosen = settings.solver != "auto" or settings.bound != "auto" or settings.max_iter is not None
+    if is_chosen or settings.early_stopping:
         return "the training options say how the coreset is to be trained"
     if source.num_rows < h.least_rows_to_choose:
         return reason or f"{source.num_rows} rows are too few to judge them by"
@@ -267,8 +274,8 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     def fit_or_keep(rows: MemorySource, count: int, start: str | None = None) -> NeighborFit | None:
         """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
         is_fitted = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
-        fit = fit_neighbors(model, rows, count, run, tol=settings.tol, start=start if is_fitted else UNCHANGED)
-        return fit or fit_neighbors(model, rows, count, run, tol=settings.tol, start=UNCHANGED)
+        fit = fit_neighbors(model, rows, count, run, start if is_fitted else UNCHANGED)
+        return fit or fit_neighbors(model, rows, count, run, UNCHANGED)
 
     if pinned.n_neighbors is not None:
         value, fit = pinned.n_neighbors.value, None
@@ -282,7 +289,7 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     if options.n_neighbors != "auto":
         fit = fit_or_keep(source, int(options.n_neighbors))
         return fit, False, choice(fit, "as asked for")
-    fit = fit_neighbors(model, source, h.default_neighbors, run, tol=settings.tol)
+    fit = fit_neighbors(model, source, h.default_neighbors, run)
     if fit is None:
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
@@ -294,18 +301,6 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     scores = {f"{fit.num_neighbors} neighbors": near, "coreset alone": alone}
     fit = fit if is_taken else None
     return fit, is_good, choice(fit, "", brief=is_good, **scores)
-
-
-def _decide_solver(request: Request, model: CVGP, *, uses_neighbors: bool, brief: bool) -> tuple[Plan, Choice]:
-    """How the coreset is trained; with neighbors it is solved for where it is."""
-    source, settings, run, pinned = request.data.train, request.settings, request.run, request.pinned
-    if pinned.solver is not None:
-        return Plan(**pinned.solver.value), pinned.solver
-    if uses_neighbors:
-        plan, reason = Plan("closed form", tight=False, max_iter=0), "beside neighbors its places matter little"
-    else:
-        plan, reason = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run, brief=brief), ""
-    return plan, Choice(plan.solver, asdict(plan), reason)
 
 
 def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:

@@ -22,7 +22,7 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.sample import Start, best_start, learn_exact
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.kernels import (
     NOISE_FLOOR,
@@ -38,7 +38,6 @@ from cvgp.gp.kernels import (
 from cvgp.gp.model import CVGP
 from cvgp.objectives import statistics
 
-DEFAULT_KERNEL, AUTO = "matern32", "auto"
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
 """What ``auto`` tries beside the default."""
 ROUGH_KERNELS = ("matern32+matern12",)
@@ -59,7 +58,7 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
-    made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
+    made = make_kernel(DEFAULT_KERNEL if kernel in (None, "auto") else kernel, num_dims, ard=ard)
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
     for part in _with_lengthscale(made):
         part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
@@ -71,14 +70,9 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
     return made
 
 
-def default_kernel(num_dims: int) -> Kernel:
-    """The default kernel at a typical lengthscale, for standardized columns."""
-    return starting_kernel(None, num_dims, ard=True)
-
-
 def alternative_kernels(kernel: str | Kernel | None, *, may_be_rough: bool) -> tuple[str, ...]:
     """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
-    if not (kernel is None or (isinstance(kernel, str) and kernel == AUTO)):
+    if not (kernel is None or (isinstance(kernel, str) and kernel == "auto")):
         return ()
     return (() if kernel is None else AUTO_KERNELS) + (ROUGH_KERNELS if may_be_rough else ())
 
@@ -216,6 +210,10 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     learned. So it may also be judged by the evidence of its own rows: it then has to gain more nats than it has
     additional parameters (Akaike, 1974), and unseen rows must not object.
     """
+
+    def size(start: Start) -> int:
+        return sum(parameter.numel() for parameter in start.kernel.parameters() if parameter.requires_grad)
+
     best = default
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
@@ -223,7 +221,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
         is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
-            and other.evidence - best.evidence > _num_parameters(other.kernel) - _num_parameters(best.kernel)
+            and other.evidence - best.evidence > size(other) - size(best)
             and other.density >= best.density - run.heuristics.margin
         )
         if compare(other.scores, best.scores).is_clear or by_evidence:
@@ -356,10 +354,6 @@ def _with_lengthscale(kernel: Kernel) -> list[Kernel]:
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
     """The kernels whose lengthscale is to be learned; a frozen one is not tried at other values."""
     return [part for part in _with_lengthscale(kernel) if part.raw_lengthscale.requires_grad]
-
-
-def _num_parameters(kernel: Kernel) -> int:
-    return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
 
 
 def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:

@@ -262,10 +262,6 @@ class Run(NamedTuple):
         """The same fit, with this share of its time limit from now on."""
         return self._replace(budget=self.budget.part(share))
 
-    def silent(self) -> "Run":
-        """The same fit, for trials that leave no trace in its history."""
-        return self._replace(log=FitLog())
-
     def rows(self, count: int) -> int:
         """How many of `count` rows a choice may use: its cost grows at least with their square."""
         limit = math.inf if self.budget.max_time is None else max(self.budget.max_time, 0.0)

@@ -42,7 +42,7 @@ from cvgp.gp.vecchia import (
     whiten_points,
 )
 from cvgp.objectives import PriorObjective, VecchiaObjective
-from cvgp.optim import AdamState, Monitor, Progress, Result, Status, minimize_adam
+from cvgp.optim import AdamState, Result, Status, minimize_adam
 from cvgp.parallel.group import ALONE, Group, sum_of
 from cvgp.runtime import threads_for
 
@@ -261,7 +261,7 @@ def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
 
 
 def fit_neighbors(
-    model: CVGP, source: MemorySource, count: int, run: Run, *, tol: float, start: str | None = None
+    model: CVGP, source: MemorySource, count: int, run: Run, start: str | None = None
 ) -> NeighborFit | None:
     """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made.
 
@@ -273,7 +273,7 @@ def fit_neighbors(
     else:
         later = adoption_seconds(len(rows.x), len(model.X_c), run)
         part = run._replace(budget=run.budget.reserving(later)).part(h.largest_neighbor_share)
-        fitted = vecchia_fit(model, rows, count, part, tol=tol, start=start)
+        fitted = vecchia_fit(model, rows, count, part, start)
     if fitted is None:
         return None
     adopt_first(source, fitted.model)
@@ -290,14 +290,11 @@ class VecchiaFit(NamedTuple):
 
 
 @torch.enable_grad()
-def vecchia_fit(
-    model: CVGP, rows: Rows[Tensor], count: int, run: Run, *, tol: float = 0.0, start: str | None = None
-) -> VecchiaFit | None:
+def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: str | None = None) -> VecchiaFit | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
 
-    None where there is nothing to learn, or where no step could be made. The search has converged if its last fifth
-    gained less than `tol` nats per row and ten steps. It takes the start of a name, by default the one that a few steps
-    make best.
+    None where there is nothing to learn, or where no step could be made. It takes the start of a name, by
+    default the one that a few steps make best.
     """
     h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
     count = min(count, h.default_neighbors, N - 1)
@@ -306,30 +303,26 @@ def vecchia_fit(
     generator = torch.Generator().manual_seed(run.seed)
     order = torch.randperm(N, generator=generator).to(rows.x.device)
     num_judged = min(h.judging_rows, N // 2)
-    judged, pool = order[:num_judged], order[num_judged:][: h.vecchia_pool]
+    judged, pool = order[: min(num_judged, h.trial_judged)], order[num_judged:][: h.vecchia_pool]
     total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
 
-    def density(trial: CVGP, judged: Tensor = judged) -> float:
+    def density(trial: CVGP) -> float:
         near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
         near[judged] = _nearest_others(trial, rows, judged, count)
         objective = VecchiaObjective(trial, rows, near)
         objective.batch = judged
         return objective.value_and_backward(1.0) / N
 
-    def learn(trial: CVGP, batches: Tensor, phase: str, end: float, monitor: Monitor = lambda progress: None) -> Result:
+    def learn(trial: CVGP, batches: Tensor, phase: str, end: float) -> Result:
         """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
         near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
         objective, prior = VecchiaObjective(trial, rows, near), PriorObjective(trial)
         steps, drawn, first = len(batches), batches.unique(), run.budget.used_since(begin)
-        at_search, observe = _inverse_lengthscales(trial, rows), Phase(run, phase, len(batches), group=run.group)
+        at_search, observe = _inverse_lengthscales(trial, rows), Phase(run, phase, steps, group=run.group)
 
         def time_used() -> float:
             used = run.budget.used_since(begin)
             return 0.0 if used == 0.0 else (used - first) / (end - first) if end > first else 1.0
-
-        def watch(progress: Progress) -> Status | None:
-            own = monitor(progress)
-            return observe(progress) or own
 
         def have_moved() -> bool:
             change = (_inverse_lengthscales(trial, rows) / at_search).log().abs()
@@ -343,7 +336,7 @@ def vecchia_fit(
             return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
         state = AdamState(objective.parameters, h.vecchia_learning_rate)
-        return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=watch)
+        return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=observe)
 
     starts = {"kernel": deepcopy(model)} | _rougher(model, rows, h)
     is_race = len(starts) > 1
@@ -356,26 +349,16 @@ def vecchia_fit(
         batches = _draw_batches(pool[: h.trial_rows], h.trial_steps, h.trial_batch, own)
         with suppress(FactorizationError, DivergenceError):
             learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
-            densities[name] = density(trial, judged[: h.trial_judged])
+            densities[name] = density(trial)
     if not densities:
         return None
     best = max(densities, key=lambda name: densities[name])
-    fitted, before = starts[best], math.inf
-
-    def monitor(progress: Progress) -> Status | None:
-        nonlocal before
-        if progress.iteration == h.vecchia_steps - h.vecchia_steps // 5:
-            before = density(fitted)
-        return None
-
+    batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
     try:
-        batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
-        result = learn(fitted, batches, PHASE, 1.0, monitor)
-        if result.status is Status.ITERATION_LIMIT and density(fitted) - before < tol * (h.vecchia_steps // 5) / 10.0:
-            result = result._replace(status=Status.CONVERGED)
+        result = learn(starts[best], batches, PHASE, 1.0)
     except DivergenceError:
         return None
-    return VecchiaFit(fitted, best, result) if result.num_iter else None
+    return VecchiaFit(starts[best], best, result) if result.num_iter else None
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:

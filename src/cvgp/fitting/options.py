@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -45,44 +46,6 @@ class ModelOptions:
         check_choice("noise", self.noise, get_args(NoiseName))
         check_choice("target_transform", self.target_transform, ("auto", *get_args(TransformName)))
         check_choice("input_warp", self.input_warp, ("auto", *get_args(WarpName)))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Checked training options; None leaves a choice to the fit."""
-
-    solver: SolverName = "auto"
-    bound: BoundName = "auto"
-    max_iter: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    tol: float = 1e-4
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    n_iter_no_change: int = 20
-    dtype: DtypeName = "auto"
-
-    def __post_init__(self) -> None:
-        check_choice("solver", self.solver, get_args(SolverName))
-        check_choice("bound", self.bound, get_args(BoundName))
-        check_choice("dtype", self.dtype, get_args(DtypeName))
-        for name in ("max_iter", "batch_size", "n_iter_no_change"):
-            _check_count(name, getattr(self, name))
-        check_positive("learning_rate", self.learning_rate)
-        if not (isinstance(self.tol, Number) and self.tol >= 0):
-            raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
-        if not (isinstance(self.validation_fraction, Number) and 0.0 < self.validation_fraction < 1.0):
-            raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {self.validation_fraction!r}.")
-        if self.early_stopping and self.solver == "lbfgs":
-            raise InvalidInputError(
-                "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
-            )
-
-    @property
-    def leaves_training_open(self) -> bool:
-        """Whether the user has not said how the coreset is to be trained."""
-        is_chosen = self.solver != "auto" or self.bound != "auto" or self.max_iter is not None
-        return not (is_chosen or self.early_stopping)
 
 
 class TrainingOptions(BaseEstimator):  # type: ignore[misc]
@@ -169,32 +132,32 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
         self.heuristics = heuristics
 
 
-def settings_of(training: TrainingOptions) -> Settings:
-    """The checked values of training options; the paper's recipe always stops early."""
-    values = {field.name: getattr(training, field.name) for field in fields(Settings)}
-    return Settings(**values | {"early_stopping": training.early_stopping or training.solver == "paper"})
-
-
-def callbacks_of(training: TrainingOptions) -> list[Callback]:
-    """The callbacks, none by default."""
-    functions = () if training.callbacks is None else training.callbacks
-    if not isinstance(functions, Sequence) or not all(callable(f) for f in functions):
-        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {training.callbacks!r}.")
-    return list(functions)
-
-
-def folder_of(training: TrainingOptions) -> str | None:
-    """The folder of the checkpoint, or None."""
-    if training.checkpoint_dir is not None and not isinstance(training.checkpoint_dir, str | os.PathLike):
+def settings_of(training: TrainingOptions) -> TrainingOptions:
+    """A checked copy of training options, in which the paper's recipe stops early."""
+    check_choice("solver", training.solver, get_args(SolverName))
+    check_choice("bound", training.bound, get_args(BoundName))
+    check_choice("dtype", training.dtype, get_args(DtypeName))
+    for name in ("max_iter", "batch_size", "n_iter_no_change"):
+        _check_count(name, getattr(training, name))
+    check_positive("learning_rate", training.learning_rate)
+    tol, fraction, callbacks = training.tol, training.validation_fraction, training.callbacks
+    if not (isinstance(tol, Number) and tol >= 0):
+        raise InvalidInputError(f"tol must be a number of at least 0; got {tol!r}.")
+    if not (isinstance(fraction, Number) and 0.0 < fraction < 1.0):
+        raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {fraction!r}.")
+    if training.early_stopping and training.solver == "lbfgs":
+        raise InvalidInputError(
+            "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
+        )
+    if callbacks is not None and not (isinstance(callbacks, Sequence) and all(callable(f) for f in callbacks)):
+        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {callbacks!r}.")
+    if not isinstance(training.checkpoint_dir, str | os.PathLike | None):
         raise InvalidTypeError(f"checkpoint_dir must be a path or None; got {training.checkpoint_dir!r}.")
-    return None if training.checkpoint_dir is None else os.fspath(training.checkpoint_dir)
-
-
-def heuristics_of(training: TrainingOptions) -> Heuristics:
-    """The heuristics, the default ones if none are given."""
-    if training.heuristics is not None and not isinstance(training.heuristics, Heuristics):
+    if not isinstance(training.heuristics, Heuristics | None):
         raise InvalidTypeError(f"heuristics must be a cvgp.Heuristics or None; got {training.heuristics!r}.")
-    return Heuristics() if training.heuristics is None else training.heuristics
+    settings = copy(training)
+    settings.early_stopping = training.early_stopping or training.solver == "paper"
+    return settings
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -47,11 +47,10 @@ from cvgp.data.transforms import (
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.fitting.compare import Scores, compare
 from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
-from cvgp.fitting.kernel import default_kernel
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
-from cvgp.fitting.sample import Sample, SampleGP, learn_sample
+from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
@@ -259,8 +258,8 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     others = [transform for transform in others if _normal_density(transform, some) > plain + h.least_transform_gain]
     if not others:
         return IDENTITY, {}
-    sample = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
-    scores: Candidates = {transform.name: _target_scores(transform, sample, run) for transform in (IDENTITY, *others)}
+    parts = draw_halves(rows, run.rows(h.sample_rows), run.rng("sample"))
+    scores: Candidates = {transform.name: _target_scores(transform, *parts, run) for transform in (IDENTITY, *others)}
     identity = scores["identity"]
     known = {name: found for name, found in scores.items() if found is not None}
     best = max(known, key=lambda name: known[name].density, default="identity")
@@ -276,12 +275,12 @@ def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
     return float((slopes - np.log(scales)).mean())
 
 
-def _target_scores(transform: TargetTransform, sample: Sample, run: Run) -> Scores | None:
+def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], run: Run) -> Scores | None:
     """Scores of both parts, each predicted by the GP of the other; squared errors are those of the median of y."""
     parts = []
-    for learning, judging in (sample, tuple(reversed(sample))):
+    for learning, judging in ((a, b), (b, a)):
         known, new = (rows._replace(y=transform.apply(rows.y)) for rows in (learning, judging))
-        gp = learn_sample(default_kernel, known, new, run.silent(), "choose target")
+        gp = learn_sample(known, new, run)
         if gp is None:
             return None
         error, _ = gp.residuals(new)
@@ -312,11 +311,10 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
     learning: Rows[Array] = rows
     judging: Rows[Array] | None = None  # few rows are left out one by one
     if len(rows.x) > run.rows(h.leave_one_out_rows):
-        learning, judging = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
+        learning, judging = draw_halves(rows, run.rows(h.sample_rows), run.rng("sample"))
 
     def learned(change: Callable[[Rows[Array]], Rows[Array]]) -> SampleGP | None:
-        unseen = None if judging is None else change(judging)
-        return learn_sample(default_kernel, change(learning), unseen, run.silent(), "choose warp")
+        return learn_sample(change(learning), None if judging is None else change(judging), run)
 
     both = learned(with_ranks)
     if both is None:
