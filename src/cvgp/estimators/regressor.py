@@ -335,8 +335,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             found = fit(request)
             self._set_results(found, data, log)
             summarize_rows(self, data.train, seed, run)
-        for progress in shown:
-            progress.finish()
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -309,7 +309,8 @@ def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
     if not learned or too_few or error <= variance_of_y(rows):
         return mean
     values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
-    slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
+    grads = (torch.autograd.grad(v, learned, retain_graph=True, materialize_grads=True) for v in values)
+    slopes = torch.stack([torch.cat([part.reshape(-1) for part in grad]) for grad in grads])  # [n, p]
     residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
     root = weight_of(rows).sqrt()
     step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
@@ -322,11 +323,6 @@ def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
 @torch.no_grad()
 def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
     return weighted_mean((rows.y - prior_mean(mean, rows.x, rows.y)).square(), rows)
-
-
-def _slopes(value: Tensor, parameters: list[torch.nn.Parameter]) -> Tensor:
-    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
-    return torch.cat([slope.reshape(-1) for slope in found])
 
 
 @torch.no_grad()

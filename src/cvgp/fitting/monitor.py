@@ -304,30 +304,17 @@ def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
 
 
 class ProgressLines:
-    """A callback that prints the last event of each phase, and others every few seconds."""
+    """A callback that prints decisions, the last iteration of each phase, and others every few seconds."""
 
     def __init__(self) -> None:
         self._shown_at = 0.0
-        self._waiting: FitEvent | None = None
 
     def __call__(self, event: FitEvent) -> None:
         """Take the next event of the fit."""
-        waiting = self._waiting
-        if waiting is not None and (event.phase != waiting.phase or event.iteration < waiting.iteration):
-            self.finish()
-        self._waiting = event
         pause = max(2.0, 0.1 * event.seconds)
         if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
-            self.finish()
-
-    def finish(self) -> None:
-        """Print the last event, unless it has been printed."""
-        event, self._waiting = self._waiting, None
-        if event is not None:
             self._shown_at = event.seconds
             validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
-            print(
-                f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
-                f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
-                flush=True,
-            )
+            place = f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}"
+            numbers = f"bound {event.bound:10.4f}  {event.seconds:7.1f} s{validation}"
+            print(f"{place}  {numbers}  {event.event}".rstrip(), flush=True)

@@ -252,24 +252,19 @@ class _NoiseMaker:
 
     def choose(self, rows: Residuals, *, normal_tails: bool) -> tuple[NoiseRecipe, dict[str, Scores], bool]:
         """The recipe under which unseen rows are most likely, all scores, and whether it beats a constant."""
-        h, budget = self.run.heuristics, self.run.budget
+        h = self.run.heuristics
         if len(rows.x) < h.least_noise_rows:
             return NoiseRecipe(h.noise_strengths[0]), {}, False
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
         folds = torch.as_tensor(self.rng.permutation(len(judged)) % FOLDS).to(rows.x.device)
         some = rows.take(judged.to(rows.x.device))
-        slowest = 0.0
 
         def try_all(at: Tensor, recipes: Iterable[NoiseRecipe]) -> dict[NoiseRecipe, Scores]:
-            nonlocal slowest
             found: dict[NoiseRecipe, Scores] = {}
             for recipe in recipes:
-                # What follows a trial takes about as long as four more.
-                if not found or 5.0 * slowest <= budget.left:
-                    begin = budget.seconds
+                if not found or self.run.budget.left > 0.0:
                     found[recipe] = held_out_scores(at, some, folds, recipe, self.prior)
-                    slowest = max(slowest, budget.seconds - begin)
             return found
 
         first = NoiseRecipe(h.noise_strengths[0])

@@ -320,8 +320,9 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
     if both is None:
         return NO_WARP, {}
     # Processes whose last digits differ must not warp in different ways.
-    (lengthscales,) = run.group.first([torch.as_tensor(both.lengthscales)])
-    warp = _mixed_warp(lengthscales.numpy(), ranks, known, h.irrelevant_column)
+    (own,) = run.group.first([both.start.kernel.base_kernel.lengthscale.detach().reshape(-1)])
+    lengthscales = own.numpy() * np.where(both.scaling.varies, both.scaling.x_scale, 1.0)  # in the units of the inputs
+    warp = _mixed_warp(lengthscales, ranks, known, h.irrelevant_column)
     if name == "mixed" or warp is NO_WARP:
         return warp, {}
     plain, mixed = learned(lambda part: part), learned(lambda part: part._replace(x=warp.apply(part.x)))

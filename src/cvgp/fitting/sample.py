@@ -134,12 +134,6 @@ class SampleGP(NamedTuple):
         error = self.scaling.scale_y(rows.y) - np.concatenate(means)
         return error, np.broadcast_to(np.concatenate(variances)[:, None], error.shape)
 
-    @property
-    def lengthscales(self) -> Array:
-        """Lengthscales in the units of the inputs [D]."""
-        own: Array = self.start.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
-        return own * np.where(self.scaling.varies, self.scaling.x_scale, 1.0)
-
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -> SampleGP | None:
