@@ -81,7 +81,7 @@ def test_a_known_noise_is_not_learned() -> None:
         starting_kernel(None, 1, ard=True), ZeroMean(), make_source(), Run.alone(), known_noise=0.7
     ).start
     assert found.noise == 0.7
-    assert not found.likelihood().raw_noise.requires_grad
+    assert found.noise_is_known
 
 
 @pytest.mark.parametrize(("num_rows", "has_priors"), [(15, True), (500, True), (5000, False)])

@@ -32,7 +32,7 @@ from cvgp.errors import InvalidInputError, InvalidTypeError, optional_packages
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.kernel import raise_noise
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import make_plan, solve
 from cvgp.gp.bounds import log_marginal
@@ -567,7 +567,7 @@ def _learn(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Tensor
     X, Y, known = (values.detach().to(torch.float64) for values in rows)
     source = MemorySource(X, Y[:, 0] if Y.shape[1] == 1 else Y, None, known[:, 0] if bool(known.any()) else None)
     kernel, mean, likelihood = parts = tuple(_without_bounds(module) for module in modules)
-    run, options = Run.alone(), Settings()  # with one seed, so that the same rows give the same model
+    run, options = Run.alone(), TrainingOptions()  # with one seed, so that the same rows give the same model
 
     def model_of(coreset: Coreset) -> CVGP:
         return CVGP(coreset, kernel, mean=mean, likelihood=likelihood).to(source.device)

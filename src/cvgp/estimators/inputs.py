@@ -21,7 +21,7 @@ from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import ModelOptions, Settings
+from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import (
     FitData,
     check_variance,
@@ -107,7 +107,7 @@ def known_device(name: str) -> str:
     return device
 
 
-def held_out_rows(num_rows: int, settings: Settings) -> int:
+def held_out_rows(num_rows: int, settings: TrainingOptions) -> int:
     """How many rows early stopping holds out."""
     held = round(num_rows * settings.validation_fraction)
     if not 1 <= held < num_rows:
@@ -118,7 +118,9 @@ def held_out_rows(num_rows: int, settings: Settings) -> int:
     return held
 
 
-def hold_out(rows: Rows[Array], settings: Settings, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
+def hold_out(
+    rows: Rows[Array], settings: TrainingOptions, rng: np.random.Generator
+) -> tuple[Rows[Array], Rows[Array] | None]:
     """Rows to fit, and rows that early stopping holds out, if any."""
     if not settings.early_stopping:
         return rows, None
@@ -233,7 +235,9 @@ def refuse_transform(target: str) -> None:
         )
 
 
-def table_data(table: TrainingTable, options: ModelOptions, settings: Settings, run: Run, pinned: Decisions) -> FitData:
+def table_data(
+    table: TrainingTable, options: ModelOptions, settings: TrainingOptions, run: Run, pinned: Decisions
+) -> FitData:
     """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)

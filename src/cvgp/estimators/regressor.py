@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,23 +34,20 @@ from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summar
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
-from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
     InputWarpName,
     ModelOptions,
+    NoiseName,
     TargetName,
     TrainingOptions,
-    callbacks_of,
     check_positive,
-    folder_of,
-    heuristics_of,
     settings_of,
 )
 from cvgp.fitting.prepare import (
     FitData,
-    check_transform_names,
     memory_data,
     suitable_warp,
     transformed,
@@ -269,12 +267,12 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
-        folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
+        folder, n_jobs = settings.checkpoint_dir, check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
         shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
-        log = FitLog([*shown, *callbacks_of(training)])
+        log = FitLog([*shown, *(settings.callbacks or ())])
         clock = Clock(group=group)
-        run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)
+        run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         table = self._open_table(X, y, sample_weight, noise_variance)
@@ -293,11 +291,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             budget = run.budget.reserving(reserved)
             init = self._scaled(training.init, data) if isinstance(training.init, Coreset) else training.init
             request = Request(data, options, settings, run._replace(budget=budget), pinned, init)
-            found = fit(request, folder)
+            found = fit(request)
             self._set_results(found, data, log)
             summarize_rows(self, data.train, seed)
-        for progress in shown:
-            progress.finish()
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -395,19 +391,20 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         return TrainingOptions() if self.training is None else self.training
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
-        check_noise_name(self.noise)
-        check_transform_names(self.target_transform, self.input_warp)
-        prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
-        return ModelOptions(
-            **prior,
+        """The parameters that describe the model, checked."""
+        options = ModelOptions(
+            kernel=self.kernel,
+            mean=self.mean,
+            ard=self.ard,
             noise=self.noise,
             n_coreset=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
             n_neighbors=check_neighbors(self.n_neighbors),
-            input_warp=suitable_warp(self.input_warp, standardize=self.standardize, solver=training.solver, **prior),
+            input_warp=self.input_warp,
             target_transform=self.target_transform,
             standardize=self.standardize,
             device=known_device(self.device),
         )
+        return replace(options, input_warp=suitable_warp(options, training.solver))
 
     def _rows(self, table: Any, x: Any, y: Any, weight: Any, noise: Any) -> Rows[Array]:
         """Rows in memory, checked; notes their columns on the estimator."""
