@@ -1,6 +1,5 @@
 """Solvers: L-BFGS on all rows, Adam on minibatches, the exact GP, and checkpoints of them."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cvgp import CVGP, Coreset
+from cvgp import Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError
 from cvgp.fitting import minibatches
@@ -222,11 +221,3 @@ def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(tmp_path: Path) -
     path.write_bytes(content)
     with pytest.raises(FileFormatError):
         solved(TrainingOptions(solver="adam", **TINY), folder=tmp_path)
-
-
-def test_a_model_whose_noise_is_known_is_not_compared() -> None:
-    source = make_source()
-    model: CVGP = make_model(source, 2, noise=5.0)
-    model.likelihood.raw_noise.requires_grad_(False)
-    warn_if_simpler_is_better(model, source, run_of())
-    assert math.isfinite(model.noise.item())

@@ -1,9 +1,7 @@
 """Checkpoints of the long solvers: a folder from which an interrupted fit is resumed.
 
-The decisions of the fit are stored, since a time limit and the speed of the machine have a say in them; the scaling
-depends on the data alone and is repeated. For Adam the parameters, moments, step and history are stored; batches depend
-on seed and step alone, so a resumed run ends where an uninterrupted one does. For L-BFGS the best point is stored. A
-resumed search begins there, with no memory of curvature.
+The decisions of the fit are stored, since time has a say in them. A run of Adam ends as if it had not been interrupted:
+batches depend on seed and step alone. L-BFGS begins again at the best point, with no memory of curvature.
 """
 
 import hashlib

@@ -218,13 +218,10 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
-    modules = {"kernel": start.kernel, "mean": start.mean}
-    states = {
-        kind: {name: tensor.tolist() for name, tensor in module.state_dict().items()}
-        for kind, module in modules.items()
-    }
-    facts = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
-    return facts | states | {"priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND)}
+    states = [{name: tensor.tolist() for name, tensor in m.state_dict().items()} for m in (start.kernel, start.mean)]
+    found = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
+    held = is_held(start.kernel, HELD_ABOVE, HELD_AROUND)
+    return found | {"kernel": states[0], "mean": states[1], "priors": held}
 
 
 def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:

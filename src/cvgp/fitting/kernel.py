@@ -206,9 +206,8 @@ def _learn_from_rows(
 def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     """The default, unless another kernel is clearly better.
 
-    A sum of two kernels of distances contains the single one, and unseen rows show badly what its second part has
-    learned. So it may also be judged by the evidence of its own rows: it then has to gain more nats than it has
-    additional parameters (Akaike, 1974), and unseen rows must not object.
+    Unseen rows show badly what the second part of a sum has learned. So a sum of kernels of distances is also taken if
+    the evidence of its own rows gains more nats than it has additional parameters (Akaike, 1974).
     """
 
     def size(start: Start) -> int:

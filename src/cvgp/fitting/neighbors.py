@@ -1,9 +1,8 @@
 """Predictions that use the nearest rows: the rows that are kept, the kernel that suits them, and whether they help.
 
-Kernel and noise are fitted by the density of rows given their nearest others, which is a sum over rows, so minibatches
-give its gradient (docs: mathematics, §9). Neighbors are used if rows late in a random order are clearly more likely
-given earlier ones than under the coreset alone, at its start and with each of these rows left out in turn. The
-coreset then stays where it is: its places matter little beside the neighbors, and training it takes most of the time.
+Kernel and noise are fitted by the density of rows given their nearest others, on minibatches (docs: mathematics, §9).
+Neighbors are used if rows late in a random order are clearly more likely given earlier ones than under the coreset
+alone. The coreset then stays where it is: its places matter little beside the neighbors.
 
 In a group of processes each holds all rows. They fit the kernel alike, and share the work of the statistics.
 """
@@ -160,11 +159,10 @@ def find_near(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics, group:
 
 @torch.no_grad()
 def without_copies(rows: Rows[Tensor], near: Tensor, queries: Tensor) -> Tensor:
-    """Neighbors `[n, k]` of some rows `[n]`, with -1 in place of copies of the rows.
+    """Neighbors `[n, k]` of some rows `[n]`, with -1 in place of copies of the rows, which would teach a noise of zero.
 
     A copy shares y and at least half of the columns to the last bit: what differs may be a column that does not matter,
-    such as a row number. It predicts its row without an error, which says nothing about new rows, and would teach a
-    noise of zero. If y has few values, equal ones say nothing about copies.
+    such as a row number. If y has few values, equal ones say nothing about copies.
     """
     y = rows.y.reshape(len(rows.y), -1)[:, 0]
     counts = y.unique(return_counts=True)[1].to(torch.float64)
@@ -370,8 +368,8 @@ def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int
 def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
     """Copies whose kernel explains most of y, at several lengthscales.
 
-    If a coreset is too small for a rough function, its fit takes the function for noise, and the gradient there leads
-    nowhere. Only a kernel ``s k(x, x')`` of which everything is learned is tried.
+    A coreset that is too small for a rough function takes it for noise, and the gradient there leads nowhere. Only a
+    kernel ``s k(x, x')`` of which everything is learned is tried.
     """
     kernel, D = model.kernel, rows.x.shape[1]
     variance = variance_of_y(rows)
@@ -395,11 +393,7 @@ def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
 
 @torch.no_grad()
 def limit_outputscale(model: CVGP, largest: float) -> None:
-    """Bring the learned outputscales back to a largest prior variance, if their sum is beyond it.
-
-    Neighbors hardly say how far f goes where there are none, and without a limit a search may end at a standard
-    deviation of hundreds of times that of y.
-    """
+    """Bring the learned outputscales back to a largest prior variance, about which neighbors hardly say anything."""
     kernel = model.kernel
     terms = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     learned = [term for term in terms if isinstance(term, ScaleKernel) and term.raw_outputscale.requires_grad]

@@ -1,14 +1,10 @@
 """The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
 
-Noise maps are learned from residuals that a row did not help to make: the noise, as a function of features of x, under
-which these are most likely, with a normal prior on the weights of the features. The mean of f stays as it is, so this
-takes a second where a fit takes ten. The strength of the prior is chosen by the density of rows that had no part in the
-map. So is whether the noise depends on x at all, whether residuals have heavier tails than the normal distribution, and
-whether the variance of f is discounted.
-
-A row where there is little noise says more about f than one where there is much. Once the noise is known, the coreset
-(with neighbors, what the nearest rows say too) is solved for with the noise of each row, and the noise is learned
-again. This is kept if unseen rows are clearly more likely for it and not clearly less accurate.
+A noise map is the noise, as a function of features of x, under which residuals that a row did not help to make are most
+likely, with a normal prior on the weights of the features. The density of rows that had no part in the map decides on
+the strength of the prior, on whether the noise depends on x at all, on heavy tails, and on a discount on the variance
+of f. The coreset (with neighbors, what the nearest rows say too) is then solved for with the noise of each row. This is
+kept if unseen rows are clearly more likely for it and not clearly less accurate.
 """
 
 import math
@@ -95,8 +91,7 @@ class NoiseMap(NamedTuple):
 def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float, tol: float = TOL) -> NoiseMap:
     """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest.
 
-    Half of a variance of f may be discounted if it is at most `prior`. A search ends once ten iterations gain less than
-    `tol` nats per row.
+    Half of a variance of f may be discounted if it is at most `prior`.
     """
     largest, total = prior if recipe.discounts_variance else 0.0, rows.weight.sum()
     square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
@@ -179,8 +174,7 @@ def fit_noise(
     """Learn how the noise depends on x, and re-weight the rows by their noise if that helps.
 
     With `always` it is learned even if a constant is as good. Tails are normal if outliers have a distribution of their
-    own. A recipe is a choice that is known. With next to no time left the noise stays constant, and nothing is solved
-    again once the time is up.
+    own. A recipe is a choice that is known. With next to no time left the noise stays constant.
     """
     h, model = run.heuristics, fit.solution.model
     if not always and recipe is None and not run.budget.affords(h.noise_cost * len(model.X_c) ** 3):

@@ -1,9 +1,8 @@
 """Gross outliers in y: how many there are, how far off, and which rows they are.
 
 A row is regular, or with a small probability an outlier whose y has much more noise. Two exact GPs of a sample each
-predict the rows of the other, so no row has a part in its own residual. From the residuals the share and the
-variance of outliers are learned, and for each row the probability that it is one. Rows then count by their
-probability of not being an outlier, and the GPs learn again (expectation maximization). There are no outliers if a
+predict the rows of the other. From the residuals the share and the variance of outliers are learned, rows then count by
+their probability of not being one, and the GPs learn again (expectation maximization). There are no outliers if a
 Gaussian describes the residuals as well, if the predictions become less accurate, or if outliers lie close together: a
 wrong y says nothing about the rows around it, whereas noise that depends on x does.
 """

@@ -184,10 +184,7 @@ def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Deci
 
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
-    """Merge equal rows into one with their summed weight, and sort.
-
-    A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
-    """
+    """Merge equal rows into one with their summed weight, and sort, so that the order of rows does not matter."""
     columns = [data.x, data.y] + ([] if data.noise_variance is None else [data.noise_variance[:, None]])
     table = np.ascontiguousarray(np.hstack(columns)) + 0.0  # -0 and 0 are equal
     # Rows are compared as strings of bytes, which costs less than column by column.

@@ -3,9 +3,6 @@
 For a fixed kernel and noise the best coreset on a nested set of points is known in closed form for every number of them
 (:mod:`cvgp.gp.sites`). So one pass over some rows gives a curve: the density of held-out rows by the number of points.
 The size is where the curve becomes flat; all rows are points where the exact GP is affordable.
-
-Points start at the centers of k-means, as random noise, or by the greedy choice of Burt et al. (2020). Their
-weights add up to the weight of the data, as the weights of the posterior do when each point speaks for its share.
 """
 
 import math
