@@ -199,6 +199,11 @@ class Coreset:
         threshold : float
             Points with beta < threshold are dropped; at least 0, and at most the largest weight.
 
+        Returns
+        -------
+        Coreset
+            With at least one point.
+
         Examples
         --------
         >>> from cvgp import Coreset
@@ -225,6 +230,11 @@ class Coreset:
         ----------
         feature_names : sequence of str, optional
             One name per input dimension. By default the columns that the coreset knows, and otherwise `x0`, `x1`, ...
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per point.
 
         Examples
         --------
@@ -272,8 +282,7 @@ class Coreset:
     ) -> Coreset:
         """Summarize data by weighted points: where to start the training of a `CVGP`.
 
-        Each point has the mean y of the rows nearest to it, and their number (or weight) as its own weight. So the
-        weights add up to the number (or weight) of the rows.
+        Each point has the mean y of the rows nearest to it, and their number (or weight) as its own weight.
 
         Parameters
         ----------
@@ -290,6 +299,11 @@ class Coreset:
             How many times each row counts; once by default.
         random_state : int
             Seed of k-means.
+
+        Returns
+        -------
+        Coreset
+            Its weights add up to the number (or weight) of the rows.
 
         Examples
         --------

@@ -38,12 +38,17 @@ def check_positive(name: str, values: FloatArray) -> None:
 
 
 def rmse(y: ArrayLike, mean: ArrayLike) -> float:
-    """Root mean squared error, in the unit of y.
+    """Root mean squared error.
 
     Parameters
     ----------
     y, mean : array-like of shape [n]
         Observations and their predictions.
+
+    Returns
+    -------
+    float
+        In the unit of y.
 
     Examples
     --------
@@ -56,12 +61,17 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
 
 
 def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
-    """Mean over the points of log N(y_i; mean_i, sd_i^2), in nats per point; larger is better.
+    """Mean over the points of log N(y_i; mean_i, sd_i^2), each point by itself.
 
     Parameters
     ----------
     y, mean, sd : array-like of shape [n]
         Observations, predictive means and standard deviations.
+
+    Returns
+    -------
+    float
+        Nats per point; larger is better.
 
     Examples
     --------
@@ -75,7 +85,7 @@ def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
 
 
 def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
-    """Mean continuous ranked probability score of Gaussian predictions, in the unit of y; smaller is better.
+    """Mean continuous ranked probability score of Gaussian predictions.
 
     It is the integral of (F(t) - 1[t >= y])^2 over t, and becomes the absolute error as sd goes to 0.
 
@@ -83,6 +93,11 @@ def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     ----------
     y, mean, sd : array-like of shape [n]
         Observations, predictive means and standard deviations.
+
+    Returns
+    -------
+    float
+        In the unit of y; smaller is better.
 
     Examples
     --------
@@ -97,7 +112,7 @@ def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
 
 
 def interval(mean: ArrayLike, sd: ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper ends of the central intervals that hold the probability `level`, both of shape [n].
+    """Lower and upper ends of the central intervals that hold the probability `level`.
 
     Parameters
     ----------
@@ -105,6 +120,11 @@ def interval(mean: ArrayLike, sd: ArrayLike, level: float) -> tuple[FloatArray, 
         Predictive means and standard deviations.
     level : float
         Between 0 and 1, both excluded; 0.95 for 95 % intervals.
+
+    Returns
+    -------
+    lower, upper : ndarray of shape [n]
+        The ends of the intervals.
 
     Examples
     --------
@@ -129,6 +149,11 @@ def coverage(y: ArrayLike, mean: ArrayLike, sd: ArrayLike, level: float) -> floa
         Observations, predictive means and standard deviations.
     level : float
         Between 0 and 1, both excluded.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
 
     Examples
     --------

@@ -112,6 +112,11 @@ def fit(
     **parameters
         As `set_params` takes them, except ``training__checkpoint_dir`` and ``training__callbacks``.
 
+    Returns
+    -------
+    CVGPRegressor
+        Fitted, on this machine.
+
     Raises
     ------
     WorkerError

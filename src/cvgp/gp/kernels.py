@@ -89,7 +89,7 @@ def log_above(floor: float | Tensor) -> GreaterThan:
 
 
 def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
-    """Build a kernel by name, or a sum and product of several, in float64; its parameters are logarithms.
+    """Build a kernel by name, or a sum and product of several, in float64.
 
     Parameters
     ----------
@@ -100,6 +100,11 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
         The number of input dimensions D.
     ard : bool
         Learn one lengthscale per dimension rather than one for all.
+
+    Returns
+    -------
+    gpytorch.kernels.Kernel
+        Its positive parameters are learned as logarithms.
 
     Examples
     --------

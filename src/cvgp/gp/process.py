@@ -72,7 +72,7 @@ class Prediction:
         return posterior.covariance(self._process.factor, self._cross, K_xx)
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Draw f at these points [B, D] jointly and exactly, for one output: `[S, B]`, one draw per row.
+        """Draw f at these points [B, D] jointly and exactly, for one output.
 
         Parameters
         ----------
@@ -80,6 +80,11 @@ class Prediction:
             How many draws S.
         generator : torch.Generator
             Where random numbers come from.
+
+        Returns
+        -------
+        tensor of shape [S, B]
+            One draw per row.
 
         Examples
         --------
@@ -160,7 +165,12 @@ class CoresetProcess:
         return self._placed[x.dtype]
 
     def kl(self) -> Tensor:
-        """Return the KL divergence of the posterior from the prior, in nats.
+        """Return the KL divergence of the posterior from the prior.
+
+        Returns
+        -------
+        tensor of shape []
+            Nats, at least 0.
 
         Examples
         --------
@@ -172,7 +182,7 @@ class CoresetProcess:
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
-        """Return the process of M + n points that has also seen n observations, in closed form.
+        """Return the process that has also seen some observations, in closed form.
 
         Parameters
         ----------
@@ -182,6 +192,11 @@ class CoresetProcess:
             Outputs, shaped as the pseudo-outputs are.
         noise : tensor of shape [] or [n]
             Their noise variances.
+
+        Returns
+        -------
+        CoresetProcess
+            A process of M + n points.
 
         Examples
         --------

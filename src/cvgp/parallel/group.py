@@ -96,7 +96,10 @@ _current: Group = ALONE
 def current_group() -> Group:
     """Return the group that this process has joined, or a group of this process alone.
 
-    Its `rank` is the number of this process, and its `world` the number of processes.
+    Returns
+    -------
+    Group
+        `rank` is the number of this process, and `world` the number of processes.
 
     Examples
     --------
@@ -113,6 +116,11 @@ def process_group() -> Iterator[Group]:
 
     The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. Without one the
     process stays alone, and a fit is that of one process. All processes have to make the same calls in the same order.
+
+    Yields
+    ------
+    Group
+        As :func:`current_group` returns it.
 
     Raises
     ------
