@@ -17,9 +17,9 @@ from experiments.scores import marginal_scores
 from experiments.splits import Split, random_split
 from experiments.store import Outcome, Record, Store
 
-WHOLE, UNION, REFITTED = "one fit on all rows", "merge, all points", "merge, refit=True"
+WHOLE, UNION = "one fit on all rows", "merge, all points"
 COMPRESSED, ONE = "merge to M points", "one shard alone"
-METHODS = (WHOLE, UNION, REFITTED, COMPRESSED, ONE)
+METHODS = (WHOLE, UNION, COMPRESSED, ONE)
 DOUBLE = 8
 """Bytes of a number."""
 
@@ -61,9 +61,8 @@ def _measure(plan: Plan, dataset: str, method: str, shards: int) -> Outcome:
     split = random_split(dataset, 0)
     models, fit_seconds = _fitted(plan, dataset, shards)
     merged, begin = models[0], time.perf_counter()
-    if method in (UNION, COMPRESSED, REFITTED):
-        size = plan.size if method == COMPRESSED else None
-        merged = cvgp.merge(models, n_coreset=size, refit=method == REFITTED)
+    if method in (UNION, COMPRESSED):
+        merged = cvgp.merge(models, n_coreset=plan.size if method == COMPRESSED else None)
     merge_seconds = time.perf_counter() - begin
     scores = marginal_scores(split.y_test, *merged.predict(split.x_test, return_std=True))
     own = {

@@ -27,7 +27,7 @@ SMALLER = {
     "tutorials/million_rows.md": [("1_000_000", "400"), ("200", "20")],
 }
 """Numbers that a page has for people and that would take a test too long."""
-ON_A_CLUSTER = "ray.fit_and_merge"
+ON_A_CLUSTER = "import ray"
 
 
 def wave(rows: int, seed: int = 0) -> tuple[Any, Any]:
@@ -178,7 +178,7 @@ def test_models_of_shards_are_merged_on_a_cluster_as_the_page_says(
         pd.DataFrame({"x": X[:, 0], "y": y}).to_parquet(tmp_path / "shards" / place / "part.parquet")
     monkeypatch.chdir(tmp_path)
     (code,) = [text.replace("100", "8") for _, text in blocks("merging.md") if ON_A_CLUSTER in text]
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"cvgp": cvgp}
     exec(compile(code, "merging.md", "exec"), names)
     assert len(names["model"].merged_["rows"]) == 2
 

@@ -65,15 +65,6 @@ def test_the_program_runs_as_one_process(data: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings(*RAY_WARNINGS)
-def test_the_commands_on_a_cluster_run(data: Path) -> None:
-    (commands,) = blocks("A Ray cluster", "sh")
-    run(commands)
-    assert sum(len(read_frame(path)) for path in (data / "predictions").iterdir()) == 300
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.filterwarnings(*RAY_WARNINGS)
 def test_the_code_on_a_cluster_runs(data: Path) -> None:
     (code,) = blocks("A Ray cluster", "python")
     namespace: dict[str, object] = {}

@@ -3,7 +3,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from sklearn.metrics import r2_score
 
 from cvgp import metrics
 from cvgp.errors import InvalidInputError
@@ -19,15 +18,6 @@ SD = rng.uniform(0.2, 3.0, size=7)
 
 def test_rmse_is_the_root_of_the_mean_square() -> None:
     assert metrics.rmse(Y, MEAN) == pytest.approx(np.sqrt(sum((Y - MEAN) ** 2) / 7), rel=1e-12)
-
-
-def test_r2_is_that_of_scikit_learn() -> None:
-    assert metrics.r2(Y, MEAN) == pytest.approx(r2_score(Y, MEAN), rel=1e-12)
-
-
-@pytest.mark.parametrize("mean", [[2.0, 2.0], [2.0, 1.0]], ids=["exact", "wrong"])
-def test_r2_of_a_constant_target_is_that_of_scikit_learn(mean: list[float]) -> None:
-    assert metrics.r2([2.0, 2.0], mean) == r2_score([2.0, 2.0], mean)
 
 
 # Log densities.

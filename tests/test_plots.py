@@ -85,7 +85,7 @@ def test_relevance_has_a_bar_a_column_with_its_uncertainty_and_the_largest_on_to
     assert names[::-1] == plots.columns_by_importance(model)
     assert [bar.get_width() for bar in ax.patches] == sorted(model.feature_importances_)
     ends = [segment[:, 0] for segment in ax.containers[-1].errorbar.lines[2][0].get_segments()]
-    np.testing.assert_allclose(0.5 * np.diff(ends, axis=1)[:, 0], found.total_uncertainty[np.argsort(found.total)])
+    np.testing.assert_allclose(0.5 * np.diff(ends, axis=1)[:, 0], found.total_error[np.argsort(found.total)])
     assert len(plots.plot_relevance(model, Figure().add_subplot(), top=2).patches) == 2
 
 
@@ -156,13 +156,6 @@ def test_predictions_outside_their_interval_are_marked_and_many_rows_are_sampled
     inside, outside = (len(dots.get_offsets()) for dots in plots.plot_predicted(model, x, y, ax).collections)
     assert inside + outside == 2000
     assert outside > 900
-
-
-def test_the_posterior_of_one_input_is_drawn_beyond_the_data(data: Data, ax: Axes) -> None:
-    x, y = data[0][["strong"]].to_numpy(), data[1]
-    fitted = CVGPRegressor(10, random_state=0, training=TrainingOptions(max_iter=20)).fit(x, y)
-    low, high = plots.plot_posterior(fitted, x, y, ax).get_xlim()
-    assert (low < x.min(), high > x.max()) == (True, True)
 
 
 def test_the_posterior_of_several_inputs_is_a_slice_along_the_most_important_one(

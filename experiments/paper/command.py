@@ -1,11 +1,7 @@
 """``python -m experiments paper NAME``: run a study of the paper, or print and draw what is stored."""
 
 import os
-import time
-import warnings
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,22 +13,13 @@ from experiments.data import SYNTHETIC, UCI, check_name, find, obtain
 from experiments.figures import save
 from experiments.markdown import markdown_table
 from experiments.paper import report
-from experiments.paper.methods import Recipe, method_class, plain_start
-from experiments.paper.study import STUDIES, Plan, Results, Study, find_preset, find_study, recipe_of, run_key
+from experiments.paper.methods import method_class
+from experiments.paper.study import STUDIES, Plan, Results, Study, find_preset, find_study, run_key
 from experiments.peers.environments import WORK_FOLDER
 from experiments.runner import Task, run_tasks
-from experiments.splits import Split, fold
 from experiments.store import RESULTS, Store
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-ESTIMATED = ("predictive", "robustness")
-"""The long ones, which consist of fits alone: their time is estimated before they start."""
-PROBE_STEPS = 8
-FULL_EVALUATIONS = 60
-"""How many evaluations L-BFGS is assumed to need."""
-SECONDS_BESIDE = 4.0
-"""The search for a start, the scores and the process itself, for each task."""
-
 Names = Annotated[str | None, typer.Option(help="Names separated by commas, instead of the study's own.")]
 
 
@@ -128,9 +115,9 @@ def _run(study: Study, plan: Plan, store: Store, jobs: int, threads: int, time_l
     """Run what is missing; returns the number of failures."""
 
     def announce(tasks: Sequence[Task]) -> None:
-        if study.name in ESTIMATED and plan.preset.name != "smoke":
-            hours = estimate_seconds(plan, tasks) / jobs / 3600
-            print(f"{study.name}: about {hours:.1f} hours, by the time of a few steps of each system here.", flush=True)
+        hours = report.hours_of([task.key for task in tasks], plan.preset, store)
+        if hours is not None:
+            print(f"{study.name}: at most {hours / jobs:.1f} hours, by the pace of stored fits.", flush=True)
 
     return run_tasks(
         lambda: [Task(key, partial(run_key, study.name, key)) for key in study.keys(plan, store)],
@@ -149,34 +136,3 @@ def _datasets() -> str:
         where = known.address(name) if place is None else str(place)
         rows.append([name, f"{known.rows} x {known.inputs}", where, f"{known.citation}, CC BY 4.0"])
     return markdown_table(["set", "size", "place", "citation and licence"], rows, num_text=4)
-
-
-def estimate_seconds(plan: Plan, tasks: Sequence[Task]) -> float:
-    """Processor seconds of the tasks and of later folds, which wait for the choice of a learning rate."""
-    keys = [task.key for task in tasks]
-    groups = Counter((str(k["dataset"]), str(k["method"]), k["size"]) for k in keys)
-    total = 0.0
-    for (dataset, method, size), count in groups.items():
-        key = next(k for k in keys if (k["dataset"], k["method"], k["size"]) == (dataset, method, size))
-        stochastic = method_class(method).stochastic
-        if stochastic and len(plan.preset.learning_rates) > 1 and count == len(plan.preset.learning_rates):
-            count += plan.folds - 1
-        split = fold(dataset, 0, plan.preset.rows)
-        recipe = recipe_of(key)
-        per_step = _seconds_per_step(method, int(size or 1), split, recipe)
-        steps = recipe.num_steps(len(split.y)) if stochastic else min(recipe.evaluations, FULL_EVALUATIONS)
-        total += count * (steps * per_step + SECONDS_BESIDE)
-    return total
-
-
-def _seconds_per_step(method: str, size: int, split: Split, recipe: Recipe) -> float:
-    """Between the second and the last of a few steps, from a start that costs nothing."""
-    cls = method_class(method)
-    count = PROBE_STEPS if cls.stochastic else 2
-    short = replace(recipe, steps=count, epochs=None, evaluations=count, patience=None, full_batch="lbfgs")
-    times: list[float] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        start = plain_start(split.x, split.y, size)
-        cls(size, recipe=short).fit(split.x, split.y, start=start, on_step=lambda _: times.append(time.perf_counter()))
-    return (times[-1] - times[1]) / max(len(times) - 2, 1)

@@ -195,6 +195,11 @@ def _pace(records: Iterable[Record]) -> dict[tuple[Any, Any], float]:
     return {place: median(values) for place, values in seconds.items()}
 
 
+def hours_of(keys: Sequence[Key], preset: Preset, store: Store) -> float | None:
+    """Hours of some tasks of one core to their last step, by the pace of stored fits; None where it is unknown."""
+    return _hours(keys, replace(preset, learning_rates=preset.learning_rates[:1]), _pace(store))
+
+
 def _hours(keys: Sequence[Key], preset: Preset, pace: dict[tuple[Any, Any], float]) -> float | None:
     """Hours of all rates to the last step; None where the pace of a system is unknown."""
     total = 0.0

@@ -25,7 +25,6 @@ STUDIES = {
     "density2d": "synthetic",
     "weights": "synthetic",
     "complexity": "complexity",
-    "stability": "stability",
     "features": "features",
     "optimum": "optimum",
     "compression": "compression",

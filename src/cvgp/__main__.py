@@ -12,29 +12,24 @@ def main() -> None:
     """Run the command line, or say which packages it needs."""
     _prepare_streams()
     try:
-        _run()
+        with optional_packages():
+            from cvgp.cli import app
+        app(prog_name="cvgp")
+    except MissingDependencyError as error:
+        _end(f"Error: {error}")
     except SystemExit as end:
         if end.code:
-            _fail(end.code)
+            _end(end.code)
         raise
     finally:
         _flush_streams()
 
 
-def _run() -> None:
-    try:
-        with optional_packages():
-            from cvgp.cli import app
-    except MissingDependencyError as error:
-        sys.exit(f"Error: {error}")
-    app(prog_name="cvgp")
+def _end(code: str | int) -> None:
+    """End the process without waiting for the threads of libraries.
 
-
-def _fail(code: str | int) -> None:
-    """End the process with its code, whatever threads of libraries still do.
-
-    Arrow reads ahead in threads of its own, which ask for Python where a file is not in UTF-8. Before Python 3.14, one
-    that asks while Python ends brings the process down, so that a clear error would end with a crash.
+    Arrow reads ahead in threads that ask for Python where a file is not in UTF-8. Before Python 3.14, one that asks
+    while Python ends brings the process down, so that a clear error would end with a crash.
     """
     if isinstance(code, str):
         sys.stderr.write(f"{code}\n")
@@ -58,7 +53,7 @@ def _prepare_streams() -> None:
 
 
 def _flush_streams() -> None:
-    """Let go of what nobody reads, or a full disk refuses: Python would complain of it once more at its end."""
+    """Discard output that nobody reads or a full disk refuses; Python would complain of it once more at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -89,8 +89,7 @@ def check_sum(name: str, values: NDArray[np.float64]) -> None:
         )
 
 
-SHOWN_POINTS, SHOWN_COLUMNS = 5, 10
-"""The number of points and columns of a coreset that a notebook shows."""
+SHOWN_POINTS, SHOWN_COLUMNS = 5, 10  # in a notebook
 
 
 class NamedColumn(NamedTuple):
@@ -173,7 +172,7 @@ class Coreset:
 
     @property
     def num_dims(self) -> int:
-        """The number of input dimensions D."""
+        """The number of inputs D."""
         return int(self.X.shape[1])
 
     @property
@@ -191,19 +190,19 @@ class Coreset:
         return float(share.sum() ** 2 / np.sum(share**2))
 
     def prune(self, threshold: float) -> Coreset:
-        """Return a new coreset without the points whose weight is below a threshold; this one stays as it is.
+        """Return a new coreset without the points whose weight is below a threshold.
 
         The points that are kept do not change, so the posterior changes. `CVGPRegressor.prune` solves for them again.
 
         Parameters
         ----------
         threshold : float
-            Points with beta < threshold are dropped; finite and at least 0.
+            Points with beta < threshold are dropped; at least 0, and at most the largest weight.
 
         Returns
         -------
         Coreset
-            With at least one point; otherwise `InvalidInputError` is raised.
+            With at least one point.
 
         Examples
         --------
@@ -212,24 +211,20 @@ class Coreset:
         1
         """
         limit = finite_array("threshold", threshold)
-        if limit.ndim > 0 or limit < 0:
+        if limit.ndim > 0 or not 0 <= limit <= self.beta.max():
             raise InvalidInputError(
-                f"The threshold must be one number, at least 0, got {threshold}; try one such as 1e-3."
+                f"The threshold must be one number from 0 to the largest weight, {self.beta.max():g}, since a coreset "
+                f"keeps at least one point; got {threshold}."
             )
         keep = self.beta >= limit
-        if not keep.any():
-            raise InvalidInputError(
-                f"A coreset keeps at least one point, but all {len(self)} weights are below the threshold "
-                f"{threshold}; use at most the largest weight, {self.beta.max():g}."
-            )
         return Coreset(self.X[keep], self.y[keep], self.beta[keep], self.columns)
 
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the coreset as a table: the features, then `y` (or `y0`, `y1`, ... when y is [M, Q]), then `beta`.
+        """Return the points as a pandas frame: the features, then `y` (or `y0`, `y1`, ... for [M, Q]), then `beta`.
 
-        The coreset of a fitted model knows the names of the columns of its data, and shows them. Of a column of text it
-        shows the category whose input is the largest. Inputs are learned, so that a point may lie between categories:
-        names for all inputs show these as numbers.
+        The coreset of a fitted model knows the columns of its data. Of a column of text it shows the category whose
+        input is the largest. Inputs are learned, so that a point may lie between categories: names for all inputs show
+        these as numbers. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
 
         Parameters
         ----------
@@ -239,7 +234,7 @@ class Coreset:
         Returns
         -------
         pandas.DataFrame
-            One row per point. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
+            One row per point.
 
         Examples
         --------
@@ -298,9 +293,8 @@ class Coreset:
         size : int
             The most points M; fewer where fewer rows differ.
         kernel : gpytorch.kernels.Kernel, optional
-            By default the points are the cluster means of k-means, in units of each column's standard deviation. With
-            a kernel they are rows of X that are chosen by pivoted Cholesky: each is the row whose prior variance those
-            before it explain least.
+            With a kernel the points are rows of X, chosen by pivoted Cholesky; by default they are the cluster means
+            of k-means, in units of each column's standard deviation.
         sample_weight : array-like or tensor of shape [N], optional
             How many times each row counts; once by default.
         random_state : int
@@ -317,8 +311,6 @@ class Coreset:
         >>> from cvgp import CVGP, Coreset
         >>> X = np.linspace(0.0, 1.0, 100)[:, None]
         >>> coreset = Coreset.from_data(X, np.sin(6.0 * X[:, 0]), size=8)
-        >>> len(coreset), float(coreset.beta.sum())
-        (8, 100.0)
         >>> model = CVGP(coreset, kernel="matern32")
         """
         rows, outputs = finite_array("X", X), finite_array("y", y)
@@ -380,8 +372,7 @@ def pivoted_rows(
 ) -> tuple[NDArray[np.intp], FloatArray]:
     """Greedy pivoted Cholesky of a kernel matrix with the diagonal k_xx [N] and rows [N] that are asked for.
 
-    Returns at most `size` rows, and at least one, in the order of the largest variance left, and the mean left after
-    each.
+    Returns 1 to `size` rows in the order of the largest variance left, and the mean left after each.
     """
     left = k_xx.to(torch.float64)  # [N]
     factor = torch.zeros(min(size, len(left)), len(left), dtype=torch.float64)

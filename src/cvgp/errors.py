@@ -26,7 +26,6 @@ __all__ = [
     "MissingFileError",
     "MissingPartError",
     "NotSupportedError",
-    "SeveralArraysError",
     "WorkerError",
 ]
 
@@ -79,10 +78,6 @@ class InvalidInputError(CVGPError, ValueError):
 
 class InvalidTypeError(CVGPError, TypeError):
     """An object of the wrong kind: text where numbers belong, a likelihood that is not Gaussian."""
-
-
-class SeveralArraysError(CVGPError, AttributeError):
-    """Several predicted arrays where one was expected, as in scikit-learn's `TransformedTargetRegressor`."""
 
 
 class FactorizationError(CVGPError, ArithmeticError):
@@ -147,7 +142,6 @@ EXTRAS = {
     "matplotlib": "plot",
     "jinja2": "plot",
     "openpyxl": "excel",
-    "duckdb": "duckdb",
     "typer": "cli",
     "rich": "cli",
     "botorch": "botorch",

@@ -1,7 +1,7 @@
-"""How good predictions are: NumPy functions.
+"""Scores of predictions, as NumPy functions.
 
-The scores take observations `y`, predictive means and predictive standard deviations as vectors of one length, in the
-user's units. `sd` includes the noise, since observations are noisy. Anything else raises `InvalidInputError`, or
+They take observations `y`, predictive means and predictive standard deviations as vectors of one length, in the user's
+units. `sd` includes the noise, since observations are noisy. Anything else raises `InvalidInputError`, or
 `InvalidTypeError` if the values are not real numbers.
 """
 
@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from cvgp.coreset import FloatArray, finite_array
 from cvgp.errors import InvalidInputError
 
-__all__ = ["coverage", "crps", "interval", "mean_log_density", "r2", "rmse"]
+__all__ = ["coverage", "crps", "interval", "mean_log_density", "rmse"]
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -24,14 +24,9 @@ def vectors(**values: ArrayLike) -> list[FloatArray]:
     if len(shapes) > 1 or any(array.ndim != 1 or array.size == 0 for array in arrays.values()):
         found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise InvalidInputError(f"Expected vectors of one length, at least 1, got {found}; flatten them with ravel().")
+    if "sd" in arrays:
+        check_positive("sd", arrays["sd"])
     return list(arrays.values())
-
-
-def predictions(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> list[FloatArray]:
-    """Observations, means and positive standard deviations."""
-    checked = vectors(y=y, mean=mean, sd=sd)
-    check_positive("sd", checked[2])
-    return checked
 
 
 def check_positive(name: str, values: FloatArray) -> None:
@@ -65,35 +60,6 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     return float(np.sqrt(np.mean((y - mean) ** 2)))
 
 
-def r2(y: ArrayLike, mean: ArrayLike) -> float:
-    """Coefficient of determination: 1 is perfect, 0 as good as the mean of y.
-
-    Where y is constant, the value is 1 if every prediction is exact and 0 otherwise, as in scikit-learn.
-
-    Parameters
-    ----------
-    y, mean : array-like of shape [n]
-        Observations and their predictions.
-
-    Returns
-    -------
-    float
-        At most 1.
-
-    Examples
-    --------
-    >>> from cvgp.metrics import r2
-    >>> r2([0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
-    1.0
-    """
-    y, mean = vectors(y=y, mean=mean)
-    residual = np.sum((y - mean) ** 2)
-    total = np.sum((y - y.mean()) ** 2)
-    if total == 0:
-        return float(residual == 0)
-    return float(1 - residual / total)
-
-
 def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     """Mean over the points of log N(y_i; mean_i, sd_i^2), each point by itself.
 
@@ -113,13 +79,13 @@ def mean_log_density(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     >>> round(mean_log_density([0.0], [0.0], [1.0]), 3)
     -0.919
     """
-    y, mean, sd = predictions(y, mean, sd)
+    y, mean, sd = vectors(y=y, mean=mean, sd=sd)
     z = (y - mean) / sd
     return float(np.mean(-0.5 * (LOG_2PI + z**2) - np.log(sd)))
 
 
 def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
-    """Mean continuous ranked probability score of Gaussian predictions; smaller is better.
+    """Mean continuous ranked probability score of Gaussian predictions.
 
     It is the integral of (F(t) - 1[t >= y])^2 over t, and becomes the absolute error as sd goes to 0.
 
@@ -131,7 +97,7 @@ def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     Returns
     -------
     float
-        In the unit of y.
+        In the unit of y; smaller is better.
 
     Examples
     --------
@@ -139,7 +105,7 @@ def crps(y: ArrayLike, mean: ArrayLike, sd: ArrayLike) -> float:
     >>> round(crps([0.0], [0.0], [1.0]), 3)
     0.234
     """
-    y, mean, sd = predictions(y, mean, sd)
+    y, mean, sd = vectors(y=y, mean=mean, sd=sd)
     z = (y - mean) / sd
     density = np.exp(-0.5 * (LOG_2PI + z**2))
     return float(np.mean(sd * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))))
@@ -168,7 +134,6 @@ def interval(mean: ArrayLike, sd: ArrayLike, level: float) -> tuple[FloatArray, 
     1.96
     """
     mean, sd = vectors(mean=mean, sd=sd)
-    check_positive("sd", sd)
     if not 0 < level < 1:
         raise InvalidInputError(f"The level must lie between 0 and 1, got {level}; write 95 % as 0.95.")
     half = float(ndtri((1 + level) / 2)) * sd
@@ -196,6 +161,6 @@ def coverage(y: ArrayLike, mean: ArrayLike, sd: ArrayLike, level: float) -> floa
     >>> coverage([0.0, 5.0], [0.0, 0.0], [1.0, 1.0], level=0.95)
     0.5
     """
-    y, mean, sd = predictions(y, mean, sd)
+    y, mean, sd = vectors(y=y, mean=mean, sd=sd)
     lower, upper = interval(mean, sd, level)
     return float(np.mean((lower <= y) & (y <= upper)))

@@ -142,25 +142,14 @@ class ChunkGraph:
         """
         precision, gain, Psi = self.weighting.precision, torch.zeros_like(solution.value), None
         with torch.no_grad():
+            rows = self.k_xx, self.residual, precision
             if self.tight:
-                psi = self.whitened(L_inv)
-                gain, gradient, Psi = bounds.tight_data_gradient(
-                    solution, L_inv, psi, self.k_xx, self.residual, precision
-                )
+                gain, gradient, Psi = bounds.tight_data_gradient(solution, L_inv, self.whitened(L_inv), *rows)
             else:
-                gradient = bounds.data_gradient(
-                    solution.alpha, solution.A, self.K_cx, self.k_xx, self.residual, precision
-                )
+                gradient = bounds.data_gradient(solution.alpha, solution.A, self.K_cx, *rows)
         outputs = [self.K_cx, self.k_xx, self.residual, precision, self.weighting.log_normalizer]
-        _backward_from_live(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
+        backward_from(outputs, [*gradient, torch.full_like(gain, self.residual.shape[1])])
         return gain, Psi
-
-
-def _backward_from_live(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Continue backward from those outputs that depend on a parameter."""
-    live = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
-    if live:
-        backward_from([o for o, _ in live], [g for _, g in live])
 
 
 CHUNK_ROWS = 2048
@@ -177,9 +166,8 @@ class TitsiasObjective:
     """Titsias' bound of a model, or the tighter one, with the sites at their optimum over y_c and a full covariance.
 
     The search is over the kernel, the mean, the noise and the pseudo-inputs, or over some `parameters` of these. The
-    weights are solved for once, at the end (:func:`solve_coreset`): along the way they would slow the search, and a
-    diagonal costs little against the full covariance. `chunks` gives the same chunks of this process's `num_rows` rows
-    each time that it is called.
+    weights are solved for once, at the end (:func:`solve_coreset`). `chunks` gives the same chunks of this process's
+    `num_rows` rows each time that it is called.
     """
 
     def __init__(
@@ -192,10 +180,7 @@ class TitsiasObjective:
         group: Group = ALONE,
         parameters: Sequence[Tensor] | None = None,
     ) -> None:
-        self.model = model
-        self.chunks = chunks
-        self.tight = tight
-        self.group = group
+        self.model, self.chunks, self.tight, self.group = model, chunks, tight, group
         self.parameters = searched_parameters(model) if parameters is None else list(parameters)
         self._work = chunk_work(len(model.X_c), num_rows)
         self._prior = PriorObjective(model)
@@ -308,12 +293,7 @@ def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = AL
 
 @torch.no_grad()
 def full_bound(
-    model: CVGP,
-    chunks: Iterable[Rows[Tensor]],
-    num_rows: int,
-    *,
-    tight: bool = False,
-    group: Group = ALONE,
+    model: CVGP, chunks: Iterable[Rows[Tensor]], num_rows: int, *, tight: bool = False, group: Group = ALONE
 ) -> float:
     """The bound of the model as it is over all `num_rows` rows, in nats.
 
@@ -346,10 +326,7 @@ class VecchiaObjective:
 
     def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor, u: InducingPosterior | None = None) -> None:
         self.parameters = _learned(model, "X_c", "y_c", "raw_beta")
-        self.model = model
-        self.rows = rows
-        self.neighbors = neighbors
-        self.u = u
+        self.model, self.rows, self.neighbors, self.u = model, rows, neighbors, u
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the estimate; `scale` times its gradient is added to `grad` of the parameters."""
@@ -379,14 +356,7 @@ class MinibatchObjective:
     rows: Rows[Tensor]
     """The rows of the present step, to be set before each evaluation."""
 
-    def __init__(
-        self,
-        model: CVGP,
-        num_data: float,
-        *,
-        tight: bool = False,
-        known_noise: bool = False,
-    ) -> None:
+    def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.num_data = num_data
         self._size = len(model.X_c)
@@ -489,16 +459,7 @@ def direct_elbo(model: CVGP) -> DirectElbo | None:
     all_float64 = all(t.dtype == torch.float64 for t in tensors)
     if not (logarithms and all_float64 and type(model.mean) is ZeroMean and model.y_c.ndim == 1) or floor is None:
         return None
-    return DirectElbo(
-        family=form.family,
-        log_lengthscale=base.raw_lengthscale,
-        log_outputscale=kernel.raw_outputscale,
-        log_noise=noise.raw_noise,
-        noise_floor=floor,
-        X_c=model.X_c,
-        y_c=model.y_c,
-        log_beta=model.raw_beta,
-    )
+    return DirectElbo(form.family, *tensors[:3], floor, *tensors[3:])
 
 
 def _floor_of_logarithm(module: nn.Module, name: str) -> float | None:

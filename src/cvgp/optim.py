@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -89,21 +90,17 @@ class NoImprovement:
 
 
 Vector = NDArray[np.float64]
-Evaluation = tuple[float, Vector]
 MEMORY = 30
-"""Pairs of steps and gradients that estimate the curvature: three times the usual number, since a pair costs little
-compared with an evaluation."""
+"""Pairs of steps and gradients that estimate the curvature: more than usual, since a pair costs little here."""
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
 FARTHEST = 20.0
-"""Largest distance of a coordinate from its start. Parameters are logarithms or standardized inputs, which stay well
-within it. It keeps a line search from overflowing where the objective is flat."""
+"""Largest distance of a coordinate, a logarithm or a standardized input, from its start. It keeps a line search from
+overflowing where the objective is flat."""
 
 
 class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
-    def __init__(self, status: Status) -> None:
-        super().__init__(status.value)
-        self.status = status
+    """Ends SciPy's search from inside, with a status as its argument."""
 
 
 def minimize_lbfgs(
@@ -122,7 +119,7 @@ def minimize_lbfgs(
     so that its first step is short. After three such restarts the failure is raised.
     """
     search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor)
-    event = ""
+    event, most = "", max_evaluations
     for restart in range(MAX_RESTARTS + 1):
         try:
             if event:
@@ -135,20 +132,14 @@ def minimize_lbfgs(
                     method="L-BFGS-B",
                     bounds=search.box,
                     callback=search.end_iteration,
-                    options={
-                        "maxiter": max_evaluations,
-                        "maxfun": 10 * max_evaluations,
-                        "maxcor": MEMORY,
-                        "ftol": 0.0,
-                        "gtol": 1e-10,
-                    },
+                    options={"maxiter": most, "maxfun": 10 * most, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-10},
                 )
             # SciPy succeeds if the gradient vanishes, or if a step changes nothing in floating point. Otherwise its
             # line search found no better point: SciPy's own limits are wider than ours and never reached.
             status = Status.CONVERGED if found.success else Status.ABNORMAL
             break
         except _StopSearch as stop:
-            status = stop.status
+            (status,) = stop.args
             break
         except (FactorizationError, FloatingPointError) as failure:
             if restart == MAX_RESTARTS or not math.isfinite(search.best_value):
@@ -161,29 +152,24 @@ def minimize_lbfgs(
     return Result(status, search.best_value, search.count)
 
 
+@dataclass
 class _Search:
     """The state of one search: evaluations so far and the best point among them."""
 
-    def __init__(
-        self,
-        parameters: Sequence[Tensor],
-        objective: Callable[[], float],
-        max_evaluations: int,
-        plateau: Plateau,
-        monitor: Monitor,
-    ) -> None:
-        self.parameters = parameters
-        self.objective = objective
-        self.max_evaluations = max_evaluations
-        self.plateau = plateau
-        self.monitor = monitor
-        self.count = 0
-        self.best_value = math.inf
-        self.best_warnings: list[Warning] = []
-        self.best_point = read_vector(parameters)
+    parameters: Sequence[Tensor]
+    objective: Callable[[], float]
+    max_evaluations: int
+    plateau: Plateau
+    monitor: Monitor
+    count: int = 0
+    best_value: float = math.inf
+    best_warnings: list[Warning] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.best_point = read_vector(self.parameters)
         self.box = Bounds(self.best_point - FARTHEST, self.best_point + FARTHEST)
 
-    def evaluate(self, point: Vector) -> Evaluation:
+    def evaluate(self, point: Vector) -> tuple[float, Vector]:
         if self.count >= self.max_evaluations:
             raise _StopSearch(Status.ITERATION_LIMIT)
         write_vector(self.parameters, point)
@@ -258,6 +244,7 @@ def constant(progress: float) -> float:
     return 1.0
 
 
+@dataclass
 class Ending:
     """Ends a run once a window of steps is hardly better than the window before it.
 
@@ -265,12 +252,11 @@ class Ending:
     ten steps, does not end the run at once: the rate first falls along the rest of its schedule, within half a window.
     """
 
-    def __init__(self, tol: float) -> None:
-        self.tol = tol
-        self.total = 0.0
-        self.before = math.inf
-        self.begin = -1.0
-        self.fraction = 0.0
+    tol: float
+    total: float = 0.0
+    before: float = math.inf
+    begin: float = -1.0
+    fraction: float = 0.0
 
     def update(self, step: int, value: float, fraction: float) -> None:
         """Add the objective at a step, with the completed fraction of the schedule."""
@@ -291,11 +277,11 @@ class Ending:
 
     def dump(self) -> dict[str, float]:
         """The state that a resumed run needs."""
-        return {"total": self.total, "before": self.before, "begin": self.begin, "fraction": self.fraction}
+        return {name: value for name, value in asdict(self).items() if name != "tol"}
 
     def load(self, stored: dict[str, float]) -> None:
         """Continue a stored run."""
-        self.total, self.before, self.begin, self.fraction = (stored[name] for name in self.dump())
+        vars(self).update({name: stored[name] for name in self.dump()})
 
 
 class AdamState:
@@ -387,7 +373,11 @@ def minimize_adam(
         factor = schedule(done)
         event = ""
         try:
-            value = _step(state, loss_and_backward, state.learning_rate * factor)
+            state.gradient.zero_()
+            value = loss_and_backward(state.step)
+            if not math.isfinite(value):
+                raise DivergenceError("the loss is not finite")
+            state.update(state.learning_rate * factor)
         except (FactorizationError, FloatingPointError) as failure:
             if state.recoveries == MAX_RECOVERIES:
                 raise DivergenceError(
@@ -418,12 +408,3 @@ def _finish(state: AdamState, good: Snapshot, status: Status) -> Result:
     if not state.is_finite():
         state.restore(good)
     return Result(status, state.smoothed, state.step)
-
-
-def _step(state: AdamState, loss_and_backward: Callable[[int], float], learning_rate: float) -> float:
-    state.gradient.zero_()
-    value = loss_and_backward(state.step)
-    if not math.isfinite(value):
-        raise DivergenceError("the loss is not finite")
-    state.update(learning_rate)
-    return value

@@ -2,14 +2,11 @@
 
 *Threads of torch.* A step on small matrices is a hundred operations of a few microseconds each. Several threads then
 mostly wait for each other, and by default they spin while they wait: two fits at once on two cores took fifteen times
-as long as one alone. So the number of threads follows from the size of a computation, and waiting threads sleep. The
-number depends on sizes and limits alone, not on the load of the machine, so that a fit is reproducible.
+as long as one alone. So the number of threads follows from the size of a computation, not from the load of the machine,
+and waiting threads sleep.
 
 *BLAS and memory.* These settings belong to the whole process. They are made when the first thread needs them and end
 with the last one, so that fits in several threads leave the process as they found it.
-
-*Modes of torch.* Results must not depend on the caller's inference mode, default device or autocast, and parameters
-must be of use outside of them. Code that needs gradients switches them on.
 """
 
 import ctypes
@@ -54,15 +51,15 @@ def check_n_jobs(n_jobs: object) -> int | None:
 def limited_threads(n_jobs: int | None) -> Iterator[None]:
     """Set the number of threads of a fit, counted as in scikit-learn; None leaves it to :func:`threads_for`.
 
-    A fit never has more threads than torch has now: that number is the user's limit (``torch.set_num_threads``), and it
-    follows OMP_NUM_THREADS, by which joblib and Ray divide a machine among their workers.
+    Torch's present number is the limit: a user or OMP_NUM_THREADS, by which joblib and Ray divide a machine, set it.
     """
     with _TORCH.borrowed() as limit:
         asked = limit if n_jobs is None else min(n_jobs, limit) if n_jobs > 0 else max(limit + 1 + n_jobs, 1)
         torch.set_num_threads(1 if n_jobs is None else asked)
         token = _LIMIT.set(asked if n_jobs is None else None)
         try:
-            with _openmp_limit(torch.get_num_threads()), _sleeping_threads(asked):
+            # OpenMP is torch's, and the one of scikit-learn, which does k-means.
+            with _limited(_openmp(), torch.get_num_threads()), _sleeping_threads(asked):
                 yield
         finally:
             _LIMIT.reset(token)
@@ -104,8 +101,7 @@ class _Lock:
 class _TorchThreads(_Lock):
     """The number of torch's threads that the user has set.
 
-    Each Python thread has its own number, and a new thread starts with the number that any thread set last. A thread
-    that starts while fits in other threads have changed the number must not mistake theirs for the user's.
+    A new thread of Python starts with the number that any thread set last, which may be that of a fit.
     """
 
     _of_user = 1
@@ -130,9 +126,7 @@ _TORCH = _TorchThreads()
 
 
 @contextmanager
-def _openmp_limit(count: int) -> Iterator[None]:
-    """Limit every OpenMP for this thread of Python: torch's, and the one of scikit-learn, which does k-means."""
-    libraries = _openmp()
+def _limited(libraries: list[LibController], count: int) -> Iterator[None]:
     before = [library.num_threads for library in libraries]
     for library in libraries:
         library.set_num_threads(count)
@@ -147,11 +141,10 @@ def _openmp_limit(count: int) -> Iterator[None]:
 def _sleeping_threads(count: int) -> Iterator[None]:
     """Make the threads of a team of `count` sleep while they wait for each other.
 
-    Waiting threads of GNU's OpenMP spin for milliseconds, which slows other processes and the team itself, unless the
-    process has more threads than there are processors. So a second, sleeping team raises the number of threads above
-    that during the fit. OMP_WAIT_POLICY has the same effect, but only before torch is imported.
+    Waiting threads of GNU's OpenMP spin for milliseconds unless the process has more threads than there are processors.
+    So a second, sleeping team raises their number. OMP_WAIT_POLICY has this effect only before torch is imported.
     """
-    libraries = _gnu_openmp()
+    libraries: list[Any] = [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
     if count == 1 or not libraries:
         yield
         return
@@ -180,19 +173,9 @@ def _openmp() -> list[LibController]:
     return list(ThreadpoolController().select(user_api="openmp").lib_controllers)
 
 
-def _gnu_openmp() -> list[Any]:
-    """The GNU ones among them, as C libraries."""
-    return [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
-
-
-TRIM_THRESHOLD = -1
-"""M_TRIM_THRESHOLD of glibc's `mallopt`: how much free memory it keeps at the end of the heap."""
-
-LARGEST_BLOCK = 1 << 25
-"""Blocks above this size never come from the heap: the upper limit of glibc's own rule."""
-
-KEPT, USUALLY_KEPT = 1 << 30, 2 * LARGEST_BLOCK
-"""Bytes kept at the end of the heap during a fit, and by glibc's own rule."""
+TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD of glibc's `mallopt`: how much free memory it keeps at the end of the heap
+LARGEST_BLOCK = 1 << 25  # above it blocks never come from the heap: the upper limit of glibc's own rule
+KEPT, USUALLY_KEPT = 1 << 30, 2 * LARGEST_BLOCK  # bytes kept during a fit, and by glibc's own rule
 
 
 class _Shared(_Lock, ContextDecorator):
@@ -226,19 +209,13 @@ def _blas_libraries() -> list[LibController]:
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    libraries = _blas_libraries()
-    before = [library.num_threads for library in libraries]
-    for library in libraries:
-        library.set_num_threads(1)
-    try:
+    # Newer versions of threadpoolctl obey only the first thread, and the last one may be another.
+    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    with ExitStack() as stack:
+        stack.callback(release, force=True)
+        stack.enter_context(_limited(_blas_libraries(), 1))
+        stack.callback(release, force=True)
         yield
-    finally:
-        # Newer versions of threadpoolctl obey only the first thread, and the last one may be another.
-        release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
-        release(force=True)
-        for library, num_threads in zip(libraries, before, strict=True):
-            library.set_num_threads(num_threads)
-        release(force=True)
 
 
 @contextmanager
@@ -271,11 +248,9 @@ def single_threaded_blas() -> _Shared:
 def reused_memory() -> _Shared:
     """Keep memory that one training step frees for the next step, up to a gigabyte.
 
-    By default the C library returns large freed blocks to the system, and every matrix of a step is new memory, whose
-    pages the system has to map and clear: with 500 points that took a third of the step's time.
-
-    glibc's options cannot be read, so they cannot be restored exactly. A fit leaves the state of any process that has
-    freed one block of 32 MB. Other C libraries are not touched, nor is a glibc whose options the environment sets.
+    By default the C library returns large freed blocks to the system, whose pages it then has to map and clear for the
+    next matrix: with 500 points that took a third of a step's time. glibc's options cannot be read, so a fit leaves
+    them as in any process that has freed one block of 32 MB. Options that the environment sets are not touched.
     """
     return _KEPT_MEMORY
 
@@ -299,25 +274,17 @@ def _mallopt() -> "ctypes._NamedFuncPointer | None":
     return getattr(ctypes.CDLL(None), "mallopt", None)
 
 
-class _OneAtATime(_Lock, ContextDecorator):
-    """One thread at a time; it may enter again."""
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *failure: object) -> None:
-        self._lock.release()
+_SKLEARN = _Lock()
 
 
-_SKLEARN = _OneAtATime()
-
-
-def sklearn_alone() -> _OneAtATime:
+@contextmanager
+def sklearn_alone() -> Iterator[None]:
     """Let one thread at a time call scikit-learn, whose checks change the warning filters and restore them.
 
     Two threads at once would restore each other's filters, and leave the process with those of a check.
     """
-    return _SKLEARN
+    with _SKLEARN._lock:
+        yield
 
 
 _KEPT: ContextVar[list[Warning] | None] = ContextVar("cvgp_kept_warnings", default=None)
@@ -354,9 +321,9 @@ _HOME = os.getpid()
 def clean_torch_state() -> Iterator[None]:
     """Torch as at the start of a process: no inference mode, no other default device, no autocast.
 
-    Tensors that are made in inference mode can never be trained. The modes belong to the thread, so other threads are
-    not affected. The default dtype belongs to the process, so cvgp names the dtype of each tensor instead. A forked
-    child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them forever.
+    The modes belong to the thread. The default dtype belongs to the process, so cvgp names the dtype of each tensor
+    instead. A forked child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them
+    forever.
     """
     with ExitStack() as stack:
         if os.getpid() != _HOME:

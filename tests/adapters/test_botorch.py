@@ -39,23 +39,23 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def gaussian_parts(outputs: tuple[int, ...] = ()) -> tuple[ScaleKernel, ConstantMean, GaussianLikelihood]:
+def gaussian_parts() -> tuple[ScaleKernel, ConstantMean, GaussianLikelihood]:
     """A kernel, a mean and a likelihood whose parameters all differ from their defaults."""
-    batch = torch.Size(outputs)
-    kernel = ScaleKernel(MaternKernel(2.5, ard_num_dims=2, batch_shape=batch), batch_shape=batch).double()
-    mean, likelihood = ConstantMean(batch_shape=batch).double(), GaussianLikelihood(batch_shape=batch).double()
+    parts = (
+        ScaleKernel(MaternKernel(2.5, ard_num_dims=2)).double(),
+        ConstantMean().double(),
+        GaussianLikelihood().double(),
+    )
     with torch.no_grad():
-        for parameter in (*kernel.parameters(), *mean.parameters(), *likelihood.parameters()):
+        for parameter in (parameter for part in parts for parameter in part.parameters()):
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return kernel, mean, likelihood
+    return parts
 
 
-def make_model(num_points: int = 12, outputs: int = 1, own: bool = False, **transforms: Any) -> CVGPModel:
-    """A model whose outputs share everything, or with a kernel, mean, noise and precisions for each (`own`)."""
+def make_model(num_points: int = 12, outputs: int = 1, **transforms: Any) -> CVGPModel:
     X = torch.rand(num_points, 2, **DOUBLE)
     y = torch.stack([torch.sin(3 * X[:, 0] + j) + X[:, 1] for j in range(outputs)], -1)
-    w = 5 + 50 * torch.rand(num_points, outputs if own else 1, **DOUBLE)
-    return CVGPModel(X, y, w, *gaussian_parts((outputs,) if own else ()), **transforms)
+    return CVGPModel(X, y, 5 + 50 * torch.rand(num_points, 1, **DOUBLE), *gaussian_parts(), **transforms)
 
 
 def trained(transform: Standardize, spread: float = 7.0) -> Standardize:
@@ -100,9 +100,8 @@ def test_the_posterior_equals_an_exact_gp_with_fixed_noise_and_is_conditioned_li
     assert_same_posterior(after, exact.condition_on_observations(X, Y, noise=noise), x)
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_several_outputs_equal_a_model_for_each(own: bool) -> None:
-    model = make_model(outputs=3, own=own, outcome_transform=trained(Standardize(m=3)))
+def test_several_outputs_equal_a_model_for_each() -> None:
+    model = make_model(outputs=3, outcome_transform=trained(Standardize(m=3)))
     X = torch.rand(2, 4, 2, **DOUBLE)
     for noisy in (False, True):
         together = model.posterior(X, observation_noise=noisy)
@@ -131,9 +130,8 @@ def test_precisions_may_be_very_large_or_zero() -> None:
 
 
 @pytest.mark.parametrize("q", [5, 12])
-@pytest.mark.parametrize("own", [False, True])
-def test_observation_noise_is_the_learned_one_or_the_given(q: int, own: bool) -> None:
-    model, X = make_model(num_points=12, outputs=2, own=own), torch.rand(3, q, 2, **DOUBLE)
+def test_observation_noise_is_the_learned_one_or_the_given(q: int) -> None:
+    model, X = make_model(num_points=12, outputs=2), torch.rand(3, q, 2, **DOUBLE)
     given = torch.rand(q, 2, **DOUBLE)
     for noise, expected in ((True, model.likelihood.noise.reshape(1, -1).expand(q, 2)), (given, given)):
         added = model.posterior(X, observation_noise=noise).variance - model.posterior(X).variance
@@ -166,7 +164,7 @@ def test_a_float32_model_is_as_exact_as_its_inputs() -> None:
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_many_points_have_the_moments_of_few(monkeypatch: pytest.MonkeyPatch, outputs: int) -> None:
-    model = make_model(outputs=outputs, own=outputs > 1)
+    model = make_model(outputs=outputs)
     X, noise = torch.rand(3, 6, 2, **DOUBLE), torch.rand(6, outputs, **DOUBLE)
     few = [model.posterior(X, observation_noise=added) for added in (False, True, noise)]
     monkeypatch.setattr(algebra, "MOST_POINTS_AT_ONCE", 5)
@@ -220,16 +218,14 @@ def test_copies_and_state_dicts_hold_all_of_the_posterior() -> None:
 # Conditioning and fantasies
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_new_rows_become_points_with_the_noise_of_the_likelihood(own: bool) -> None:
-    model, x = make_model(num_points=12, outputs=2, own=own), torch.rand(4, 2, **DOUBLE)
+def test_new_rows_become_points_with_the_noise_of_the_likelihood() -> None:
+    model, x = make_model(num_points=12, outputs=2), torch.rand(4, 2, **DOUBLE)
     X, Y = torch.rand(5, 2, **DOUBLE), torch.rand(5, 2, **DOUBLE)
     before = model.posterior(x).mean
     at_once = step = model.condition_on_observations(X, Y)
     assert torch.equal(at_once.X_c[12:], X)
     assert torch.equal(at_once.y_c[12:], Y)
-    noise = model.likelihood.noise.reshape(1, -1).expand(5, 2)
-    torch.testing.assert_close(at_once.precision[12:].expand(5, 2).reciprocal(), noise)
+    torch.testing.assert_close(at_once.precision[12:].reciprocal(), model.likelihood.noise.expand(5, 1))
     step = model
     for i in range(5):
         step = step.condition_on_observations(X[i : i + 1], Y[i : i + 1])
@@ -273,7 +269,7 @@ def test_gradients_flow_through_fantasies_to_the_inputs() -> None:
 
 
 def test_a_model_list_predicts_conditions_and_fantasizes() -> None:
-    model = make_model(outputs=2, own=True)
+    model = make_model(outputs=2)
     both = ModelListGP(model.subset_output([0]), model.subset_output([1]))
     X, Y, x = (torch.rand(3, 2, **DOUBLE) for _ in range(3))
     torch.testing.assert_close(both.posterior(x).mean, model.posterior(x).mean)
@@ -307,7 +303,7 @@ def test_acquisition_functions_are_those_of_the_exact_gp(name: str) -> None:
 
 
 def test_hypervolume_improvement_takes_several_outputs_with_an_outcome_transform() -> None:
-    model = make_model(outputs=2, own=True, outcome_transform=trained(Standardize(m=2), spread=1.0))
+    model = make_model(outputs=2, outcome_transform=trained(Standardize(m=2), spread=1.0))
     X = torch.rand(5, 2, 2, **DOUBLE)
 
     def values(cache_root: bool) -> Tensor:
@@ -337,19 +333,29 @@ def fitted(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_few_rows_are_fitted_as_by_single_task_gp(outputs: int) -> None:
-    X, Y = data(outputs=outputs)
+def test_few_rows_are_fitted_as_by_single_task_gp() -> None:
+    X, Y = data()
     mine, theirs = fitted(built(X, Y)), fitted(SingleTaskGP(X, Y, input_transform=Normalize(d=2)))
     x = 4 * torch.rand(10, 2, **DOUBLE) - 1
     torch.testing.assert_close(mine.likelihood.noise, theirs.likelihood.noise, rtol=0.01, atol=0)
     torch.testing.assert_close(mine.posterior(x).mean, theirs.posterior(x).mean, atol=0.02, rtol=0)
     sd, their_sd = mine.posterior(x).variance.sqrt(), theirs.posterior(x).variance.sqrt()
     torch.testing.assert_close(sd, their_sd, atol=0.02, rtol=0)
-    if outputs == 2:
-        models = ModelListGP(built(X, Y[:, :1]), built(X, Y[:, 1:]))
-        fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
-        torch.testing.assert_close(models.posterior(X).mean, mine.posterior(X).mean, atol=1e-4, rtol=0)
+
+
+def test_a_list_of_models_is_fitted_one_by_one() -> None:
+    X, Y = data(outputs=2)
+    models = ModelListGP(built(X, Y[:, :1]), built(X, Y[:, 1:]))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(models.likelihood, models))
+    alone = [fitted(built(X, Y[:, [j]])).posterior(X).mean for j in range(2)]
+    torch.testing.assert_close(models.posterior(X).mean, torch.cat(alone, -1), atol=1e-4, rtol=0)
+
+
+def test_outputs_that_share_a_kernel_are_fitted_together() -> None:
+    X, Y = data(outputs=2)
+    Y = (Y - Y.mean(0)) / Y.std(0)
+    model = fitted(CVGPModel(X, Y, torch.full((40,), 10.0, **DOUBLE), *gaussian_parts()))
+    assert (model.posterior(X).mean - Y).square().mean().sqrt() < 0.15
 
 
 def test_the_fitted_parameters_maximize_the_marginal_likelihood_again_and_again() -> None:
@@ -414,14 +420,14 @@ def assert_moments(draws: Tensor, mean: Tensor, variance: Tensor) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("outputs", "own"), [(1, False), (2, False), (2, True)])
-def test_paths_have_the_moments_of_the_posterior(outputs: int, own: bool) -> None:
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_paths_have_the_moments_of_the_posterior(outputs: int) -> None:
     bounds = torch.tensor([[-3.0, 5.0], [4.0, 9.0]], **DOUBLE)
     transforms = {
         "input_transform": Normalize(d=2, bounds=bounds),
         "outcome_transform": trained(Standardize(m=outputs)),
     }
-    model = make_model(outputs=outputs, own=own, **transforms if outputs == 1 else {})
+    model = make_model(outputs=outputs, **transforms if outputs == 1 else {})
     X = torch.rand(6, 2, **DOUBLE)
     X = bounds[0] + (bounds[1] - bounds[0]) * X if outputs == 1 else X
     posterior, draws = model.posterior(X), draw_matheron_paths(model, torch.Size([DRAWS]))(X)
@@ -446,16 +452,6 @@ def test_the_strategy_is_fitted_inside_single_task_variational_gp() -> None:
     assert mll.train()(model.model(X), Y).item() > before + 0.5
 
 
-@torch.no_grad()
-def test_paths_of_the_strategy_have_the_moments_of_its_posterior() -> None:
-    model = variational_model()
-    strategy = model.model.variational_strategy
-    strategy.set_sites(torch.sin(5 * strategy.inducing_points[:, 0]), torch.full((12,), 40.0, **DOUBLE))
-    X = torch.rand(6, 2, **DOUBLE)
-    posterior, draws = model.posterior(X), draw_matheron_paths(model, torch.Size([DRAWS]))(X)
-    assert_moments(draws, posterior.mean[:, 0], posterior.variance[:, 0])
-
-
 # Bad input
 
 X6, Y6, ONES = torch.rand(6, 2, **DOUBLE), torch.rand(6, 1, **DOUBLE), torch.ones(6, 1, **DOUBLE)
@@ -474,11 +470,12 @@ def fantasies() -> CVGPModel:
 
 
 BATCHED = RBFKernel(batch_shape=torch.Size([2])).double(), ConstantMean().double(), GaussianLikelihood().double()
+TWO = SupervisedDataset(X6, Y6.expand(6, 2), feature_names=["a", "b"], outcome_names=["y", "z"])
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "X_c": (of_points(X6[0], Y6, ONES), r"X_c must be \[..., M, D\]"),
     "no points": (of_points(X6[:0], Y6[:0], ONES[:0]), "at least one point"),
     "y_c": (of_points(X6, Y6[:5], ONES), r"y_c must be \[..., 6, m\]"),
-    "precision": (of_points(X6, Y6.expand(6, 3), ONES.expand(6, 2)), r"precision \[..., 6, 1\] or \[..., 6, m\]"),
+    "precision": (of_points(X6, Y6.expand(6, 3), ONES.expand(6, 2)), r"precision \[6\] or \[..., 6, 1\]"),
     "batches": (of_points(X6.expand(2, 6, 2), Y6.expand(3, 6, 1), ONES), "must broadcast"),
     "negative": (of_points(X6, Y6, -ONES), "finite and not negative"),
     "NaN in X_c": (of_points(X6 * torch.nan, Y6, ONES), "X_c holds 12 NaN"),
@@ -501,7 +498,9 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "options": (lambda: make_model().custom_fit(None, optimizer_kwargs={}), "leave out optimizer_kwargs"),
     "fit of a batch": (lambda: fitted(fantasies()), r"A batch of models, \[2, 3\]"),
-    "modules": (lambda: fitted(CVGPModel(X6, Y6.expand(6, 2), ONES, *BATCHED)), r"must all have batch_shape \[2\]"),
+    "modules": (lambda: CVGPModel(X6, Y6.expand(6, 2), ONES, *BATCHED), "join models in a .*ModelListGP"),
+    "two outputs": (lambda: CVGPModel.construct_inputs(TWO), "one output; got 2.*ModelListGP"),
+    "noise of outputs": (given(X6, Y6.expand(6, 2), ONES.expand(6, 2), outputs=2), r"positive variances \[..., 6, 1\]"),
     "data": (lambda: CVGPModel.construct_inputs({}), "SupervisedDataset; got dict"),
     "paths of a batch": (lambda: draw_matheron_paths(fantasies(), torch.Size([2])), "a batch of"),
 }

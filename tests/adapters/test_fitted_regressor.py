@@ -1,4 +1,4 @@
-"""A fitted regressor as a model of GPyTorch and of BoTorch: the same numbers, or a warning that says what is lost."""
+"""A fitted regressor as a model of BoTorch: the same numbers, or a warning that says what is lost."""
 
 import copy
 import pickle
@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from sklearn.exceptions import NotFittedError
 
 from cvgp import CVGPRegressor
 from cvgp.adapters import botorch
-from cvgp.adapters import gpytorch as for_gpytorch
 from cvgp.adapters.fitted_regressor import InputScaling
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import Path, warp_of
@@ -26,7 +25,6 @@ from tests.flat_options import make_regressor
 PLAIN: dict[str, Any] = {"n_coreset": 12, "n_neighbors": 0, "noise": "constant", "max_iter": 15, "random_state": 0}
 MAY_HAVE_HEAVY_TAILS = pytest.mark.filterwarnings("ignore:The exported model.*heavy tails")
 """They are in densities and quantiles of the regressor alone, and these are not compared."""
-HOSTS = pytest.mark.parametrize("host", ["gpytorch", "botorch"])
 
 
 def data(outputs: int = 1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -79,12 +77,9 @@ def moments(model: Any, X: np.ndarray) -> list[np.ndarray]:
     """Mean of f, sd of f and sd of y, [n] or [n, Q]."""
     x = torch.tensor(X)
     with torch.no_grad():
-        if hasattr(model, "posterior"):
-            f, y = model.posterior(x), model.posterior(x, observation_noise=True)
-            found = [f.mean, f.variance.sqrt(), y.variance.sqrt()]
-            return [values.numpy().squeeze(-1) if values.shape[-1] == 1 else values.numpy() for values in found]
-        f = model(x)
-        return [f.mean.numpy(), f.stddev.numpy(), model.likelihood(f, x).stddev.numpy()]
+        f, y = model.posterior(x), model.posterior(x, observation_noise=True)
+        found = [f.mean, f.variance.sqrt(), y.variance.sqrt()]
+        return [values.numpy().squeeze(-1) if values.shape[-1] == 1 else values.numpy() for values in found]
 
 
 def agree(model: Any, r: CVGPRegressor, X: np.ndarray) -> None:
@@ -94,82 +89,43 @@ def agree(model: Any, r: CVGPRegressor, X: np.ndarray) -> None:
         np.testing.assert_allclose(found / r._gp.scaling.y_scale, expected / r._gp.scaling.y_scale, rtol=0, atol=1e-8)
 
 
-@HOSTS
 @pytest.mark.parametrize("kind", KINDS)
 @MAY_HAVE_HEAVY_TAILS
-def test_predictions_agree_before_and_after_conditioning(host: str, kind: str) -> None:
+def test_predictions_agree_before_and_after_conditioning(kind: str) -> None:
     r = fitted(kind)
     (X, _), (X_new, y_new) = rows_for(r, 1), rows_for(r, 2, 9)
-    model = getattr(r, f"to_{host}")()
+    model = r.to_botorch()
     agree(model, r, X)
-    after = r.condition(X_new, y_new)
-    if host == "botorch":
-        agree(model.condition_on_observations(torch.tensor(X_new), torch.tensor(y_new.reshape(9, -1))), after, X)
-    elif y_new.ndim == 1:  # GPyTorch's wrappers for tasks have no fantasies
-        agree(model.get_fantasy_model(torch.tensor(X_new), torch.tensor(y_new)), after, X)
+    conditioned = model.condition_on_observations(torch.tensor(X_new), torch.tensor(y_new.reshape(9, -1)))
+    agree(conditioned, r.condition(X_new, y_new), X)
 
 
-@HOSTS
 @pytest.mark.parametrize("kind", ["plain", "noise of x"])
 @MAY_HAVE_HEAVY_TAILS
-def test_joint_covariances_agree(host: str, kind: str) -> None:
+def test_joint_covariances_agree(kind: str) -> None:
     r = fitted(kind)
     X, _ = rows_for(r, 1, 8)
     _, covariance = r.predict(X, return_cov=True, include_noise=False)
-    model, x, unit = getattr(r, f"to_{host}")(), torch.tensor(X), r._gp.scaling.y_scale[0] ** 2
-    found = model(x) if host == "gpytorch" else model.posterior(x).distribution
+    unit = r._gp.scaling.y_scale[0] ** 2
+    found = r.to_botorch().posterior(torch.tensor(X)).distribution
     np.testing.assert_allclose(found.covariance_matrix.detach().numpy() / unit, covariance / unit, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@HOSTS
-def test_a_copy_predicts_the_same(host: str, again: Any) -> None:
+def test_a_copy_predicts_the_same(again: Any) -> None:
     r = fitted("plain")
-    agree(again(getattr(r, f"to_{host}")()), r, data()[0])
+    agree(again(r.to_botorch()), r, data()[0])
 
 
-def test_the_bound_is_that_of_the_fitted_module_but_for_the_units_of_y() -> None:
-    r, (X, y) = fitted("plain"), data()
-    model, scaling = r.to_gpytorch(), r._gp.scaling
-    bound = VariationalELBO(model.likelihood, model, len(X))(model(torch.tensor(X)), torch.tensor(y)) * len(X)
-    own = r.model_.elbo(torch.tensor(scaling.scale_x(X)), torch.tensor(scaling.scale_y(y[:, None])[:, 0]))
-    np.testing.assert_allclose(bound.item(), own.item() - len(X) * np.log(scaling.y_scale[0]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["plain", "two outputs"])
-def test_the_gpytorch_model_can_be_trained_on(kind: str) -> None:
-    X, y = (torch.tensor(values) for values in data(2 if "outputs" in kind else 1))
-    model = fitted(kind).to_gpytorch().train()
-    objective = VariationalELBO(model.likelihood, model, len(X))
-    noise = "task_noises" if "outputs" in kind else "noise"
-    setattr(model.likelihood, noise, 9.0 * getattr(model.likelihood, noise).detach())
-    # One rate does not suit pseudo-inputs in such units, so these stay.
-    learned = [parameter for name, parameter in model.named_parameters() if "inducing_points" not in name]
-    optimizer, losses = torch.optim.Adam(learned, lr=0.03), []
-    for _ in range(10):
-        model.zero_grad()
-        loss = -objective(model(X), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert losses[-1] < losses[0] - 0.02
-
-
-@pytest.mark.parametrize("kind", ["noise of x", "two outputs, noise of x"])
 @MAY_HAVE_HEAVY_TAILS
-def test_objectives_and_draws_have_the_noise_at_x(kind: str) -> None:
-    X, y = (torch.tensor(values) for values in data(2 if "outputs" in kind else 1))
-    model = fitted(kind).to_gpytorch().train()
-    f, noise = model(X), model.likelihood.variance(X)
+def test_the_likelihood_takes_the_inputs() -> None:
+    model, x = fitted("noise of x").to_botorch(), torch.tensor(data()[0])
+    z = model.transform_inputs(x)
+    noise = model.likelihood.variance(z)
     assert noise.max() > 2 * noise.min()  # else a constant noise would do
-    loss = -VariationalELBO(model.likelihood, model, len(X))(f, y, noise=noise)
-    density = -0.5 * ((y - f.mean).square() + f.variance) / noise - 0.5 * (2 * torch.pi * noise).log()
-    torch.testing.assert_close(loss, (model.variational_strategy.kl_divergence().sum() - density.sum()) / len(X))
-    loss.backward()
-    torch.testing.assert_close(model.likelihood(f.mean, X).variance, noise)
+    torch.testing.assert_close(model.likelihood(model(z), z).variance, model(z).variance + noise)
     with pytest.raises(InvalidTypeError, match=r"likelihood\(model\(x\), x\)"):
-        model.likelihood(f)
+        model.likelihood(model(z))
 
 
 def test_a_coreset_is_not_fitted_as_if_it_were_rows() -> None:
@@ -181,31 +137,29 @@ def test_a_coreset_is_not_fitted_as_if_it_were_rows() -> None:
 # What is lost, and what is refused
 
 
-@HOSTS
-def test_a_warning_says_what_is_lost(host: str) -> None:
+def test_a_warning_says_what_is_lost() -> None:
     with pytest.warns(CVGPWarning, match="5 neighbors .*fit with n_neighbors=0"):
-        model = getattr(fitted("neighbors"), f"to_{host}")()
+        model = fitted("neighbors").to_botorch()
     assert np.isfinite(moments(model, data()[0])).all()
     r = copy.copy(fitted("noise of x"))
     r._gp = copy.copy(r._gp)
     r._gp.noise = r._gp.noise._replace(multipliers=torch.tensor([0.5, 5.5]), weights=torch.tensor([0.9, 0.1]))
     with pytest.warns(CVGPWarning, match="heavy tails of its noise"):
-        getattr(r, f"to_{host}")()
+        r.to_botorch()
 
 
-@HOSTS
-def test_what_a_host_cannot_have_is_refused(host: str) -> None:
+def test_what_the_model_cannot_have_is_refused() -> None:
     pandas = pytest.importorskip("pandas")
     X, y = data()
     with pytest.raises(InvalidInputError, match=r"transform 'log'.*target_transform='identity'"):
-        getattr(make_regressor(**PLAIN | {"target_transform": "log"}).fit(X, y), f"to_{host}")()
+        make_regressor(**PLAIN | {"target_transform": "log"}).fit(X, y).to_botorch()
     frame = pandas.DataFrame({"year": X[:, 0], "colour": np.where(X[:, 1] > 0.5, "red", "blue")})
     with pytest.raises(InvalidInputError, match=r"\['year', 'colour'\], which are not all numbers"):
-        getattr(make_regressor(**PLAIN).fit(frame, y), f"to_{host}")()
+        make_regressor(**PLAIN).fit(frame, y).to_botorch()
     with pytest.raises(NotFittedError):
-        getattr(CVGPRegressor(), f"to_{host}")()
+        CVGPRegressor().to_botorch()
     with pytest.raises(InvalidTypeError, match=r"fitted cvgp\.CVGPRegressor; got int"):
-        {"gpytorch": for_gpytorch, "botorch": botorch}[host].from_regressor(3)
+        botorch.from_regressor(3)
 
 
 # The scaling of inputs

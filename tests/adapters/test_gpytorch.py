@@ -20,7 +20,7 @@ from gpytorch.variational import (
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from cvgp.adapters.gpytorch import CoresetGP, CoresetVariationalDistribution, CoresetVariationalStrategy
+from cvgp.adapters.gpytorch import CoresetVariationalDistribution, CoresetVariationalStrategy
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError
 from tests.adapters.gpytorch_models import DeepKernel, Model, pair, rows
 
@@ -456,7 +456,6 @@ def strategy_of(points: Tensor, **options: float) -> CoresetVariationalStrategy:
 X4, Y4 = rows(4, seed=1)
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "no points": (lambda: CoresetVariationalDistribution(0), "at least 1; got 0"),
-    "mean_init_std": (lambda: CoresetVariationalDistribution(3, mean_init_std=-1.0), "at least 0; got -1"),
     "number of points": (lambda: strategy_of(torch.zeros(5, 2)), "5 inducing points, and 3 pseudo-targets"),
     "batch of points": (lambda: strategy_of(torch.zeros(4, 3, 2)), r"must broadcast.*\[4\], \[2\]"),
     "jitter": (lambda: strategy_of(torch.zeros(3, 2), jitter_val=-1.0), "at least 0; got -1"),
@@ -478,14 +477,6 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "batch of the mean": (
         lambda: Model(X4, mean=gpytorch.means.ConstantMean(batch_shape=torch.Size([2]))).double()(X4),
         "the batch_shape of the mean",
-    ),
-    "y_c of CoresetGP": (
-        lambda: CoresetGP(torch.zeros(2, 1), torch.zeros(3), torch.ones(3), gpytorch.kernels.RBFKernel()),
-        r"y_c \[M\] or",
-    ),
-    "precision of CoresetGP": (
-        lambda: CoresetGP(torch.zeros(2, 1), torch.zeros(2), torch.ones(3), gpytorch.kernels.RBFKernel()),
-        "precision must be",
     ),
 }
 

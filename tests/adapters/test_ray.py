@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cvgp
 from cvgp import CVGPRegressor
 from cvgp.adapters import ray as on_ray
 from cvgp.errors import InvalidInputError, MissingDependencyError
 from cvgp.files import read_state
 from tests.cli.conftest import make_table
-from tests.flat_options import make_regressor
 from tests.parallel.groups import RAY_WARNINGS
 
 SETTINGS = {
@@ -51,8 +49,6 @@ def test_without_ray_the_error_has_the_command_that_installs_it(monkeypatch: pyt
 def test_what_ray_decides_cannot_be_set() -> None:
     with pytest.raises(InvalidInputError, match="checkpoint_dir cannot be set here"):
         on_ray.fit("data", "y", storage="storage", training__checkpoint_dir="elsewhere")
-    with pytest.raises(InvalidInputError, match="no shard to fit"):
-        on_ray.fit_and_merge([], "price")
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -143,36 +139,3 @@ def test_bad_data_end_the_fit_at_once(folder: Path, tmp_path: Path) -> None:
     bad.to_parquet(folder / "part-3.parquet")
     with pytest.raises(InvalidInputError, match=r"part-3\.parquet, data row 11: column 'size'"):
         on_ray.fit(folder, "price", storage=tmp_path / "storage", training__max_iter=10, **SETTINGS)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster")
-def test_a_dataset_of_ray_is_fitted(tmp_path: Path) -> None:
-    import ray
-
-    dataset = ray.data.from_pandas(make_table(500))
-    model = on_ray.fit(dataset, "price", storage=tmp_path / "storage", training__max_iter=100, **SETTINGS)
-    assert model.n_rows_ == 500
-    assert list(model.feature_names_in_) == ["size", "weight", "colour"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster")
-def test_shards_are_fitted_in_tasks_and_merged(folder: Path) -> None:
-    shards = sorted(folder.glob("*.parquet"))
-    found = on_ray.fit_and_merge(shards, "price", **SETTINGS, training__max_iter=300)
-    here = cvgp.merge([make_regressor(training__max_iter=300, **SETTINGS).fit(shard, "price") for shard in shards])
-    assert len(found.coreset_) == len(here.coreset_) == 60
-    np.testing.assert_allclose(found.coreset_.y, here.coreset_.y, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster")
-def test_a_bad_shard_is_an_error_of_its_own(folder: Path) -> None:
-    spoilt = make_table(100, 7)
-    spoilt.iloc[3, 0] = np.inf
-    spoilt.to_parquet(folder / "spoilt.parquet")
-    with pytest.raises(InvalidInputError, match="infinite or not a number"):
-        on_ray.fit_and_merge(
-            [folder / "part-0.parquet", folder / "spoilt.parquet"], "price", **SETTINGS, training__max_iter=20
-        )

@@ -44,6 +44,15 @@ def test_info_describes_the_table_the_fit_and_the_importance_of_columns(run: Run
     assert facts["decisions"].keys() == loaded.decisions_.to_json().keys()
 
 
+def test_the_decision_says_how_many_points_an_exact_gp_kept(run: Run, table: Path, tmp_path: Path) -> None:
+    run("fit", table, "--target", "price", "--features", "size", "--out", tmp_path / "m", "--quiet")
+    model = cvgp.load(tmp_path / "m")
+    assert len(model.coreset_) < model.n_rows_
+    taken = model.decisions_.n_coreset.taken
+    assert taken == f"all rows, then {len(model.coreset_)} points kept"
+    assert taken in flat(run("info", tmp_path / "m").stdout)
+
+
 @pytest.mark.parametrize(("count", "said"), [(0, False), (3, True)])
 def test_info_says_whether_the_file_has_training_rows(
     run: Run, table: Path, tmp_path: Path, count: int, said: bool
@@ -72,7 +81,7 @@ def test_merge_makes_the_model_that_python_makes(run: Run, tmp_path: Path) -> No
     expected = cvgp.merge([cvgp.load(path) for path in paths], n_coreset=7, random_state=0)
     x = make_table(5)[["size", "weight", "colour"]]
     np.testing.assert_array_equal(cvgp.load(tmp_path / "m").predict(x), expected.predict(x))
-    assert "10 points" in run("merge", *paths, "--out", tmp_path / "m").stdout
+    assert "10 points" in run("merge", *paths, "--out", tmp_path / "all").stdout
 
 
 def test_the_demo_writes_all_its_files_and_stops_at_a_failure(run: Run, tmp_path: Path) -> None:

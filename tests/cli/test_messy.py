@@ -1,9 +1,7 @@
 """Tables as they are, through the commands: flags, lines that say what was found, and errors with flags to paste."""
 
 import json
-import runpy
 import shlex
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 
 from tests.cli.conftest import Run, flat, make_table
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "messy_table.py"
 FIT = ("--n-coreset", 5, "--max-iter", 2, "--n-neighbors", 0)
 
 
@@ -96,20 +93,3 @@ def test_a_target_that_a_wrong_separator_hides_is_refused_with_what_was_read(
     result = run("fit", messy, "--target", "price", "--out", tmp_path / "m.cvgp", "--sep", "|")
     assert result.exit_code == 2
     assert "read with columns separated by bars" in flat(result.stderr)
-
-
-def test_the_example_gives_the_same_numbers_in_five_lines_of_python_and_in_three_commands(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    example = runpy.run_path(str(EXAMPLE))
-    example["write_tables"](tmp_path)
-    commands = [line.split()[1:] for line in example["__doc__"].splitlines() if line.startswith("    cvgp ")]
-    assert [command[0] for command in commands] == ["fit", "predict", "evaluate"]
-    for command in commands:
-        with warnings.catch_warnings(action="ignore"):  # the line about the ID
-            result = run(*command)
-        assert result.exit_code == 0, result.stderr
-    by_command, in_python = pd.read_csv(tmp_path / "predictions.csv"), example["predict"](tmp_path)
-    for column, name in {"price_mean": "mean", "price_sd": "sd", "price_lower": "low", "price_upper": "high"}.items():
-        np.testing.assert_allclose(by_command[column], in_python[name], rtol=1e-6, err_msg=name)

@@ -67,10 +67,6 @@ def test_a_command_shows_a_hostile_model_by_escapes(
     assert not options or json.loads(result.stdout)
 
 
-def test_json_has_the_names_as_they_are(run: Run, hostile_model: Path) -> None:
-    assert json.loads(run("info", hostile_model, "--json").stdout)["schema"]["target"] == TARGET
-
-
 def test_a_name_is_no_markup_and_begins_no_line(run: Run, hostile_model: Path) -> None:
     shown = run("info", hostile_model).stdout
     assert r"size\x1b[31m[red]" in shown

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.image import imread
 
 import cvgp
 import cvgp.plots
 from cvgp import metrics
-from tests.cli.conftest import Run, flat, make_table
+from tests.cli.conftest import Run, make_table
 from tests.tables.helpers import read_frame
 
 SCORES = {"rmse", "mean_log_likelihood", "crps", "coverage_50", "coverage_90", "coverage_95"}
@@ -49,19 +48,6 @@ def test_a_table_without_target_is_a_failure_and_one_row_is_enough(run: Run, mod
     assert all(np.isfinite(list(found.values())).all() for found in scores.values())
 
 
-def test_periods_are_scored_in_the_order_of_a_column_of_dates(run: Run, model: Path, tmp_path: Path) -> None:
-    late = np.arange(40) >= 32
-    table = make_table(40, seed=1).assign(
-        when=pd.date_range("2024-01-01", periods=40).strftime("%Y-%m-%d"), price=lambda t: t["price"] + 5.0 * late
-    )
-    table.sample(frac=1.0, random_state=0).to_csv(tmp_path / "test.csv", index=False)
-    found = json.loads(run("evaluate", model, tmp_path / "test.csv", "--by-time", "when", "--json").stdout)["periods"]
-    assert [p["period"] for p in found][::4] == ["2024-01-01 to 2024-01-08", "2024-02-02 to 2024-02-09"]
-    assert found[-1]["rmse"] > 3.0 > max(p["rmse"] for p in found[:-1])
-    result = run("evaluate", model, tmp_path / "test.csv", "--by-time", "When")
-    assert (result.exit_code, "Perhaps it has 'when' for 'When'" in flat(result.stderr)) == (1, True)
-
-
 def test_report_writes_a_page_with_the_scores_of_evaluate(run: Run, model: Path, unseen: Path, tmp_path: Path) -> None:
     result = run("report", model, unseen, "--out", tmp_path / "report.html")
     assert result.exit_code == 0, result.stderr
@@ -74,7 +60,7 @@ def test_report_writes_a_page_with_the_scores_of_evaluate(run: Run, model: Path,
     assert set(found) - set(expected) == {"boosting"}
 
 
-def test_plot_shows_the_model_and_with_tables_its_predictions_and_quality_by_size(
+def test_plot_shows_the_model_and_with_a_table_its_predictions(
     run: Run, model: Path, table: Path, tmp_path: Path
 ) -> None:
     found = json.loads(run("plot", model, "--out", tmp_path / "p.png", "--json").stdout)["pictures"]
@@ -82,13 +68,8 @@ def test_plot_shows_the_model_and_with_tables_its_predictions_and_quality_by_siz
     expected = ["relevance", *(f"dependence on {name}" for name in columns), "coreset", "weights", "training"]
     assert found == expected
     assert imread(tmp_path / "p.png")[..., :3].std() > 0.05
-    words = ("plot", model, "--out", tmp_path / "p.png", "--train", table, "--data", table)
-    result = json.loads(run(*words, "--json").stdout)
-    assert result["pictures"] == [*expected, "predictions", "calibration", "quality by size"]
-    assert result["quality_by_size"]["size"] == [1, 2, 4, 8, 16]
-    assert np.diff(result["quality_by_size"]["bound_per_row"]).min() > 0
-    lines = [line.split()[0] for line in run(*words).stdout.splitlines() if line.strip()]
-    assert lines[-5:] == ["1", "2", "4", "8", "16"]
+    found = json.loads(run("plot", model, "--out", tmp_path / "q.png", "--data", table, "--json").stdout)["pictures"]
+    assert found == [*expected, "predictions", "calibration"]
 
 
 @pytest.mark.parametrize(("ending", "start"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])

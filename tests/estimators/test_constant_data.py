@@ -76,8 +76,7 @@ def test_a_column_that_is_constant_in_shards_is_merged() -> None:
 
 
 def test_if_all_columns_are_constant_the_mean_is_predicted() -> None:
-    model, messages = fit(np.full((40, 2), VALUE))
-    assert "the model predicts one value" in messages[0]
+    model, _ = fit(np.full((40, 2), VALUE))
     assert model.predict([[0.0, 1.0]]) == pytest.approx(Y.mean(), abs=0.05)
     assert (model.feature_importances_ == 0.0).all()
 
@@ -85,7 +84,7 @@ def test_if_all_columns_are_constant_the_mean_is_predicted() -> None:
 @pytest.mark.parametrize(("weight", "warns"), [(1.0 / 40, True), (1e-3 / 40, True), (0.8, False), (100.0, False)])
 def test_weights_that_leave_nothing_to_learn_are_explained(weight: float, warns: bool) -> None:
     model, messages = fit(X, Y, np.full(40, weight), mean="constant", n_coreset=5)
-    assert ["A row of weight w counts as w rows" in message for message in messages] == [True] * warns
+    assert ["sample weights" in message for message in messages] == [True] * warns
     assert np.isfinite(model.predict(X)).all()
 
 

@@ -1,6 +1,5 @@
 """Fitting and predicting data frames with text, categories, dates and gaps."""
 
-import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.compose import make_column_transformer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 from typer.testing import CliRunner
 
 import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
-from cvgp.estimators.frames import target_names
 from tests.flat_options import make_regressor
 
 OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "n_neighbors": 0, "random_state": 0}
-OLD_FILE = Path(__file__).parent / "version_4_of_a_table.cvgp"
-"""Written by `cvgp fit` of the last cvgp with version 4 of the format."""
 
 
 def raw(num_rows: int = 150, seed: int = 0) -> pd.DataFrame:
@@ -60,26 +53,7 @@ def model() -> CVGPRegressor:
 # What a frame is.
 
 
-@pytest.mark.parametrize(
-    ("y", "taken", "names"),
-    [
-        (np.ones(3), ["a"], ("y",)),
-        (np.ones(3), ["y"], ("y_2",)),
-        (pd.Series([1.0], name="price"), ["a"], ("price",)),
-        (pd.Series([1.0], name="a"), ["a"], ("y",)),
-        (pd.DataFrame({"u": [1.0], "v": [2.0]}), ["a"], ("u", "v")),
-        (np.ones((3, 2)), ["a"], ("y0", "y1")),
-    ],
-)
-def test_outputs_have_names_that_no_column_has(y: object, taken: list[str], names: tuple[str, ...]) -> None:
-    assert target_names(y, taken) == names
-
-
 # One door.
-
-
-def test_columns_are_those_of_the_user(model: CVGPRegressor) -> None:
-    assert (model.n_features_in_, model.feature_names_in_.tolist()) == (6, list(X.columns))
 
 
 def test_a_raw_frame_is_learned_and_predicted(model: CVGPRegressor) -> None:
@@ -96,34 +70,6 @@ def test_frames_of_all_libraries_give_the_same_model(model: CVGPRegressor, kind:
     plain = X.assign(grade=X["grade"].cat.codes)  # polars knows another kind of order
     first, second = (make_regressor(**OPTIONS).fit(make(plain), Y) for make in (lambda frame: frame, convert))
     np.testing.assert_array_equal(first.predict(plain), second.predict(convert(plain)))
-
-
-def test_python_and_the_command_line_learn_the_same_model_and_read_each_others_file(
-    tmp_path: Path, model: CVGPRegressor
-) -> None:
-    raw().to_parquet(tmp_path / "t.parquet", index=False)
-    options = [
-        "--n-coreset",
-        "12",
-        "--max-iter",
-        "30",
-        "--n-neighbors",
-        "0",
-        "--random-state",
-        "0",
-        "--dates",
-        "features",
-        "--quiet",
-    ]
-    fit = ["fit", str(tmp_path / "t.parquet"), "--target", "price", "--out", str(tmp_path / "c.cvgp"), *options]
-    assert CliRunner().invoke(app, fit).exit_code == 0
-    by_command = cvgp.load(tmp_path / "c.cvgp")
-    assert by_command.schema_ == model.schema_
-    np.testing.assert_array_equal(by_command.predict(X), model.predict(X))
-    model.save(tmp_path / "p.cvgp")
-    predict = ["predict", str(tmp_path / "p.cvgp"), str(tmp_path / "t.parquet"), "--out", str(tmp_path / "p.parquet")]
-    assert CliRunner().invoke(app, predict).exit_code == 0
-    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "p.parquet")["price_mean"], model.predict(X))
 
 
 def test_a_model_of_a_numeric_frame_can_predict_a_table_from_the_command_line(tmp_path: Path) -> None:
@@ -162,30 +108,10 @@ def test_weights_and_known_noise_are_given_beside_the_frame_or_in_it() -> None:
     np.testing.assert_array_equal(beside.predict(X), inside.predict(X))
 
 
-def test_several_outputs_are_learned_from_a_raw_frame() -> None:
-    model = make_regressor(**OPTIONS).fit(X, np.column_stack([Y, -Y]))
-    mean = model.predict(X)
-    np.testing.assert_allclose(mean[:, 1], -mean[:, 0], atol=0.2)
-
-
-def test_pipelines_with_encoders_of_the_user_work_as_before() -> None:
-    encode = make_column_transformer((OneHotEncoder(), ["color"]), remainder="passthrough")
-    frame = X[["size", "color"]].dropna()
-    pipeline = make_pipeline(encode, CVGPRegressor(8, random_state=0, training=TrainingOptions(max_iter=5))).fit(
-        frame, Y[frame.index]
-    )
-    assert pipeline.predict(frame).shape == (len(frame),)
-
-
 def test_new_rows_of_a_raw_frame_are_conditioned_on(model: CVGPRegressor) -> None:
     new = raw(20, seed=2)
     after = model.condition(new, new["price"])
     assert after.n_rows_ == model.n_rows_ + 20
-
-
-def test_a_model_grows_on_the_frame_of_its_fit(model: CVGPRegressor) -> None:
-    grown = copy.deepcopy(model)
-    assert grown.grow(20, X, Y) == 8
 
 
 def test_levels_without_any_effect_are_no_reason_for_a_warning() -> None:
@@ -322,11 +248,6 @@ def test_a_column_that_cannot_be_used_is_named(change: dict[str, Any], error: ty
 def test_dates_are_refused_on_request() -> None:
     with pytest.raises(InvalidTypeError, match=r"Column 'when' holds dates.*dates='features'"):
         CVGPRegressor().fit(read_table(X.assign(y=Y), "y", dates="refuse"))
-
-
-def test_dates_as_text_are_dates() -> None:
-    text = make_regressor(**OPTIONS).fit(X.assign(when=X["when"].dt.strftime("%Y-%m-%d")), Y)
-    assert [column["kind"] for column in text.schema_["columns"]][-1] == "date"
 
 
 def test_names_that_stand_twice_are_refused() -> None:

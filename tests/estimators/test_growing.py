@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gpytorch.kernels import MaternKernel
 
 import cvgp
 from cvgp import CVGPRegressor
@@ -15,7 +14,6 @@ from cvgp.estimators.updating import _known_source
 from cvgp.parallel.group import ALONE
 from cvgp.tables import stream
 from cvgp.tables.encode import Inputs
-from tests import reference as ref
 from tests.flat_options import make_regressor
 
 N = 120
@@ -39,32 +37,6 @@ def small() -> CVGPRegressor:
 @pytest.fixture
 def model(small: CVGPRegressor) -> CVGPRegressor:
     return deepcopy(small)
-
-
-@pytest.fixture(scope="module")
-def unscaled() -> CVGPRegressor:
-    """A model whose prior variance is one, so that the jitter of K_cc is far below its noise."""
-    return regressor(kernel=MaternKernel(1.5, ard_num_dims=2)).fit(X, Y)
-
-
-def exact_gp(model: CVGPRegressor, repeats: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and variance of f at NEW, and the log evidence, of the exact GP of a model's kernel and noise."""
-    scaling, lengthscale = model._gp.scaling, model.model_.kernel.lengthscale.detach().numpy()[0]
-    x, new, y = scaling.scale_x(X), scaling.scale_x(NEW), scaling.scale_y(Y[:, None])[:, 0]
-    K, K_s, K_ss = (ref.matern32(a, b, lengthscale) for a, b in ((x, x), (x, new), (new, new)))
-    mean, covariance = ref.exact_gp_predict(K, K_s, K_ss, y, model.model_.noise.item() / repeats)
-    evidence = ref.log_marginal(K, y, model.model_.noise.item()) - N * np.log(scaling.y_scale[0])
-    return scaling.unscale_y(mean[:, None])[:, 0], np.diag(covariance) * scaling.y_scale[0] ** 2, evidence
-
-
-@pytest.mark.parametrize("repeats", [np.ones(N), 1.0 + np.arange(N) % 3], ids=["rows", "weighted rows"])
-def test_model_with_all_rows_as_points_is_the_exact_gp(unscaled: CVGPRegressor, repeats: np.ndarray) -> None:
-    model = deepcopy(unscaled)
-    assert model.grow(N + SIZE, X, Y, repeats) == N
-    mean, sd = model.predict(NEW, return_std=True, include_noise=False)
-    expected_mean, expected_variance, _ = exact_gp(model, repeats)
-    np.testing.assert_allclose(mean, expected_mean, atol=1e-6 * Y.std())
-    np.testing.assert_allclose(sd**2, expected_variance, atol=1e-6 * Y.var())
 
 
 @pytest.mark.parametrize("options", [{}, {"solver": "adam"}, {"bound": "elbo"}, {"mean": "constant"}], ids=str)
@@ -110,16 +82,6 @@ def test_grow_on_a_table_keeps_the_encoding_of_the_fit() -> None:
 def frame_inputs_of(model: CVGPRegressor, rows: pd.DataFrame) -> np.ndarray:
     found = check_prediction(model, rows.drop(columns="y"))
     return found.x if isinstance(found, Inputs) else found
-
-
-@pytest.mark.parametrize("in_memory", [True, False], ids=["loaded", "read in parts"])
-def test_table_of_other_columns_is_refused(in_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pd.DataFrame({"a": X[:, 0], "c": X[:, 1], "y": Y}).to_parquet(tmp_path / "table.parquet")
-    model = regressor().fit(pd.DataFrame(X, columns=["a", "b"]), Y)
-    if not in_memory:
-        monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 0)
-    with pytest.raises(InvalidInputError, match="lacks the columns"):
-        model.grow(20, tmp_path / "table.parquet", "y")
 
 
 @pytest.mark.parametrize(

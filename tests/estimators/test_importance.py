@@ -1,40 +1,120 @@
-"""`feature_importances_` and `sobol_indices` of fitted models: what they mean, where they come from, what they cost."""
+"""Sobol indices of functions that are known, and `feature_importances_` and `sobol_indices` of fitted models."""
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 from sklearn.inspection import permutation_importance
 
 from cvgp import CVGPRegressor
-from cvgp.errors import FileFormatError, InvalidInputError
+from cvgp.errors import InvalidInputError
 from cvgp.estimators import importance
-from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.importance import SobolIndices
-from cvgp.fitting.monitor import Budget, Clock, Run
-from tests.estimators.sobol_problems import PROBLEMS, Problem
+from cvgp.estimators.importance import SobolIndices, sobol_indices
 from tests.flat_options import make_regressor
+
+Array = NDArray[np.float64]
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, (300, 3))
 Y = 2.0 * X[:, 0] + X[:, 1] + 0.05 * RNG.standard_normal(300)
 KNOWN = [0.8, 0.2, 0.0]
 
-Solved = Callable[[Problem], CVGPRegressor]
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A function of independent columns, uniform between two ends, and its indices by the formula."""
+
+    name: str
+    function: Callable[[Array], Array]
+    ends: tuple[float, float]
+    first_order: Array
+    total: Array
+
+    def draw(self, rows: int, seed: int) -> Array:
+        return np.random.default_rng(seed).uniform(*self.ends, (rows, len(self.total)))
+
+    def indices(self, x: Array) -> SobolIndices:
+        return sobol_indices(x, columns(x.shape[1]), lambda at: self.function(at)[:, None])
+
+
+def columns(count: int) -> list[slice]:
+    return [slice(d, d + 1) for d in range(count)]
+
+
+def _ishigami() -> tuple[Array, Array]:
+    first, second = 0.5 * (1.0 + 0.1 * np.pi**4 / 5.0) ** 2, 49.0 / 8.0
+    both = 8.0 * 0.1**2 * np.pi**8 / 225.0
+    whole = first + second + both
+    return np.array([first, second, 0.0]) / whole, np.array([first + both, second, both]) / whole
+
+
+def _g_function(a: Array) -> tuple[Array, Array]:
+    own = 1.0 / (3.0 * (1.0 + a) ** 2)
+    whole = np.prod(1.0 + own) - 1.0
+    others = np.array([np.prod(np.delete(1.0 + own, j)) for j in range(len(a))])
+    return own / whole, own * others / whole
+
+
+G = np.array([0.0, 1.0, 4.5, 9.0])
+SUM = np.array([9.0, 4.0, 1.0, 0.0]) / 14.0
+PROBLEMS = [
+    Problem(
+        "Ishigami",
+        lambda x: np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0]),
+        (-np.pi, np.pi),
+        *_ishigami(),
+    ),
+    Problem("Sobol's g", lambda x: np.prod((np.abs(4 * x - 2) + G) / (1 + G), axis=1), (0, 1), *_g_function(G)),
+    Problem("linear", lambda x: x @ [3.0, 2.0, 1.0, 0.0], (-1, 1), SUM, SUM),
+    Problem("product", lambda x: x[:, 0] * x[:, 1], (-1, 1), np.zeros(3), np.array([1.0, 1.0, 0.0])),
+]
+each_problem = pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+
+
+@each_problem
+def test_indices_are_those_of_the_formula(problem: Problem) -> None:
+    found = problem.indices(problem.draw(20_000, 1))
+    assert (np.abs(found.total - problem.total) <= 4.0 * found.total_error + 1e-9).all()
+    np.testing.assert_allclose(found.first_order, problem.first_order, atol=0.04)
+
+
+def test_the_standard_error_is_that_of_repeated_draws() -> None:
+    found = [PROBLEMS[0].indices(PROBLEMS[0].draw(400, seed)) for seed in range(300)]
+    spread = np.std([one.total for one in found], axis=0)
+    said = np.mean([one.total_error for one in found], axis=0)
+    assert ((said > 0.85 * spread) & (said < 1.5 * spread)).all()
+
+
+def test_features_of_one_column_are_replaced_together() -> None:
+    level = np.random.default_rng(0).integers(0, 3, 5000)
+    x = np.column_stack([np.eye(3)[level], np.random.default_rng(1).standard_normal(5000)])
+    effect = np.array([0.0, 1.0, 5.0])
+    found = sobol_indices(x, [slice(0, 3), slice(3, 4)], lambda at: (at[:, :3] @ effect + at[:, 3])[:, None])
+    variance = effect[level].var()
+    np.testing.assert_allclose(found.total, np.array([variance, 1.0]) / (variance + 1.0), atol=0.03)
+
+
+def test_of_correlated_columns_each_counts_by_what_replacing_it_changes() -> None:
+    """For a linear function that is the variance of its term over that of the function."""
+    x = np.random.default_rng(0).multivariate_normal([0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]], 20_000)
+    found = sobol_indices(x, columns(2), lambda at: at.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(found.total, [1.0 / 3.6, 1.0 / 3.6], atol=0.01)
+
+
+def test_several_outputs_count_alike_whatever_their_units() -> None:
+    x = np.random.default_rng(0).standard_normal((4000, 2))
+    found = sobol_indices(x, columns(2), lambda at: at * [1e9, 1e-9])
+    np.testing.assert_allclose(found.total, [0.5, 0.5], atol=0.02)
 
 
 def regressor(**parameters: Any) -> CVGPRegressor:
     quick = {"n_coreset": 30, "max_iter": 30, "n_neighbors": 0, "noise": "constant", "random_state": 0}
     return make_regressor(**{**quick, **parameters})
-
-
-@pytest.fixture(scope="module")
-def model() -> CVGPRegressor:
-    return regressor().fit(X, Y)
 
 
 def agrees_with_permutation(fitted: CVGPRegressor, x: Any) -> bool:
@@ -45,34 +125,20 @@ def agrees_with_permutation(fitted: CVGPRegressor, x: Any) -> bool:
     return bool((np.abs(found.total - 0.5 * permuted.importances_mean) <= 3.0 * error + 1e-6).all())
 
 
-@pytest.fixture(scope="module")
-def solved() -> Solved:
-    """Models of the problems, each fitted once."""
-    return cache(lambda problem: regressor(n_coreset=50, kernel="rbf", max_iter=40).fit(*problem.draw(400, 0)))
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_importances_agree_with_permutation_importance(problem: Problem, solved: Solved) -> None:
-    assert agrees_with_permutation(solved(problem), problem.draw(400, 0)[0])
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_importances_are_the_known_indices(problem: Problem, solved: Solved) -> None:
+@each_problem
+def test_importances_are_the_known_indices_and_agree_with_permutation_importance(problem: Problem) -> None:
     """Within the error of the average, and 0.03 for what 400 rows leave unknown."""
-    found = solved(problem).sobol_indices()
-    assert (np.abs(found.total - problem.total) <= 3.0 * found.total_uncertainty + 0.03).all()
-    assert (np.abs(found.first_order - problem.first_order) <= 3.0 * found.first_order_error + 0.03).all()
+    x = problem.draw(400, 0)
+    y = problem.function(x)
+    fitted = regressor(n_coreset=50, kernel="rbf", max_iter=40).fit(x, y + 0.05 * y.std() * RNG.standard_normal(400))
+    found = fitted.sobol_indices()
+    assert (np.abs(found.total - problem.total) <= 3.0 * found.total_error + 0.03).all()
+    assert agrees_with_permutation(fitted, x)
 
 
-def test_with_neighbours_importances_are_those_of_predictions_that_consult_them() -> None:
-    fitted = regressor(n_neighbors=10, n_coreset=5).fit(X, Y)
-    assert fitted.n_neighbors_ == 10
-    assert agrees_with_permutation(fitted, X)
-
-
-def test_where_y_is_transformed_importances_are_those_of_predictions_of_y() -> None:
-    fitted = regressor(target_transform="log").fit(X, np.exp(Y))
-    assert agrees_with_permutation(fitted, X)
+@pytest.mark.parametrize("options", [{"n_neighbors": 10, "n_coreset": 5}, {"target_transform": "log"}], ids=str)
+def test_importances_are_those_of_predictions_with_neighbors_and_of_a_transformed_y(options: dict[str, Any]) -> None:
+    assert agrees_with_permutation(regressor(**options).fit(X, np.exp(Y)), X)
 
 
 def test_rows_count_as_often_as_their_weights_say() -> None:
@@ -92,25 +158,12 @@ def test_a_column_of_text_has_one_importance(tmp_path: Path) -> None:
     np.testing.assert_allclose(fitted.feature_importances_, expected / expected.sum(), atol=0.15)
 
 
-def test_a_pruned_model_has_indices_of_its_own(model: CVGPRegressor) -> None:
-    pruned = regressor().fit(X, Y)
+def test_a_pruned_model_has_indices_of_its_own_and_a_grown_one_those_of_its_rows() -> None:
+    pruned, grown = regressor().fit(X, Y), regressor(n_coreset=5).fit(X, Y)
     assert pruned.prune(0.1) > 0
-    assert pruned._gp.indices_of_fit is None
     np.testing.assert_allclose(pruned.feature_importances_, KNOWN, atol=0.25)
-
-
-def test_a_grown_model_has_the_indices_of_the_rows_it_was_given(model: CVGPRegressor) -> None:
-    grown = regressor(n_coreset=5).fit(X, Y)
     grown.grow(30, X, Y)
-    assert grown._gp.indices_of_fit is not None
     np.testing.assert_allclose(grown.feature_importances_, KNOWN, atol=0.1)
-
-
-def test_indices_that_do_not_fit_the_columns_are_refused() -> None:
-    broken = regressor().fit(X, Y)
-    broken._gp.indices_of_fit = SobolIndices(*np.zeros((5, 7)))
-    with pytest.raises(FileFormatError, match="damaged"):
-        broken.feature_importances_  # noqa: B018 - it raises
 
 
 def test_predictions_beyond_the_range_of_floats_do_not_stop_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,18 +174,3 @@ def test_predictions_beyond_the_range_of_floats_do_not_stop_a_fit(monkeypatch: p
     fitted = regressor(max_iter=2).fit(X, Y)
     with pytest.raises(InvalidInputError, match="beyond the range"):
         fitted.sobol_indices()
-
-
-def test_a_time_limit_leaves_fewer_predictions_for_importance(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, mean = 0.0, FittedGP.mean
-
-    def slow(gp: FittedGP, x: np.ndarray) -> np.ndarray:
-        nonlocal now
-        now += 1e-3 * len(x)
-        return mean(gp, x)
-
-    fitted = regressor().fit(X, Y)
-    monkeypatch.setattr(FittedGP, "mean", slow)
-    importance.note_indices(fitted, X, None, Run.alone()._replace(budget=Budget(1.0, Clock(lambda: now))))
-    assert now < 1.1
-    assert fitted.feature_importances_ == pytest.approx(KNOWN, abs=0.15)

@@ -148,7 +148,7 @@ def test_a_pruned_or_grown_model_consults_the_rows_with_its_new_coreset() -> Non
 def test_merging_says_that_neighbours_are_left_out() -> None:
     X, y = smooth(120)
     shards = [make_regressor(8, n_neighbors=5, **FIXED).fit(X[i::2], y[i::2]) for i in range(2)]
-    with pytest.warns(CVGPWarning, match="Models 1, 2 of 2 consult neighbors"):
+    with pytest.warns(CVGPWarning, match="no neighbors"):
         merged = cvgp.merge(shards)
     assert merged.n_neighbors_ == 0
     assert np.sqrt(np.mean((merged.predict(X) - y) ** 2)) < np.std(y)

@@ -57,16 +57,6 @@ def test_noise_is_returned_in_the_units_of_y(fitted: CVGPRegressor) -> None:
     np.testing.assert_allclose(sd**2, f_sd**2 + noise**2)
 
 
-@pytest.mark.filterwarnings("ignore:y is")
-def test_of_a_constant_y_there_is_no_noise_to_learn() -> None:
-    x, _ = make_rows(30)
-    varying, constant = (regressor(noise=noise).fit(x, np.full(30, 2.0)) for noise in ("input-dependent", "constant"))
-    assert varying.noise_ == "constant"
-    np.testing.assert_allclose(
-        varying.predict(x, return_std=True)[1], constant.predict(x, return_std=True)[1], rtol=1e-6
-    )
-
-
 def test_covariance_density_and_draws_have_the_noise_of_their_rows(fitted: CVGPRegressor) -> None:
     x, y = make_rows(40, seed=2)
     mean, sd = fitted.predict(x, return_std=True)
@@ -85,14 +75,6 @@ def test_several_outputs_share_the_shape_of_the_noise() -> None:
     _, noise = model.predict(x[:5], return_noise=True)
     assert noise.shape == (5, both.shape[1])
     np.testing.assert_allclose(noise[:, 1], 100.0 * noise[:, 0], rtol=1e-6)
-
-
-def test_input_dependent_noise_can_be_insisted_on() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 1))
-    model = regressor(noise="input-dependent").fit(x, np.sin(x[:, 0]) + 0.1 * rng.normal(size=60))
-    assert model.noise_ == "input-dependent"
-    assert np.isfinite(model.predict(x, return_std=True)[1]).all()
 
 
 def mixed_noise(count: int, rng: np.random.Generator) -> Array:

@@ -12,9 +12,8 @@ import pytest
 import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RFFKernel, ScaleKernel
-from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.means import LinearMean
 from gpytorch.priors import GammaPrior
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import cvgp
@@ -135,13 +134,6 @@ def test_parameters_and_columns_come_back(fitted: Callable[[str], Estimator], pa
     assert after.schema_ == model.schema_
 
 
-def test_a_clone_of_a_loaded_estimator_fits_as_the_original_did(fitted: Callable[[str], Estimator], path: Path) -> None:
-    before = fitted("user kernel")
-    again = clone(reloaded(before, path, **objects("user kernel"))).fit(X, Y)
-    # Not to the bit: where arrays lie in memory may change how a BLAS rounds.
-    np.testing.assert_allclose(again.predict(X), before.predict(X), rtol=1e-5, atol=1e-5)
-
-
 def test_a_loaded_estimator_can_be_pruned_copied_and_pickled(model: Estimator, path: Path) -> None:
     before = deepcopy(model)
     after = reloaded(pickle.loads(pickle.dumps(before)), path)
@@ -203,11 +195,6 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "between bounds": lambda: RBFKernel(ard_num_dims=2, lengthscale_constraint=Interval(0.1, torch.tensor([1.0, 4.0]))),
     "with a prior": lambda: ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0))),
 }
-MEANS: dict[str, Callable[[], Mean]] = {
-    "zero": lambda: ZeroMean(),
-    "constant": lambda: ConstantMean(constant_constraint=Interval(-1.0, 1.0)),
-    "linear without bias": lambda: LinearMean(2, bias=False),
-}
 
 
 def bits(module: torch.nn.Module) -> dict[str, bytes]:
@@ -224,15 +211,6 @@ def test_a_model_with_a_kernel_object_is_loaded_with_one_built_like_it(name: str
     np.testing.assert_array_equal(after.predict(X, return_std=True), before.predict(X, return_std=True))
     assert (bits(given), after.kernel) == (unchanged, given)
     with pytest.raises(InvalidInputError, match=r"cvgp\.load\(path, kernel="):
-        cvgp.load(path)
-
-
-@pytest.mark.parametrize("name", MEANS)
-def test_a_model_with_a_mean_object_is_loaded_with_one_built_like_it(name: str, path: Path) -> None:
-    before = regressor(mean=MEANS[name]()).fit(X, Y)
-    after = reloaded(before, path, mean=MEANS[name]())
-    np.testing.assert_array_equal(after.predict(X), before.predict(X))
-    with pytest.raises(InvalidInputError, match=r"cvgp\.load\(path, mean="):
         cvgp.load(path)
 
 
@@ -338,7 +316,7 @@ FORGED: list[tuple[str, Any]] = [
     ("model.X_c", np.zeros((0, 10**15))),
     ("model.raw_beta", np.full(10, 1e4)),
     ("model.site_noise_offset", np.array(-1e9)),
-    ("model.noise.tensors.noise_covar.raw_noise", np.full(1, 1e4)),
+    ("model.noise.tensors.noise_covar/raw_noise", np.full(1, 1e4)),
     ("model.kernel.name", "os.system"),
     ("model.kernel.name", "rbf"),
     ("model.mean.name", "eval"),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.estimators import predictive as module
-from cvgp.estimators.predictive import Predictive, covariance_of_y, moments_of_y, scores_of_model
+from cvgp.estimators.predictive import Predictive, scores_of_model
 from cvgp.gp.noise import Contamination, Tails, heavy
 
 Array = NDArray[np.float64]
@@ -68,7 +68,7 @@ def expected_given(target: TargetTransform, f: Array, noise: float) -> Array:
 
 @pytest.mark.parametrize("target", [LOG, *POWERS])
 def test_mean_and_variances_are_those_of_fine_sums(target: TargetTransform) -> None:
-    found = moments_of_y(target, MEAN, F_VAR, NOISE)
+    found = Predictive(target, MEAN, F_VAR, NOISE).moments
     for i in range(2):
         t, weight = normal(MEAN[i], F_VAR[i] + NOISE[i])
         y = target.invert(t[:, None])[:, 0]
@@ -82,7 +82,7 @@ def test_mean_and_variances_are_those_of_fine_sums(target: TargetTransform) -> N
 
 @pytest.mark.parametrize("target", [LOG, *POWERS])
 def test_the_covariance_of_two_rows_is_that_of_sums_over_both(target: TargetTransform) -> None:
-    cov = covariance_of_y(target, MEAN, F_COV, NOISE)[:, :, 0]
+    cov = Predictive(target, MEAN, F_VAR, NOISE).function_covariance(F_COV)[:, :, 0]
     z, weight = normal(np.zeros(1), np.ones(1))
     z, weight = z[::20], weight[::20] / weight[::20].sum()
     L = np.linalg.cholesky(F_COV[:, :, 0])
@@ -91,18 +91,20 @@ def test_the_covariance_of_two_rows_is_that_of_sums_over_both(target: TargetTran
     expected = weight @ (first * rows) - (weight @ first) * (weight @ rows)
     assert cov[0, 1] == pytest.approx(expected, rel=2e-3)
     assert cov[1, 0] == cov[0, 1]
-    np.testing.assert_allclose(np.diagonal(cov), moments_of_y(target, MEAN, F_VAR, NOISE).f_variance[:, 0], rtol=1e-10)
+    np.testing.assert_allclose(
+        np.diagonal(cov), Predictive(target, MEAN, F_VAR, NOISE).moments.f_variance[:, 0], rtol=1e-10
+    )
 
 
 def test_the_expansion_has_the_closed_form_of_the_logarithm() -> None:
     by_expansion = module._by_expansion(LOG, MEAN, F_VAR, NOISE)
-    for own, closed in zip(by_expansion, moments_of_y(LOG, MEAN, F_VAR, NOISE), strict=True):
+    for own, closed in zip(by_expansion, Predictive(LOG, MEAN, F_VAR, NOISE).moments, strict=True):
         np.testing.assert_allclose(own, closed, rtol=1e-9)
 
 
 def test_moments_beyond_the_range_of_floats_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="beyond the range of floating-point numbers"):
-        moments_of_y(LOG, np.array([[700.0]]), np.array([[100.0]]), np.array([[1.0]]))
+        Predictive(LOG, np.array([[700.0]]), np.array([[100.0]]), np.array([[1.0]])).moments  # noqa: B018 - it raises
 
 
 @pytest.mark.parametrize("target", [LOG, *POWERS])

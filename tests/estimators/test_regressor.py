@@ -1,7 +1,6 @@
 """The estimator as a user meets it: what it learns, in which units, and what it predicts."""
 
 import inspect
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy import stats
 from sklearn.base import clone
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -19,7 +17,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import cvgp
 from cvgp import Coreset, CVGPRegressor
-from cvgp.errors import InvalidTypeError, SeveralArraysError
+from cvgp.errors import InvalidTypeError
 from cvgp.fitting.monitor import FitEvent
 from cvgp.gp.kernels import KERNEL_NAMES, evaluate
 from tests import reference as ref
@@ -130,18 +128,6 @@ def test_results_have_the_units_of_y(fitted: CVGPRegressor) -> None:
     assert other.elbo_ == pytest.approx(fitted.elbo_ - N * np.log(UNITS), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("scale", "shift", "unit"), [(1e6, 5.0, 1.0), (1e-6, 0.0, 1.0), (1.0, 1e6, 1.0), (1.0, 0.0, 1e6)]
-)
-def test_units_and_origins_do_not_matter(scale: float, shift: float, unit: float) -> None:
-    def wave(x: np.ndarray) -> np.ndarray:  # rounding is not amplified along the search
-        return np.asarray(np.sin(2.0 * x[:, 0]) + 0.1 * np.cos(50.0 * x[:, 0]))
-
-    expected = regressor(n_coreset=8).fit(X[:, :1], wave(X)).predict(NEW[:, :1])
-    model = regressor(n_coreset=8).fit(scale * X[:, :1] + shift, unit * wave(X))
-    np.testing.assert_allclose(model.predict(scale * NEW[:, :1] + shift) / unit, expected, atol=1e-6)
-
-
 # Rows
 
 
@@ -223,18 +209,6 @@ def test_several_outputs_are_predicted_together(two_outputs: CVGPRegressor, fitt
         expected = stats.norm(mean, sd).logpdf(y).sum(1)
         np.testing.assert_allclose(two_outputs.log_predictive_density(NEW, y), expected, rtol=1e-9)
     assert quick().fit(X, Y[:, None]).predict(NEW).shape == (len(NEW), 1)
-
-
-def test_wrappers_of_scikit_learn_predict_the_mean_and_point_to_the_transform(fitted: CVGPRegressor) -> None:
-    wrapped = TransformedTargetRegressor(quick(), func=np.log, inverse_func=np.exp).fit(X, np.exp(Y))
-    np.testing.assert_allclose(wrapped.predict(NEW), np.exp(wrapped.regressor_.predict(NEW)))
-    for asked in ("return_std", "return_cov", "return_noise"):
-        with pytest.raises(SeveralArraysError, match=r"CVGPRegressor\(target_transform='log'\)"):
-            wrapped.predict(NEW, **{asked: True})
-    found = fitted.predict(NEW, return_std=True)
-    assert isinstance(found, tuple)
-    assert not hasattr(found, "ndim")
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)), found)
 
 
 # Containers

@@ -38,10 +38,6 @@ def test_what_is_found_and_what_is_said_give_the_same_model(messy: Path) -> None
     assert list(found.feature_names_in_) == ["a", "stadt"]
 
 
-def test_only_the_features_that_are_asked_for_are_used(messy: Path) -> None:
-    assert list(fitted(messy, features=["a"]).feature_names_in_) == ["a"]
-
-
 def test_an_id_is_left_out_with_a_warning_and_kept_on_request(messy: Path) -> None:
     with pytest.warns(CVGPWarning, match="'id' \\(numbers the rows\\)"):
         assert "id" not in fitted(messy).feature_names_in_
@@ -57,10 +53,3 @@ def test_how_the_table_was_read_is_stored(messy: Path, tmp_path: Path) -> None:
 def test_growing_reads_the_columns_of_the_fit(messy: Path) -> None:
     model = fitted(messy, features=["a"])
     assert model.grow(12, messy, "y") == 4
-
-
-def test_more_is_said_on_request(messy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    CVGPRegressor(8, n_neighbors=0, random_state=0, verbose=1, training=TrainingOptions(max_iter=2)).fit(
-        read_table(messy, "y", drop="id")
-    )
-    assert "columns separated by semicolons, encoding cp1252" in capsys.readouterr().out

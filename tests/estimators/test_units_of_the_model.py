@@ -5,9 +5,6 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import LinearMean
 
 from cvgp import CVGPRegressor
-from cvgp.data.scaling import learn_scaling
-from cvgp.fitting.options import ModelOptions
-from cvgp.fitting.prepare import choose_scaling
 from cvgp.gp.kernels import square_matrix
 from tests.flat_options import make_regressor
 
@@ -15,8 +12,6 @@ rng = np.random.default_rng(8)
 X = rng.normal(size=(60, 2)) * [1.0, 3.0] + [0.0, 5.0]
 F = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
 Y = F - F.mean() + 0.1 * rng.normal(size=60)
-LEARNED = learn_scaling(X, np.stack([Y, 9.0 * Y + 4.0], axis=1))
-BY_NAME = {"standardize": False, "kernel": None, "mean": "zero", "ard": True}
 UNITS = [(2.0**13, 2.0**20), (2.0**-13, 2.0**-20)]  # powers of two: no digit is lost on the way
 FITS = {
     "exact": {},
@@ -78,13 +73,6 @@ def test_one_value_far_away_does_not_spoil_a_column(far: float, size: object) ->
     others = np.arange(len(x)) != 5
     assert np.sqrt(np.mean((model.predict(x) - F + F.mean())[others] ** 2)) < 0.2  # a constant has 1.1
     assert model.feature_importances_[0] > 0.2
-
-
-def test_a_linear_kernel_has_no_farthest_input() -> None:
-    assert (
-        choose_scaling(LEARNED, ModelOptions(**BY_NAME | {"kernel": "linear", "standardize": True})).x_limit == np.inf
-    )
-    assert np.isfinite(choose_scaling(LEARNED, ModelOptions(**BY_NAME)).x_limit)
 
 
 @pytest.mark.parametrize("name", ["matern32", "rq", "linear", "periodic"])

@@ -103,7 +103,7 @@ def test_merging_is_compared_with_one_fit(tmp_path: Path) -> None:
     common = ["--datasets", "waves-300x2", "--size", "8", "--threads", "1", "--store", str(tmp_path / "results.jsonl")]
     result = CliRunner().invoke(app, ["merging", "--shards", "2", "--steps", "5", *common], catch_exceptions=False)
     rows = [line.split(" | ") for line in result.stdout.splitlines() if line.startswith("| waves-300x2")]
-    assert [row[3] for row in rows] == ["8", "16", "16", "8", "8"]
+    assert [row[3] for row in rows] == ["8", "16", "8", "8"]
 
 
 def test_both_models_of_botorch_are_run_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

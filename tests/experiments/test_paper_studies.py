@@ -5,18 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import t as student
 from typer.testing import CliRunner, Result
 
 from experiments.__main__ import app
 from experiments.paper import report
 from experiments.paper.claims import pooled
-from experiments.paper.command import estimate_seconds
 from experiments.paper.methods import Recipe
-from experiments.paper.studies.comparison import Cell, paired_table
 from experiments.paper.studies.predictive import PAPER_RMSE
-from experiments.paper.studies.stability import FAILED, smallest_jitter
 from experiments.paper.studies.synthetic import density, total_variation
 from experiments.paper.study import (
     PRESETS,
@@ -24,7 +20,6 @@ from experiments.paper.study import (
     Plan,
     Preset,
     Results,
-    base_key,
     build,
     chosen_records,
     find_study,
@@ -32,8 +27,7 @@ from experiments.paper.study import (
     recipe_of,
     tuned_keys,
 )
-from experiments.runner import Task
-from experiments.store import RESULTS, Key, Outcome, Record, Store
+from experiments.store import RESULTS, Key, Record, Store
 
 ORIGIN = {"date": "2025-01-01T00:00:00", "commit": "c", "source": "s", "processor": "p"}
 GRID = Preset("grid", Recipe(steps=3), learning_rates=(0.01, 0.1), rows=50, time_limit=10.0)
@@ -155,22 +149,6 @@ def test_the_first_fold_chooses_the_rate_of_the_others_by_validation_rows_alone(
     assert [(r.task["fold"], r.task["learning_rate"]) for r in found] == [(0, 0.1), (1, 0.1), (2, 0.1)]
 
 
-def test_the_paired_test_allows_for_shared_training_rows() -> None:
-    def cell(method: str, values: list[float]) -> Cell:
-        key = base_key(plan()) | {"dataset": "d", "method": method, "size": 5}
-        return Cell(
-            "d", method, 5, None, [record(key | {"fold": k}, rmse=v, log_likelihood=v) for k, v in enumerate(values)]
-        )
-
-    table = paired_table(
-        [cell("CVGP", [1.0, 2.0, 3.1, 4.0, 5.0]), cell("SVGP", [1.1, 2.3, 3.2, 4.2, 5.4])], "CVGP", "SVGP"
-    )
-    differences = np.array([-0.1, -0.3, -0.1, -0.2, -0.4])
-    spread = np.sqrt((1 / 5 + 1 / 2.8) * differences.var(ddof=1))
-    p = 2 * student.sf(abs(differences.mean()) / spread, 4)
-    assert f"| -0.2200 | {p:.3f} |" in table
-
-
 def test_a_claim_is_tested_by_folds_pooled_over_sets() -> None:
     one = [-0.1, -0.3, -0.1, -0.2, -0.4]
     found = pooled({"a": one})
@@ -180,12 +158,6 @@ def test_a_claim_is_tested_by_folds_pooled_over_sets() -> None:
     assert pooled({"a": one, "b": one}).p < found.p < pooled({"a": [-v for v in one]}).p
     assert pooled({"a": [0.001, -0.001, 0.002]}, margin=0.02).p < 0.05 < pooled({"a": one}, margin=0.02).p
     assert np.isnan(pooled({"a": [1.0]}).p)
-
-
-def test_an_estimate_counts_the_folds_that_wait_for_a_rate() -> None:
-    keys = [k for k in product_keys(plan(("CVGP",))) if k["fold"] == 0]
-    tasks = [Task(key | {"learning_rate": rate}, lambda: Outcome({})) for key in keys for rate in GRID.learning_rates]
-    assert estimate_seconds(plan(("CVGP",)), tasks) > 4 * 4.0
 
 
 # What single studies compute
@@ -222,13 +194,6 @@ def test_cvgps_parameters_grow_linearly_and_svgps_quadratically(folder: Path) ->
     assert [parameters("SVGP", m) for m in (4, 8)] == [m * (8 + 1) + m * m + 3 for m in (4, 8)]
     assert [parameters("SparseGP", m) for m in (4, 8)] == [m * 8 + 3 for m in (4, 8)]
     assert all(r.number("bytes") > 0 for r in results.records)
-
-
-def test_the_smallest_jitter_of_a_singular_matrix() -> None:
-    singular = torch.ones(3, 3, dtype=torch.float64)
-    assert smallest_jitter(torch.eye(3, dtype=torch.float64)) == 0.0
-    assert 0.0 < smallest_jitter(singular) <= 1e-7
-    assert smallest_jitter(-torch.eye(3, dtype=torch.float64)) == FAILED
 
 
 def test_densities_of_equal_points_do_not_differ_and_distant_ones_do_wholly() -> None:

@@ -12,7 +12,7 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import ModelOptions, Settings
+from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, memory_data, merge_copies
 from tests.fitting.problems import make_rows
 
@@ -23,12 +23,12 @@ def fitted(
     rows: Rows[Array],
     pinned: Decisions | None = None,
     run: Run | None = None,
-    settings: Settings | None = None,
+    settings: TrainingOptions | None = None,
     **options: Any,
 ) -> tuple[Fit, FitData]:
     model, run, pinned = ModelOptions(**options), run or Run.alone(), pinned or Decisions()
     data = memory_data(rows, None, model, run, pinned, look_for_outliers=True)
-    return fit(Request(data, model, settings or Settings(), run, pinned)), data
+    return fit(Request(data, model, settings or TrainingOptions(), run, pinned)), data
 
 
 @torch.no_grad()
@@ -101,7 +101,7 @@ def test_parameters_of_the_user_are_decisions_too() -> None:
 
 
 def test_neighbors_are_not_chosen_for_a_fit_whose_training_the_user_decides() -> None:
-    found, _ = fitted(make_rows(1100), settings=Settings(max_iter=5))
+    found, _ = fitted(make_rows(1100), settings=TrainingOptions(max_iter=5))
     assert found.result.kept is None
 
 

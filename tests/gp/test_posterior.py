@@ -242,7 +242,6 @@ def test_pathwise_samples_have_the_covariance_of_the_posterior(
             r"w must be \[2\] and y_c \[2\] or \[2, Q\]; got \(3,\) and \(2,\)",
         ),
         (torch.eye(2), torch.tensor([1.0, torch.nan]), torch.ones(2), "finite and not negative"),
-        (torch.eye(2), torch.ones(2, device="meta"), torch.ones(2), "one device; got cpu, meta and cpu"),
     ],
 )
 def test_sites_that_do_not_fit_are_refused(K_cc: Tensor, w: Tensor, y_c: Tensor, message: str) -> None:

@@ -117,30 +117,6 @@ def test_draws_at_many_close_points_need_no_reported_jitter(kernel: str, dtype: 
     assert process(x).sample(3, torch.Generator().manual_seed(0)).dtype == dtype
 
 
-# Draws of functions.
-
-
-@pytest.fixture(params=[*FAMILIES, *FEATURE_KERNELS], scope="module")
-def drawn(request: pytest.FixtureRequest) -> tuple[CoresetProcess, Tensor, float]:
-    """A process, the values of 3000 of its functions at x, and its largest prior variance there."""
-    process = make_process(request.param, mean=constant_mean())
-    functions = process.sample_functions(3000, num_features=1000, generator=torch.Generator().manual_seed(0))
-    return process, functions(Data.x), evaluate(process.kernel, Data.x, Data.x).diagonal().max().item()
-
-
-def test_functions_have_the_mean_of_the_posterior(drawn: tuple[CoresetProcess, Tensor, float]) -> None:
-    process, values, scale = drawn
-    # Five standard errors of 3000 draws.
-    torch.testing.assert_close(values.mean(0), process(Data.x).mean.detach(), rtol=0, atol=5 * math.sqrt(scale / 3000))
-
-
-def test_functions_have_the_covariance_of_the_posterior(drawn: tuple[CoresetProcess, Tensor, float]) -> None:
-    process, values, scale = drawn
-    # Five standard errors of 3000 draws, and the error of 1000 features.
-    tolerance = scale * (5 * math.sqrt(2 / 3000) + 0.05)
-    torch.testing.assert_close(values.T.cov(), process(Data.x).covariance_matrix.detach(), rtol=0, atol=tolerance)
-
-
 # Conditioning.
 
 
@@ -202,7 +178,6 @@ def test_points_that_do_not_fit_are_refused(x: Tensor, message: str) -> None:
         (torch.ones(1, 4, 2), torch.ones(1), torch.ones(()), r"x must be \[n, D\].* got \(1, 4, 2\)"),
         (torch.ones(4, 2), torch.full((4,), math.nan), torch.ones(()), "y holds 4 NaN or infinite values"),
         (torch.ones(4, 2), torch.ones(4), torch.zeros(()), "finite and not negative"),
-        (torch.ones(4, 2), torch.ones(4, device="meta"), torch.ones(()), "one device; got cpu, meta and cpu"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(x: Tensor, y: Tensor, noise: Tensor, message: str) -> None:

@@ -23,7 +23,7 @@ from cvgp.fitting.neighbors import (
     late_residuals,
     predict_sequentially,
 )
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.fitting.solve import make_plan, solve
 from cvgp.objectives import TitsiasObjective, full_bound, searched_parameters, statistics_and_gain
 from cvgp.parallel.group import Group, current_group, process_group
@@ -67,8 +67,8 @@ def fit(group: Group, how: str, **settings: Any) -> dict[str, Any]:
     model = make_model(make_source(ROWS, frequency=3.0), size=12)
     run = Run(Budget(settings.pop("max_time", None), Clock(group=group)), FitLog(), Heuristics())
     validation = spread(group, how) if settings.get("early_stopping") else None
-    plan = make_plan(Settings(**settings), ROWS, 12, 1, run)
-    report = solve(model, spread(group, how), plan, Settings(**settings), run, validation=validation)
+    plan = make_plan(TrainingOptions(**settings), ROWS, 12, 1, run)
+    report = solve(model, spread(group, how), plan, TrainingOptions(**settings), run, validation=validation)
     with torch.no_grad():
         mean = model.posterior(GRID).mean
     return {"mean": mean, "bound": report.bound, "steps": report.result.num_iter, "status": report.result.status.name}

@@ -34,8 +34,8 @@ from cvgp.fitting.minibatches import adam_fields, restore_adam
 from cvgp.fitting.monitor import Run
 from cvgp.optim import AdamState
 from cvgp.tables.apply import load_rows
+from cvgp.tables.files import write_table
 from cvgp.tables.table import read_table
-from cvgp.tables.write import write_table
 from tests.robustness import mutations
 from tests.robustness.fuzz_fits import odd_fit, run_fit
 from tests.robustness.mutations import damage, read_parts, tensor_file
@@ -140,7 +140,7 @@ def run_command(corpus: Corpus, random: Random) -> None:
         (
             ["info", model],
             ["coreset", model, "--out", out, replace],
-            ["plot", model, "--out", corpus.folder / "out.png"],
+            ["plot", model, "--out", corpus.folder / "out.png", replace],
             ["predict", model, table, "--out", out, replace],
             ["evaluate", model, table],
             ["predict", model, parts, "--out", out, replace],

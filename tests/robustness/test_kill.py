@@ -63,7 +63,7 @@ def test_a_fit_killed_at_ten_random_moments_ends_where_an_uninterrupted_one_does
     steps, file = {"adam": (1500, ADAM_FILE), "lbfgs": (100, LBFGS_FILE)}[solver]
     data, folder, out = table(1500, tmp_path / "train.csv"), tmp_path / "run", tmp_path / "model.cvgp"
     settings = ("--target", "y", "--n-coreset", 50, "--solver", solver, "--max-iter", steps, "--quiet")
-    arguments = ("fit", data, "--out", out, *settings, "--checkpoint-dir", folder)
+    arguments = ("fit", data, "--out", out, "--overwrite", *settings, "--checkpoint-dir", folder)
     moments, killed, stored = Random(solver), 0, 0
     life = finish(commands, "fit", data, "--out", tmp_path / "whole.cvgp", *settings)
     for _ in range(TRIES_PER_KILL * 10):

@@ -57,7 +57,7 @@ def put(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
 def read_frame(location: Any, **options: Any) -> pd.DataFrame:
     """All columns of all rows of a table, as the package reads them."""
     opened = open_table(location, **options)
-    kinds = opened.kinds(opened.names, {})
+    kinds = {name: opened.kind(name) for name in opened.names}
     batches = [batch for part in opened.parts for batch in opened.batches(part, opened.names, kinds)]
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     plain = [

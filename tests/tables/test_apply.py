@@ -12,7 +12,7 @@ import pytest
 
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.tables import apply
-from cvgp.tables.apply import SchemaReader, load_rows
+from cvgp.tables.apply import load_rows, schema_reader
 from cvgp.tables.columns import Column, Schema
 from cvgp.tables.read import open_table
 from tests.tables.helpers import learn, put, write
@@ -119,7 +119,7 @@ def test_rows_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.
 def test_cells_of_columns_that_the_model_does_not_know_stay_as_they_are(tmp_path: Path) -> None:
     rows = "".join(f"{i},{'x' if i == 50 else i},00{i},1,234\n" for i in range(100))
     opened = open_table(put(tmp_path, f"size,note,code,y,z\n{rows}"))
-    reader = SchemaReader(opened, Schema("y", (Column("size", "numeric"),)))
+    reader = schema_reader(opened, Schema("y", (Column("size", "numeric"),)))
     (piece,) = reader.pieces(opened.parts, opened.names)
     assert piece.batch.column("note")[50].as_py() == "x"
     assert piece.rows.x[:, 0].tolist() == list(range(100))

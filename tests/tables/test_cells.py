@@ -7,32 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cvgp.errors import InvalidTypeError
 from cvgp.tables.cells import (
     days,
-    kind_of_type,
     labels,
     look_like_dates,
     numbers,
 )
-
-# Kinds.
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (datetime.timedelta(1), "durations.*total seconds"),
-        (datetime.time(1), "times of day.*seconds since midnight"),
-        ([1.0], "only numbers"),
-        ({"a": 1}, "only numbers"),
-        (b"a", "only numbers"),
-    ],
-)
-def test_times_and_what_is_neither_number_nor_text_are_refused(value: object, words: str) -> None:
-    with pytest.raises(InvalidTypeError, match=f"'when' holds.*{words}"):
-        kind_of_type("when", pa.array([value]).type)
-
 
 # Numbers, and true and false.
 
@@ -62,14 +42,6 @@ def test_a_dictionary_with_equal_and_missing_entries_has_one_label_for_each_text
 
 
 # Dates.
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [["2020-01-02", "2020-12-31"], ["2020-01-02T03:04:05.678Z"], ["2020-01-02 03:04+01:00"]],
-)
-def test_text_that_spells_dates_looks_like_dates(texts: list[str]) -> None:
-    assert look_like_dates(texts)
 
 
 @pytest.mark.parametrize("text", ["2020-13-02", "2020-01-32", "1234-56-789", "12-01-2020", "2020-01-02 late", "2020"])

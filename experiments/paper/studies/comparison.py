@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import mean, median, variance
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from scipy import stats
@@ -11,7 +11,6 @@ from experiments.figures import STYLES, grid, label
 from experiments.markdown import markdown_table, mean_and_error, number
 from experiments.paper.methods import METHODS
 from experiments.paper.study import Results, chosen_records
-from experiments.splits import NUM_FOLDS, TRAIN_SHARE
 from experiments.store import Record
 
 
@@ -69,33 +68,6 @@ def score_table(found: Sequence[Cell]) -> str:
         for cell in found
     ]
     return markdown_table(header, rows, num_text=2)
-
-
-def paired_table(found: Sequence[Cell], ours: str, theirs: str) -> str:
-    """Fold by fold, one system against another of the same size on the same set.
-
-    The test is Nadeau and Bengio's (2003): folds share training rows, which a plain t-test ignores.
-    """
-    by_name = {(cell.dataset, cell.method, cell.size): cell for cell in found}
-    rows = []
-    for (dataset, method, size), cell in by_name.items():
-        rival = by_name.get((dataset, theirs, size))
-        if method == ours and rival is not None:
-            rows.append([dataset, str(size), *_paired(cell, rival, "rmse"), *_paired(cell, rival, "log_likelihood")])
-    header = ["set", "M", "RMSE difference", "p", "log-likelihood difference", "p"]
-    return markdown_table(header, rows, num_text=1)
-
-
-def _paired(cell: Cell, rival: Cell, name: str) -> list[str]:
-    mine = {r.task["fold"]: r.number(name) for r in cell.records}
-    other = {r.task["fold"]: r.number(name) for r in rival.records}
-    differences = [mine[fold] - other[fold] for fold in mine if fold in other]
-    if len(differences) < 2:
-        return [number(_mean(differences), "+.4f"), "-"]
-    ratio = 1.0 / ((NUM_FOLDS - 1) * TRAIN_SHARE)  # scored rows to training rows
-    spread = math.sqrt((1.0 / len(differences) + ratio) * variance(differences))
-    p = 2.0 * stats.t.sf(abs(mean(differences)) / spread, len(differences) - 1) if spread > 0 else math.nan
-    return [number(mean(differences), "+.4f"), number(float(p), ".3f")]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,7 +8,6 @@ import torch
 from gpytorch.kernels import Kernel, RFFKernel, ScaleKernel
 from numpy.typing import NDArray
 
-from cvgp.gp.features import FeatureMap, WeightPosterior, feature_map, weight_posterior
 from cvgp.gp.kernels import make_kernel
 from experiments.figures import STYLES, grid
 from experiments.markdown import markdown_table, number
@@ -26,6 +25,7 @@ from experiments.paper.study import (
     split_of,
     with_rates,
 )
+from experiments.paper.weight_space import FeatureMap, WeightPosterior, feature_map, weight_posterior
 from experiments.scores import score
 from experiments.store import Key, Outcome, Record, Store
 

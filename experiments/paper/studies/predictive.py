@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from experiments.markdown import markdown_table, number
-from experiments.paper.studies.comparison import Cell, box_plots, comparison, paired_table, score_table
+from experiments.paper.studies.comparison import Cell, box_plots, comparison, score_table
 from experiments.paper.study import Results, Scope, Study, build, fold_scores, split_of, tuned_keys
 from experiments.store import Key, Outcome
 
@@ -87,10 +87,6 @@ def _predictive_table(results: Results) -> str:
     found = comparison(results, SYSTEMS)
     parts = [
         score_table(found),
-        "CVGP minus SVGP with `num_data` = N, fold by fold:",
-        paired_table(found, "CVGP", "SVGP"),
-        "CVGP with few points against SVGP with many (negative: CVGP has the smaller error):",
-        _few_against_many(found),
         "RMSE in the paper's figure, read off by eye, and here:",
         _against_paper(found),
         results.origin([r for cell in found for r in cell.records]),
@@ -103,20 +99,6 @@ def _mean_of(found: list[Cell], dataset: str, method: str, size: int | None, nam
         if (cell.dataset, cell.method, cell.size) == (dataset, method, size):
             return mean(cell.scores(name))
     return math.nan
-
-
-def _few_against_many(found: list[Cell]) -> str:
-    sizes = sorted({cell.size for cell in found if cell.size is not None})
-    few, many = sizes[0], sizes[-1]
-    header = ["set", f"RMSE: CVGP ({few}) - SVGP ({many})", f"log-likelihood: CVGP ({few}) - SVGP ({many})"]
-    rows = []
-    for dataset in dict.fromkeys(cell.dataset for cell in found):
-        gaps = [
-            _mean_of(found, dataset, "CVGP", few, name) - _mean_of(found, dataset, "SVGP", many, name)
-            for name in ("rmse", "log_likelihood")
-        ]
-        rows.append([dataset, *(number(gap, "+.4f") for gap in gaps)])
-    return markdown_table(header, rows, num_text=1)
 
 
 SIDE_BY_SIDE = (
@@ -152,8 +134,6 @@ def _robustness_table(results: Results) -> str:
     found = comparison(results, CORESETS)
     parts = [
         score_table(found),
-        "RandomCVGP minus CVGP, fold by fold:",
-        paired_table(found, "RandomCVGP", "CVGP"),
         results.origin([r for cell in found for r in cell.records]),
     ]
     return "\n\n".join(parts)

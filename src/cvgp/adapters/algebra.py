@@ -13,15 +13,13 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
-from gpytorch.means import Mean
 from linear_operator.operators import DiagLinearOperator, LinearOperator, MatmulLinearOperator, SumLinearOperator
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp import posterior
 from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
-from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, parameters_as, square_matrix
+from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.posterior import Factor
 
 ROUNDING_STEPS = 10.0
@@ -111,10 +109,7 @@ class JointPrior:
             K_cc: Tensor = self._covariance[..., : self._M, : self._M].to_dense()
             return K_cc.to(torch.float64)
         with _all_columns(self._kernel):
-            if self._z_c.ndim == 2:
-                return square_matrix(self._kernel, self._z_c)
-            points = self._z_c.to(torch.float64)
-            return evaluate(self._kernel, points, points)
+            return square_at(self._kernel, self._z_c)
 
     @cached_property
     def K_cx(self) -> Tensor:
@@ -123,9 +118,7 @@ class JointPrior:
             K_cx: Tensor = self._covariance[..., : self._M, self._M :].to_dense()
             return K_cx.to(self._dtype or K_cx.dtype)
         with _all_columns(self._kernel):
-            if self._z_c.ndim == 2:
-                return cross_matrix(self._kernel, self._z_c, self._z_x)
-            return evaluate(self._kernel, *_with_equal_batches(self._z_c.to(self._z_x.dtype), self._z_x))
+            return cross_at(self._kernel, self._z_c, self._z_x)
 
     @property
     def K_xx(self) -> LinearOperator:
@@ -217,70 +210,55 @@ def posterior_at(factor: Factor, at: JointPrior, jitter: float | None = None) ->
 
 
 class Layer(NamedTuple):
-    r"""Points with their factor, given the layers before them.
+    r"""Points with their factor, given the layers before them; float64, and one covariance for all outputs.
 
     With :math:`\psi(x) = T k(X, x)` the posterior has the mean :math:`m(x) + k(x, X) \alpha` and the covariance
     :math:`k(x, z) - \psi(x)^T \psi(z)`. New rows see this posterior as their prior. So they make another layer of the
     same form, and no earlier layer is factorized again. Layers may have different batches, which makes fantasies cheap:
-    the coreset is one layer without a batch, and the fantasies are a small one with it. Matrices have a batch dimension
-    for outputs that differ in kernel or precision: `[..., Q, n, n]`, or Q = 1. Everything is float64.
+    the coreset is one layer without a batch, and the fantasies are a small one with it.
     """
 
     X: Tensor  # [..., n, D]
-    above: tuple[Tensor, ...]  # [..., Q, n_j, n] for each earlier layer j: its features of these points
-    factor: Factor  # K_cc [..., Q, n, n], w [..., Q, n] and y_c [..., Q, n, 1], minus the mean given earlier layers
-
-
-class Moments(NamedTuple):
-    """Mean and joint covariance of f at some points; that of many points is evaluated on demand."""
-
-    mean: Tensor  # [..., Q, n]
-    covariance: Tensor | LinearOperator  # [..., Q, n, n]
-
-
-def prior_mean(mean: Mean, x: Tensor) -> Tensor:
-    """The mean function at x [..., n, D] for each output [..., Q, n]."""
-    values: Tensor = functional_call(mean, parameters_as(x.dtype, mean), (x.unsqueeze(-3),))
-    return values
+    above: tuple[Tensor, ...]  # [..., n_j, n] for each earlier layer j: its features of these points
+    factor: Factor  # K_cc [..., n, n], w [..., n] and y_c [..., n, m], minus the mean given earlier layers
 
 
 def condition(layers: Sequence[Layer], kernel: Kernel, X: Tensor, residual: Tensor, w: Tensor) -> tuple[Layer, ...]:
-    """Layers that also hold points X [..., n, D], with residuals y - m(X) and precisions w, both [..., Q, n].
+    """Layers that also hold points X [..., n, D], with residuals y - m(X) [..., n, m] and precisions w [..., n].
 
     Without batches and gradients the points join the only layer, and otherwise they become a layer of their own.
     """
-    K_nn = _square_matrix(kernel, X)
-    is_single = len(layers) == 1 and layers[0].X.ndim == X.ndim == residual.ndim == w.ndim == 2
+    K_nn = square_at(kernel, X)
+    is_single = len(layers) == 1 and layers[0].X.ndim == X.ndim == residual.ndim == w.ndim + 1 == 2
     if is_single and not (X.requires_grad or residual.requires_grad):
         (old,) = layers
-        joined = posterior.condition(old.factor, _cross_matrix(kernel, old.X, X), K_nn, residual[..., None], w)
+        joined = posterior.condition(old.factor, cross_at(kernel, old.X, X), K_nn, residual, w)
         return (Layer(torch.cat([old.X, X]), (), joined),)
-    crosses, features = _features(layers, kernel, X)
-    known = (posterior.mean(layer.factor, K)[..., 0] for layer, K in zip(layers, crosses, strict=True))
-    left = _minus_products(K_nn, features, features)
-    factor = posterior.factorize(left, w, (residual - sum(known))[..., None])
+    known, features = _features(layers, kernel, X)
+    factor = posterior.factorize(_minus_products(K_nn, features, features), w, residual - known)
     return (*layers, Layer(X, tuple(features), factor))
 
 
-def moments(layers: Sequence[Layer], kernel: Kernel, mean: Mean, x: Tensor) -> Moments:
-    """The joint posterior of f at points x [..., n, D]."""
-    crosses, features = _features(layers, kernel, x)
-    known = (posterior.mean(layer.factor, K)[..., 0] for layer, K in zip(layers, crosses, strict=True))
-    f_mean, points = prior_mean(mean, x) + sum(known), x.unsqueeze(-3)
+def moments(layers: Sequence[Layer], kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor | LinearOperator]:
+    """Mean [..., n, m], minus the prior mean, and joint covariance [..., n, n] of f at x [..., n, D].
+
+    The covariance of many points is evaluated on demand.
+    """
+    known, features = _features(layers, kernel, x)
     if x.shape[-2] <= MOST_POINTS_AT_ONCE or any(p.dtype != x.dtype for p in kernel.parameters()):
-        return Moments(f_mean, _minus_products(evaluate(kernel, points, points), features, features))
-    explained = (MatmulLinearOperator(-psi.mT, psi) for psi in features)
-    return Moments(f_mean, SumLinearOperator(kernel(points), *explained))
+        return known, _minus_products(evaluate(kernel, x, x), features, features)
+    return known, SumLinearOperator(kernel(x), *(MatmulLinearOperator(-psi.mT, psi) for psi in features))
 
 
-def _features(layers: Sequence[Layer], kernel: Kernel, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The covariance of each layer's points with x, given the layers before it, and T times it: [..., Q, n_j, n]."""
-    crosses: list[Tensor] = []
+def _features(layers: Sequence[Layer], kernel: Kernel, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The mean of f at x given all layers [..., n, m], and the features of x in each layer [..., n_j, n]."""
+    known: Tensor = torch.zeros((), dtype=x.dtype, device=x.device)
     features: list[Tensor] = []
     for layer in layers:
-        crosses.append(_minus_products(_cross_matrix(kernel, layer.X, x), layer.above, features))
-        features.append(_times(layer.factor.T, crosses[-1]))
-    return crosses, features
+        K = _minus_products(cross_at(kernel, layer.X, x), layer.above, features)  # [..., n_j, n]
+        known = known + posterior.mean(layer.factor, K)
+        features.append(_times(layer.factor.T, K))
+    return known, features
 
 
 def _minus_products(K: Tensor, left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
@@ -292,21 +270,23 @@ def _minus_products(K: Tensor, left: Sequence[Tensor], right: Sequence[Tensor]) 
 
 def _times(T: Tensor, K: Tensor) -> Tensor:
     """T K; without a batch T is multiplied once with all columns, where torch would copy it for each batch of K."""
-    if T.shape[:-2].numel() > 1:
+    if T.ndim > 2:
         return T @ K
     columns = K.movedim(-2, 0)
-    flat: Tensor = T.reshape(T.shape[-2:]) @ columns.reshape(len(columns), -1)
+    flat: Tensor = T @ columns.reshape(len(columns), -1)
     return flat.reshape(columns.shape).movedim(0, -2)
 
 
-def _square_matrix(kernel: Kernel, X: Tensor) -> Tensor:
-    if X.ndim == 2 and not kernel.batch_shape:
-        return square_matrix(kernel, X).unsqueeze(0)
-    points = X.unsqueeze(-3)
+def square_at(kernel: Kernel, X: Tensor) -> Tensor:
+    """The kernel among points X [..., n, D] in float64: [..., n, n]."""
+    if X.ndim == 2:
+        return square_matrix(kernel, X)
+    points = X.to(torch.float64)
     return evaluate(kernel, points, points)
 
 
-def _cross_matrix(kernel: Kernel, X: Tensor, x: Tensor) -> Tensor:
+def cross_at(kernel: Kernel, X: Tensor, x: Tensor) -> Tensor:
+    """The kernel between points X [..., n, D] and x [..., B, D] in the precision of x: [..., n, B]."""
     if X.ndim == 2:
-        return cross_matrix(kernel, X, x.unsqueeze(-3))
-    return evaluate(kernel, *(values.unsqueeze(-3) for values in _with_equal_batches(X, x)))
+        return cross_matrix(kernel, X, x)
+    return evaluate(kernel, *_with_equal_batches(X.to(x.dtype), x))

@@ -17,29 +17,26 @@ from gpytorch.constraints import Interval, LessThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
-from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean, Mean
 from gpytorch.mlls import MarginalLogLikelihood
-from gpytorch.models import GP, ApproximateGP
+from gpytorch.models import GP
 from linear_operator import to_dense, to_linear_operator
 from linear_operator.operators import BlockDiagLinearOperator, DiagLinearOperator
 from torch import Tensor, nn
 
-from cvgp.adapters.algebra import Layer, Moments, Snapshot, common_batch, condition, module_tensors, moments, prior_mean
+from cvgp.adapters.algebra import Layer, Snapshot, common_batch, condition, module_tensors, moments
 from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, fitted_parts
-from cvgp.adapters.gpytorch import CoresetVariationalStrategy
 from cvgp.coreset import Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError, InvalidTypeError, optional_packages
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.kernel import raise_noise
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import make_plan, solve
 from cvgp.gp.bounds import log_marginal
-from cvgp.gp.kernels import check_finite, evaluate, inside, log_above, multiply_inside, square_matrix
-from cvgp.gp.kernels import prior_mean as mean_at
+from cvgp.gp.kernels import check_finite, evaluate, inside, log_above, multiply_inside, prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, pathwise_weights
 
@@ -60,7 +57,6 @@ with optional_packages():
     from botorch.sampling.pathwise.paths import GeneralizedLinearPath
     from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths, MatheronPath
     from botorch.sampling.pathwise.prior_samplers import _draw_kernel_feature_paths_fallback
-    from botorch.sampling.pathwise.update_strategies import GaussianUpdate
     from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
     from botorch.utils.datasets import SupervisedDataset
 
@@ -72,18 +68,15 @@ Modules = tuple[Kernel, Mean, Likelihood]
 SITES = ("X_c", "y_c", "precision")
 EXACT_ROWS, CORESET_POINTS = 1000, 400
 """Rows up to which a fit learns from the exact likelihood, and points that are placed among more rows."""
-START_ROWS = 500
-"""Rows by whose exact likelihood kernel and noise start."""
-STRETCHES, NOISE_SHARES = (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
-"""Starts: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
+START_ROWS, STRETCHES, NOISE_SHARES = 500, (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
+"""Rows that judge starts: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
 
 
 class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
-    """An exact GP posterior given weighted pseudo-data, as a BoTorch model.
+    """An exact GP posterior given weighted pseudo-data, as a BoTorch model in eval mode.
 
-    Points, kernel, mean and likelihood are in the model's units. The two transforms lead there from the units of the
-    data, as they do for BoTorch's own models. The cost of predictions, conditioning and fantasies depends on the points
-    alone, however many rows they stand for. A new model is in eval mode.
+    Points, kernel, mean and likelihood are in the model's units. The cost of predictions, conditioning and fantasies
+    depends on the points alone, however many rows they stand for.
 
     Parameters
     ----------
@@ -91,19 +84,17 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         Pseudo-inputs; leading batch dimensions are allowed.
     y_c : Tensor of shape [M, m] or [M]
         Pseudo-outputs, prior mean included.
-    precision : Tensor of shape [M], [M, 1] or [M, m]
+    precision : Tensor of shape [M] or [M, 1]
         One over the noise variance of each point; 0 leaves a point out.
     covar_module : gpytorch.kernels.Kernel
-        Without batch shape, or with batch shape [m] for a kernel per output.
+        Without batch shape, as mean and likelihood: outputs share all three. For outputs of their own kernels join
+        models in a ``botorch.models.ModelListGP``.
     mean_module : gpytorch.means.Mean
-        As the kernel.
+        The prior mean.
     likelihood : gpytorch.likelihoods.Likelihood
         Its noise is that of new observations. Conditioning and fantasies need a Gaussian one.
-    input_transform : botorch.models.transforms.input.InputTransform or None
-        From the units of the data to those of X_c, already fitted: it is used in eval mode.
-    outcome_transform : botorch.models.transforms.outcome.OutcomeTransform or None
-        From the units of the data to those of y_c. It learns nothing from pseudo-outputs: call it on the observations
-        first.
+    input_transform, outcome_transform : transforms of BoTorch, or None
+        From the units of the data to those of X_c and y_c. They learn nothing from pseudo-data: fit them first.
 
     Examples
     --------
@@ -138,6 +129,11 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         outcome_transform: OutcomeTransform | None = None,
     ) -> None:
         super().__init__()
+        if getattr(covar_module, "batch_shape", None) or getattr(mean_module, "batch_shape", None):
+            raise InvalidInputError(
+                "Kernel and mean must have no batch_shape, since outputs share them: for outputs of their own kernels, "
+                "join models in a botorch.models.ModelListGP."
+            )
         for name, values in zip(SITES, _checked_points(X_c, y_c, precision), strict=True):
             self.register_buffer(name, values)
         self.covar_module, self.mean_module, self.likelihood = covar_module, mean_module, likelihood
@@ -162,7 +158,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
     ) -> dict[str, Any]:
-        """Return the arguments of a model in which each row of a data set is a point, to be fitted.
+        """Return the arguments of a model in which each row of a data set of one output is a point, to be fitted.
 
         Inputs are scaled to the unit cube of the data, and outputs to mean zero and variance one. By default kernel,
         mean and noise are those of BoTorch's `SingleTaskGP`, with their priors. The learned noise is added to the noise
@@ -174,20 +170,23 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
                 " Make one from tensors: SupervisedDataset(X, Y, feature_names=[...], outcome_names=[...])."
             )
         X, D, m = training_data.X, training_data.X.shape[-1], training_data.Y.shape[-1]
-        outputs = torch.Size([m]) if m > 1 else torch.Size()
-        input_transform, outcome_transform = Normalize(d=D).to(X), Standardize(m=m).to(X)
+        if m > 1:
+            raise InvalidInputError(
+                f"The data set must have one output; got {m}. Make a model for each, and join them in a "
+                "botorch.models.ModelListGP."
+            )
+        input_transform, outcome_transform = Normalize(d=D).to(X), Standardize(m=1).to(X)
         points = input_transform(X)
         outcomes, known = outcome_transform(training_data.Y, training_data.Yvar)
-        likelihood = likelihood or get_gaussian_likelihood_with_lognormal_prior(batch_shape=outputs).to(X)
+        likelihood = likelihood or get_gaussian_likelihood_with_lognormal_prior().to(X)
         with torch.no_grad():
-            noise = _row_noise(likelihood, points).mT.to(X).expand(len(X), -1)
+            noise = _row_noise(likelihood, points)[:, None]
         return {
             "X_c": points,
             "y_c": outcomes,
             "precision": (noise if known is None else noise + known).reciprocal(),
-            "covar_module": covar_module
-            or get_covar_module_with_dim_scaled_prior(ard_num_dims=D, batch_shape=outputs).to(X),
-            "mean_module": mean_module or ConstantMean(batch_shape=outputs).to(X),
+            "covar_module": covar_module or get_covar_module_with_dim_scaled_prior(ard_num_dims=D).to(X),
+            "mean_module": mean_module or ConstantMean().to(X),
             "likelihood": likelihood,
             "input_transform": input_transform.eval(),
             "outcome_transform": outcome_transform.eval(),
@@ -211,13 +210,13 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     def forward(self, X: Tensor) -> MultivariateNormal:
         """Return the prior at X `[..., n, D]`, in the model's units; several outputs are the last batch dimension."""
         points = X.to(torch.float64)
-        K = evaluate(self.covar_module, points.unsqueeze(-3), points.unsqueeze(-3))
-        return self._normal(Moments(prior_mean(self.mean_module, points), K), X.dtype)
+        mean = prior_mean(self.mean_module, points, points)  # [..., n, 1]
+        return self._normal(mean, evaluate(self.covar_module, points, points).unsqueeze(-3), X.dtype)
 
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """The prior at X in training mode, and otherwise the posterior, both in the model's units."""
         self._check_x(X)
-        return self.forward(X) if self.training else self._normal(self._moments(X.to(torch.float64)), X.dtype)
+        return self.forward(X) if self.training else self._normal(*self._moments(X.to(torch.float64)), X.dtype)
 
     def posterior(
         self,
@@ -237,13 +236,12 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         self._check_x(X)
         check_finite("X", X)
         points = X.to(torch.float64)
-        found = self._moments(points)
+        mean, covariance = self._moments(points)
         if observation_noise is not False:
-            noise = self._noise(points, observation_noise)  # [..., Q, n]
-            shape = common_batch(noise.shape, found.covariance.shape[:-1])
-            covariance = to_linear_operator(found.covariance) + DiagLinearOperator(noise.expand(shape))
-            found = found._replace(covariance=covariance)
-        posterior: Posterior = GPyTorchPosterior(self._normal(found, X.dtype, chosen))
+            noise = self._noise(points, observation_noise)  # [..., 1 or m, n]
+            shape = common_batch(noise.shape, covariance.shape[:-1])
+            covariance = to_linear_operator(covariance) + DiagLinearOperator(noise.expand(shape))
+        posterior: Posterior = GPyTorchPosterior(self._normal(mean, covariance, X.dtype, chosen))
         if hasattr(self, "outcome_transform"):
             transform = self.outcome_transform
             transform = transform if output_indices is None else transform.subset_output(idcs=chosen)
@@ -255,7 +253,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
 
         X is `[..., n, D]` and Y `[..., n, m]`, in the units of the data. They become points, after the old ones. With
         batch dimensions the result is a batch of models, which share the factorized points of this one. `noise` holds
-        variances `[..., n, m]` in the model's units; those of the likelihood are used if it is None.
+        variances `[..., n, 1]` in the model's units; those of the likelihood are used if it is None.
         """
         if self.training:
             raise InvalidInputError(
@@ -280,15 +278,13 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
 
     def subset_output(self, idcs: list[int]) -> Self:
         """Return a copy of the model with some of its outputs."""
-        chosen, m = self._outputs(idcs), self.num_outputs
-        precision = self.precision if self.precision.shape[-1] == 1 else self.precision[..., chosen]
-        modules = (_for_outputs(module, chosen, m) for module in self._modules_to_learn())
-        transforms = deepcopy(self._transforms())
-        if transforms["outcome_transform"] is not None:
-            transforms["outcome_transform"] = transforms["outcome_transform"].subset_output(idcs=chosen)
-        model = type(self)(self.X_c, self.y_c[..., chosen], precision, *modules, **transforms)
+        chosen = self._outputs(idcs)
+        parts = deepcopy(self._parts())
+        if parts["outcome_transform"] is not None:
+            parts["outcome_transform"] = parts["outcome_transform"].subset_output(idcs=chosen)
+        model = type(self)(self.X_c, self.y_c[..., chosen], self.precision, **parts)
         model._holds_rows = self._holds_rows
-        model._rows = None if self._rows is None else self._rows.for_outputs(chosen)
+        model._rows = None if self._rows is None else self._rows._replace(Y=self._rows.Y[:, chosen])
         return model
 
     @property
@@ -303,9 +299,8 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
                 "This model holds a coreset, not rows to learn from. Build a model of rows to fit it: "
                 "CVGPModel(**CVGPModel.construct_inputs(SupervisedDataset(X, Y, ...)))."
             )
-        used = (self.precision > 0).any(-1)
-        X, Y, w = self.X_c[used], self.y_c[used], self.precision[used]
-        return _training_rows(X, Y, w.clamp_min(torch.finfo(w.dtype).tiny).reciprocal(), self.likelihood)
+        used = self.precision[:, 0] > 0
+        return _training_rows(self.X_c[used], self.y_c[used], self.precision[used].reciprocal(), self.likelihood)
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
@@ -319,11 +314,10 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         return y.squeeze(-1) if self.num_outputs == 1 else y.mT
 
     def custom_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        """Learn kernel, mean, noise and coreset from the rows, by cvgp's own solvers.
+        """Learn kernel, mean, noise and coreset from the rows; ``botorch.fit.fit_gpytorch_mll(mll)`` calls this.
 
-        ``botorch.fit.fit_gpytorch_mll(mll)`` calls this. Priors count and constraints hold, as in BoTorch's own fits. A
-        small data set is fitted by the exact marginal likelihood, and a large one by a coreset. The same rows give the
-        same model. There are no settings: all options must be None.
+        Priors count and constraints hold, as in BoTorch's own fits. A small data set is fitted by the exact marginal
+        likelihood, and a large one by a coreset. The same rows give the same model. All options must be None.
         """
         given = [name for name, value in options.items() if value is not None]
         if given:
@@ -331,7 +325,9 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
                 f"CVGPModel is fitted by cvgp's own solvers, which have no settings; leave out {', '.join(given)}."
             )
         rows = self.training_rows
-        for name, values in zip(SITES, _learn(self._modules_to_learn(), rows), strict=True):
+        for name, values in zip(
+            SITES, _learn((self.covar_module, self.mean_module, self.likelihood), rows), strict=True
+        ):
             setattr(self, name, values.to(getattr(self, name)))
         self._rows = rows
         return mll.eval()
@@ -339,10 +335,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, keep_transforms: bool = True, assign: bool = False
     ) -> Any:
-        """Load points, modules and transforms; the number of points may differ.
-
-        Points are in the units of the transforms, so both are always loaded, whatever `keep_transforms` is.
-        """
+        """Load points, modules and transforms, whatever `keep_transforms` is; the number of points may differ."""
         for name in SITES:
             given = state_dict.get(name)
             if given is not None and given.shape != getattr(self, name).shape:
@@ -355,11 +348,10 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         buffers = {k: v if v is None or v.is_leaf else v.detach() for k, v in self._buffers.items()}
         return {**self.__dict__, "_layers_and_snapshot": None, "_buffers": buffers}
 
-    def _modules_to_learn(self) -> Modules:
-        return self.covar_module, self.mean_module, self.likelihood
-
-    def _transforms(self) -> dict[str, Any]:
-        return {name: getattr(self, name, None) for name in ("input_transform", "outcome_transform")}
+    def _parts(self) -> dict[str, Any]:
+        """Modules and transforms, as the constructor takes them."""
+        names = ("covar_module", "mean_module", "likelihood", "input_transform", "outcome_transform")
+        return {name: getattr(self, name, None) for name in names}
 
     def _dependencies(self) -> list[Tensor]:
         """What the layers depend on, but for the points of fantasies: these are many, and nobody changes them."""
@@ -378,57 +370,60 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
 
     def _factorized(self) -> tuple[Layer, ...]:
         X, y, w = (getattr(self, name).to(torch.float64) for name in SITES)
-        return condition((), self.covar_module, X, y.mT - prior_mean(self.mean_module, X), w.mT)
+        return condition((), self.covar_module, X, y - prior_mean(self.mean_module, X, X), w[..., 0])
 
     def _appended(self, X: Tensor, Y: Tensor, noise: Tensor | None) -> Self:
         """Conditioned on observations in the model's units."""
         self._check_x(X)
-        points, outcomes = X.to(torch.float64), Y.to(torch.float64)
-        variances = _row_noise(self.likelihood, points) if noise is None else noise.to(outcomes).mT  # [..., Q, n]
-        w = variances.expand(*variances.shape[:-1], X.shape[-2]).reciprocal()
-        residual = outcomes.mT - prior_mean(self.mean_module, points)
+        points = X.to(torch.float64)
+        variance = _row_noise(self.likelihood, points) if noise is None else noise.to(points)[..., 0]
+        w = variance.expand(*variance.shape[:-1], X.shape[-2]).reciprocal()  # [..., n]
+        residual = Y.to(torch.float64) - prior_mean(self.mean_module, points, points)
         layers = condition(self._layers(), self.covar_module, points, residual, w)
-        parts, transforms = self._modules_to_learn(), self._transforms()
-        if fantasize.off():
-            parts, transforms = deepcopy((parts, transforms))
-        X_c, y_c, precision = _cat(self.X_c, X), _cat(self.y_c, Y), _cat(self.precision, w.mT)
-        model = type(self)(X_c, y_c, precision, *parts, **transforms)
+        parts = self._parts() if fantasize.on() else deepcopy(self._parts())
+        X_c, y_c, precision = _cat(self.X_c, X), _cat(self.y_c, Y), _cat(self.precision, w[..., None])
+        model = type(self)(X_c, y_c, precision, **parts)
         model._holds_rows = self._holds_rows
         model._layers_and_snapshot = layers, Snapshot(model._dependencies())
         if self._rows is not None and not model.batch_shape:
-            new = _training_rows(X.detach(), Y.detach(), w.reciprocal().mT.detach().to(Y), self.likelihood)
+            noise = w.detach().reciprocal()[:, None].to(Y)
+            new = _training_rows(X.detach(), Y.detach(), noise, self.likelihood)
             model._rows = TrainingRows(*(_cat(mine, theirs) for mine, theirs in zip(self._rows, new, strict=True)))
         return model
 
-    def _moments(self, points: Tensor) -> Moments:
-        found = moments(self._layers(), self.covar_module, self.mean_module, points)
-        if not isinstance(self.likelihood, InputNoiseLikelihood):
-            return found
-        covariance = to_dense(found.covariance)
-        root = self.likelihood.f_factor(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)).sqrt()
-        return found._replace(covariance=root[..., :, None] * covariance * root[..., None, :])
+    def _moments(self, points: Tensor) -> tuple[Tensor, Any]:
+        """Mean [..., n, m] and covariance [..., 1, n, n] of f at points [..., n, D]."""
+        known, covariance = moments(self._layers(), self.covar_module, points)
+        mean = known + prior_mean(self.mean_module, points, points)
+        if isinstance(self.likelihood, InputNoiseLikelihood):
+            covariance = to_dense(covariance)
+            root = self.likelihood.input_noise.f_factor(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)).sqrt()
+            covariance = root[..., :, None] * covariance * root[..., None, :]
+        return mean, covariance.unsqueeze(-3)
 
-    def _normal(self, found: Moments, dtype: torch.dtype, outputs: list[int] | None = None) -> MultivariateNormal:
-        """Some outputs, which are independent, as one distribution; without a choice, as the last batch dimension."""
-        m, n = self.num_outputs, found.mean.shape[-1]
-        batch = common_batch(found.mean.shape[:-2], found.covariance.shape[:-3])
-        mean = found.mean.expand(*batch, m, n).to(dtype)
+    def _normal(
+        self, mean: Tensor, covariance: Any, dtype: torch.dtype, outputs: list[int] | None = None
+    ) -> MultivariateNormal:
+        """Outputs, which are independent, as one distribution; without a choice, as the last batch dimension."""
+        m, n = self.num_outputs, mean.shape[-2]
+        batch = common_batch(mean.shape[:-2], covariance.shape[:-3])
+        mean = mean.expand(*batch, n, m).to(dtype)
         # An operator, since torch would factorize a plain matrix at once, which may fail for near points.
-        covariance = to_linear_operator(found.covariance.expand(*batch, m, n, n).to(dtype))
+        covariance = to_linear_operator(covariance.expand(*batch, m, n, n).to(dtype))
         chosen = [0] if m == 1 else outputs
         if chosen is None:
-            return MultivariateNormal(mean, covariance)
+            return MultivariateNormal(mean.mT, covariance)
         if len(chosen) == 1:
-            return MultivariateNormal(mean[..., chosen[0], :], covariance[..., chosen[0], :, :])
+            return MultivariateNormal(mean[..., chosen[0]], covariance[..., chosen[0], :, :])
         # BoTorch's acquisition functions of several outputs expect a block for each output.
         blocks = BlockDiagLinearOperator(covariance[..., chosen, :, :])
-        return MultitaskMultivariateNormal(mean[..., chosen, :].mT, blocks, interleaved=False)
+        return MultitaskMultivariateNormal(mean[..., chosen], blocks, interleaved=False)
 
     def _noise(self, points: Tensor, given: bool | Tensor) -> Tensor:
-        """Noise variances [..., Q, n], of the likelihood or as they are given [..., n, m]."""
+        """Noise variances of new observations [..., 1 or m, n], of the likelihood or as they are given [..., n, m]."""
         if not isinstance(given, Tensor):
-            return _observation_noise(self.likelihood, points)
-        self._check_noise(given, points.shape[-2])
+            return _observation_noise(self.likelihood, points).unsqueeze(-2)
+        self._check_noise(given, points.shape[-2], self.num_outputs)
         return given.to(points).mT.expand(*given.shape[:-2], -1, points.shape[-2])
 
     def _outputs(self, indices: Sequence[int] | None) -> list[int]:
@@ -452,10 +447,9 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
             raise InvalidInputError(f"With {n} rows of X, Y must be a tensor [..., {n}, {m}]; got {_shape(Y)}.")
         common_batch(X.shape[:-2], Y.shape[:-2])
         if noise is not None:
-            self._check_noise(noise, n)
+            self._check_noise(noise, n, 1)
 
-    def _check_noise(self, noise: Tensor, n: int) -> None:
-        m = self.num_outputs
+    def _check_noise(self, noise: Tensor, n: int, m: int) -> None:
         shape = noise.shape if isinstance(noise, Tensor) else ()
         if len(shape) < 2 or shape[-2] not in (1, n) or shape[-1] not in (1, m) or not bool((noise > 0).all()):
             raise InvalidInputError(
@@ -491,7 +485,7 @@ class ScaledInputs(InputTransform, InputScaling):  # type: ignore[misc]
 
 
 def _checked_points(X_c: Tensor, y_c: Tensor, precision: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """X_c [..., M, D], y_c [..., M, Q] and precisions [..., M, Q] or [..., M, 1]; one output may come as [M]."""
+    """X_c [..., M, D], y_c [..., M, m] and precisions [..., M, 1]; one output may come as [M]."""
     for name, values in zip(SITES, (X_c, y_c, precision), strict=True):
         if not isinstance(values, Tensor):
             raise InvalidTypeError(
@@ -501,9 +495,9 @@ def _checked_points(X_c: Tensor, y_c: Tensor, precision: Tensor) -> tuple[Tensor
         raise InvalidInputError(f"X_c must be [..., M, D] with at least one point; got {list(X_c.shape)}.")
     M = X_c.shape[-2]
     y_c, precision = (values.unsqueeze(-1) if values.ndim == 1 else values for values in (y_c, precision))
-    if y_c.shape[-2] != M or precision.shape[-2] != M or precision.shape[-1] not in (1, y_c.shape[-1]):
+    if y_c.shape[-2] != M or precision.shape[-2:] != (M, 1):
         raise InvalidInputError(
-            f"With {M} points X_c, y_c must be [..., {M}, m] and precision [..., {M}, 1] or [..., {M}, m]; "
+            f"With {M} points X_c, y_c must be [..., {M}, m] and precision [{M}] or [..., {M}, 1]; "
             f"got {list(y_c.shape)} and {list(precision.shape)}."
         )
     common_batch(X_c.shape[:-2], y_c.shape[:-2], precision.shape[:-2])
@@ -526,57 +520,24 @@ def _cat(first: Tensor, second: Tensor) -> Tensor:
     return torch.cat(list(parts), dim=-2)
 
 
-# The likelihood, and modules with a batch dimension for the outputs
-
-
 def _observation_noise(likelihood: Likelihood, x: Tensor) -> Tensor:
-    """Noise variances of new observations at x [..., n, D], as [..., Q, n]."""
+    """Noise variances [..., n] of new observations at x [..., n, D]."""
     if isinstance(likelihood, InputNoiseLikelihood):
-        return likelihood.variance(x.unsqueeze(-3))
-    if not isinstance(likelihood, GaussianLikelihood):
+        return likelihood.variance(x)
+    if not isinstance(likelihood, GaussianLikelihood) or likelihood.noise.numel() > 1:
         raise InvalidTypeError(
             f"{type(likelihood).__name__} has no noise variance for new observations. Give the model a "
-            "gpytorch.likelihoods.GaussianLikelihood (with batch_shape [m] for a noise per output), or pass the noise "
-            "variances."
+            "gpytorch.likelihoods.GaussianLikelihood without batch_shape, or pass the noise variances."
         )
     noise: Tensor = likelihood.noise.to(x)
-    return noise.reshape(-1, 1).expand(-1, x.shape[-2])
+    return noise.reshape(1).expand(x.shape[-2])
 
 
 def _row_noise(likelihood: Likelihood, x: Tensor) -> Tensor:
-    """Noise variances with which rows at x [..., n, D] are conditioned on, as [..., Q, n]."""
+    """Noise variances [..., n] with which rows at x [..., n, D] are conditioned on."""
     if isinstance(likelihood, InputNoiseLikelihood):
-        return likelihood.row_noise(x.unsqueeze(-3))
+        return likelihood.row_noise(x)
     return _observation_noise(likelihood, x)
-
-
-def _output_dims(module: nn.Module, num_outputs: int) -> dict[str, int]:
-    """For each parameter that outputs do not share, by name: its dimension of the outputs."""
-    found: dict[str, int] = {}
-    for prefix, part in module.named_modules():
-        batch = getattr(part, "batch_shape", None)
-        for name, parameter in part.named_parameters(prefix, recurse=False):
-            # The noise has no batch_shape: its parameter is [..., Q, 1].
-            is_noise = isinstance(part, HomoskedasticNoise)
-            dim = parameter.ndim - 2 if is_noise else -1 if batch is None else len(batch) - 1
-            if dim >= 0 and parameter.shape[dim] == num_outputs > 1:
-                found[name] = dim
-    return found
-
-
-@torch.no_grad()
-def _for_outputs(module: Module, outputs: list[int], num_outputs: int) -> Module:
-    """A copy of a module for some of its outputs; one output has no batch dimension."""
-    part, dims = deepcopy(module), _output_dims(module, num_outputs)
-    tail = [] if len(outputs) == 1 else [len(outputs)]
-    for name, dim in dims.items():
-        parameter = part.get_parameter(name)
-        chosen = parameter.index_select(dim, torch.tensor(outputs, device=parameter.device))
-        parameter.data = chosen if tail else chosen.squeeze(dim)
-    for prefix, inner in part.named_modules():
-        if getattr(inner, "batch_shape", None) and any(name.rpartition(".")[0] == prefix for name in dims):
-            inner.batch_shape = torch.Size([*inner.batch_shape[:-1], *tail])
-    return part
 
 
 # The fit
@@ -587,61 +548,26 @@ class TrainingRows(NamedTuple):
 
     X: Tensor  # [N, D]
     Y: Tensor  # [N, m]
-    known_noise: Tensor  # [N, m] or [N, 1], noise variance in addition to the learned one
-
-    def for_outputs(self, outputs: list[int]) -> TrainingRows:
-        """The rows of some outputs."""
-        known = self.known_noise
-        return TrainingRows(self.X, self.Y[:, outputs], known if known.shape[-1] == 1 else known[:, outputs])
+    known_noise: Tensor  # [N, 1], noise variance in addition to the learned one
 
 
 @torch.no_grad()
 def _training_rows(X: Tensor, Y: Tensor, noise: Tensor, likelihood: Likelihood) -> TrainingRows:
-    """Rows with these noise variances [N, m] or [N, 1]: what exceeds the noise of the likelihood is known."""
-    learned = _row_noise(likelihood, X).mT.to(noise)
+    """Rows with these noise variances [N, 1]: what exceeds the noise of the likelihood is known."""
+    learned = _row_noise(likelihood, X)[:, None].to(noise)
     return TrainingRows(X, Y, torch.where(noise > (1 + 1e-6) * learned, noise - learned, 0.0))
 
 
 def _learn(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Train the modules in place, and return X_c [M, D], y_c [M, m] and precisions [M, m] or [M, 1].
-
-    Outputs that share kernel, mean and noise share a coreset. Otherwise each has its own points, whose precision is
-    zero for all other outputs.
-    """
+    """Train the modules in place, and return X_c [M, D], y_c [M, m] and precisions [M, 1]."""
     if type(modules[2]) is not GaussianLikelihood:
         raise InvalidTypeError(
             f"A fit needs a gpytorch.likelihoods.GaussianLikelihood; got {type(modules[2]).__name__}."
         )
-    m = rows.Y.shape[-1]
-    counts = [(len(_output_dims(module, m)), len(list(module.parameters()))) for module in modules]
-    if not any(own for own, _ in counts):
-        return _learn_one(modules, rows)
-    if any(own < every for own, every in counts):
-        raise InvalidInputError(
-            f"Kernel, mean and likelihood must all have batch_shape [{m}], for outputs that are learned one by one, or "
-            "none of them, for outputs that share all."
-        )
-    found = []
-    for output in range(m):
-        single: Any = tuple(_for_outputs(module, [output], m) for module in modules)
-        found.append(_learn_one(single, rows.for_outputs([output])))
-        with torch.no_grad():
-            for module, learned in zip(modules, single, strict=True):
-                for name, dim in _output_dims(module, m).items():
-                    place = module.get_parameter(name).select(dim, output)
-                    place.copy_(learned.get_parameter(name).reshape(place.shape))
-    X_c, y_c, precision = zip(*found, strict=True)
-    return torch.cat(X_c), torch.block_diag(*y_c), torch.block_diag(*precision)
-
-
-def _learn_one(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Train modules that all outputs share, and return the coreset."""
     X, Y, known = (values.detach().to(torch.float64) for values in rows)
-    if not torch.equal(known, known[:, :1].expand_as(known)):
-        raise InvalidInputError("Outputs that share kernel and noise must have the same noise variances in each row.")
     source = MemorySource(X, Y[:, 0] if Y.shape[1] == 1 else Y, None, known[:, 0] if bool(known.any()) else None)
     kernel, mean, likelihood = parts = tuple(_without_bounds(module) for module in modules)
-    run, options = Run.alone(), Settings()  # with one seed, so that the same rows give the same model
+    run, options = Run.alone(), TrainingOptions()  # with one seed, so that the same rows give the same model
 
     def model_of(coreset: Coreset) -> CVGP:
         return CVGP(coreset, kernel, mean=mean, likelihood=likelihood).to(source.device)
@@ -672,8 +598,7 @@ def _learn_one(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Te
 def _find_start(model: CVGP, rows: Any) -> None:
     """Stretch all lengthscales and set the noise to the best of a few values, by the exact likelihood of some rows.
 
-    Far from an optimum the gradient is large, and the first step of L-BFGS would take parameters to the end of their
-    range, where the gradient vanishes.
+    Far from an optimum, the first step of L-BFGS would take parameters to the end of their range.
     """
     stretched = [part for part in model.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     own, variance = [part.lengthscale.clone() for part in stretched], rows.y.var().item()
@@ -684,7 +609,7 @@ def _find_start(model: CVGP, rows: Any) -> None:
             part.lengthscale = lengthscale
             multiply_inside(part, "lengthscale", factor)
         model.likelihood.noise_covar.noise = model.noise.new_tensor(noise)
-        residual = rows.y - mean_at(model.mean, rows.x, rows.y)
+        residual = rows.y - prior_mean(model.mean, rows.x, rows.y)
         value = log_marginal(square_matrix(model.kernel, rows.x), residual, model.total_noise(rows.noise_variance))
         return value.item() + model.log_prior().item()
 
@@ -692,10 +617,7 @@ def _find_start(model: CVGP, rows: Any) -> None:
 
 
 def _without_bounds(module: Module) -> Module:
-    """A copy in float64 whose parameters may take any value.
-
-    GPyTorch leaves constraints without a transform to a bounded optimizer. Here they get a transform.
-    """
+    """A copy in float64 in which constraints that GPyTorch leaves to a bounded optimizer have a transform."""
     copied = deepcopy(module).double()
     part: Any
     for part in copied.modules():
@@ -727,54 +649,27 @@ def _take_values(mine: nn.Module, learned: nn.Module) -> None:
 
 
 @DrawMatheronPaths.register(CVGPModel)  # type: ignore[untyped-decorator]
+@torch.no_grad()
 def _draw_paths(model: CVGPModel, *, sample_shape: torch.Size, **samplers: Any) -> MatheronPath:
     """Functions of the posterior, in the units of the data."""
     if model.batch_shape:
         raise InvalidInputError(f"Paths are drawn from one model; got a batch of {list(model.batch_shape)}.")
     m, to_model_units = model.num_outputs, get_input_transform(model)
-    # Outputs that share a kernel are independent draws from it.
-    shape = [*sample_shape, m] if m > 1 and not model.covar_module.batch_shape else sample_shape
     prior = _draw_kernel_feature_paths_fallback(
         num_inputs=model.X_c.shape[-1],
         mean_module=model.mean_module,
         covar_module=model.covar_module,
-        sample_shape=torch.Size(shape),
+        sample_shape=torch.Size([*sample_shape, m] if m > 1 else sample_shape),  # outputs are independent draws
         input_transform=to_model_units,
     )
-    f_c, weights = prior.forward(model.X_c), []  # which bypasses the transforms of the path
+    f_c = prior.forward(model.X_c)  # [..., M], or [..., m, M]; it bypasses the transforms of the path
+    K_cc, weights = square_matrix(model.covar_module, model.X_c), []
     for output in range(m):
-        kernel = _for_outputs(model.covar_module, [output], m)
-        w = model.precision.expand(-1, m)[:, output]
         values = f_c if m == 1 else f_c[..., output, :]
-        weights.append(_update_weights(kernel, model.X_c, model.y_c[:, output], w, values))
+        draws = values.reshape(-1, values.shape[-1]).to(torch.float64)
+        factor = factorize(K_cc, model.precision[:, 0], model.y_c[:, output])
+        found = pathwise_weights(factor, draws, torch.randn_like(draws))
+        weights.append(found.reshape(values.shape).to(values))
     features = KernelEvaluationMap(model.covar_module, model.X_c, input_transform=to_model_units)
     update = GeneralizedLinearPath(features, weights[0] if m == 1 else torch.stack(weights, dim=-2))
     return MatheronPath(prior, update, output_transform=get_output_transform(model))
-
-
-@GaussianUpdate.register(ApproximateGP, CoresetVariationalStrategy)  # type: ignore[untyped-decorator]
-def _update_of_strategy(
-    model: ApproximateGP,
-    strategy: CoresetVariationalStrategy,
-    *,
-    sample_values: Tensor,
-    input_transform: InputTransform | None = None,
-    **ignored: Any,
-) -> GeneralizedLinearPath:
-    """The same for the strategy inside a variational model, such as BoTorch's `SingleTaskVariationalGP`."""
-    strategy.start_sites()
-    X_c, y_c = strategy.inducing_points.detach(), strategy._variational_distribution.pseudo_targets.detach()
-    if y_c.ndim > 1:
-        raise InvalidInputError(f"Paths are drawn from one process; got a batch of {list(y_c.shape[:-1])}.")
-    weight = _update_weights(model.covar_module, X_c, y_c, strategy.site_precision.detach(), sample_values)
-    features = KernelEvaluationMap(model.covar_module, X_c, input_transform=input_transform)
-    return GeneralizedLinearPath(feature_map=features, weight=weight)
-
-
-@torch.no_grad()
-def _update_weights(kernel: Kernel, X_c: Tensor, y_c: Tensor, w: Tensor, f_c: Tensor) -> Tensor:
-    """Weights [..., M] of k(., X_c) that turn draws of the prior, with the values f_c [..., M], into posterior ones."""
-    factor = factorize(square_matrix(kernel, X_c), w, y_c)
-    draws = f_c.reshape(-1, f_c.shape[-1])
-    site_noise = torch.randn(draws.shape, dtype=torch.float64, device=draws.device)
-    return pathwise_weights(factor, draws, site_noise).reshape(f_c.shape).to(f_c)

@@ -1,21 +1,19 @@
-"""A fitted regressor as GPyTorch modules: what the adapters take from `CVGPRegressor`, and nothing else of it.
+"""A fitted regressor as GPyTorch modules, for `CVGPRegressor.to_botorch`.
 
-The hosts' models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
+BoTorch's models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
 are refused, and a warning names whatever else a prediction of the regressor uses.
 """
 
 import warnings
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.distributions import Distribution, MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.distributions import Independent, Normal
 
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import Path
@@ -23,22 +21,16 @@ from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FARTHEST
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood
+from cvgp.gp.kernels import gaussian_likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import InputNoise
 
 
-class FittedParts(NamedTuple):
-    """A fitted model in its own, standardized units, and the way there from the user's units."""
+def fitted_parts(regressor: Any) -> tuple[CVGP, Scaling, InputNoise | None]:
+    """A copy of a regressor's model on the CPU, the way to its units, and its noise if that depends on x.
 
-    model: CVGP
-    scaling: Scaling
-    noise: InputNoise | None
-    """Where the noise depends on x."""
-
-
-def fitted_parts(regressor: Any) -> FittedParts:
-    """A copy of a regressor's model on the CPU; raise if a host cannot have it, and warn of what is lost."""
+    Raise if a host cannot have it, and warn of what is lost.
+    """
     if not isinstance(regressor, CVGPRegressor):
         raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(regressor).__name__}.")
     check_is_fitted(regressor)
@@ -67,7 +59,7 @@ def fitted_parts(regressor: Any) -> FittedParts:
     if lost:
         message = f"The exported model has the coreset and Gaussian noise, but not {', nor '.join(lost)}."
         warnings.warn(message, CVGPWarning, stacklevel=4)
-    return FittedParts(deepcopy(gp.model).cpu().double(), gp.scaling, gp.noise)
+    return deepcopy(gp.model).cpu().double(), gp.scaling, gp.noise
 
 
 class InputScaling(nn.Module):
@@ -119,29 +111,14 @@ class _Warp(nn.Module):
 class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
     """A Gaussian likelihood whose noise depends on x, as the regressor learned it.
 
-    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. Objectives take the
-    variances: ``objective(model(x), y, noise=likelihood.variance(x))``. `constant` is the noise variance of all rows in
-    the fit, and `input_noise` the noise of each, both in the regressor's units. `to_model_units` leads there from the
-    inputs of the host's model, and `y_scale`, [] or [Q] for tasks, is one unit of the regressor's outputs in those of
-    the host's.
+    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. `constant` is the
+    noise variance of all rows in the fit, and `input_noise` the noise of each.
     """
 
-    y_scale: Tensor
-
-    def __init__(
-        self,
-        constant: float,
-        input_noise: InputNoise,
-        to_model_units: InputScaling | None = None,
-        y_scale: Tensor | None = None,
-    ) -> None:
-        scale = torch.ones((), dtype=torch.float64) if y_scale is None else y_scale
-        unit = scale.square().mean().item()
-        own = gaussian_likelihood(constant * unit, NOISE_FLOOR * unit)
+    def __init__(self, constant: float, input_noise: InputNoise) -> None:
+        own = gaussian_likelihood(constant)
         super().__init__(noise_constraint=own.noise_covar.raw_noise_constraint)
         self.double().noise = own.noise.detach()
-        self.to_model_units = to_model_units
-        self.register_buffer("y_scale", scale.clone())
         for name, value in input_noise._asdict().items():
             self.register_buffer(name, value.detach().cpu().clone())
 
@@ -151,54 +128,22 @@ class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
         return InputNoise(*(getattr(self, name) for name in InputNoise._fields))
 
     def variance(self, x: Tensor) -> Tensor:
-        """The noise variance of observations at x [..., n, D]: [..., n], or [..., n, Q] for tasks."""
-        return self._in_units(self.input_noise.variance(self._scaled(x)))
+        """The noise variance [..., n] of observations at x [..., n, D]."""
+        return self.input_noise.variance(x)
 
     def row_noise(self, x: Tensor) -> Tensor:
         """The noise variance with which new rows at x [..., n, D] are conditioned on, as the regressor does it."""
         constant: Tensor = self.noise.to(x.dtype)
         if not bool(self.input_noise.base > 0):
             return constant.expand(x.shape[:-1])
-        return constant + self._in_units(self.input_noise.beyond_base(self._scaled(x)))
-
-    def f_factor(self, f_var: Tensor) -> Tensor:
-        """The factor by which the regressor corrects variances of f, [..., n] or [..., n, Q] for tasks."""
-        return self.input_noise.f_factor(f_var / self.y_scale.to(f_var).square())
-
-    def forward(self, function_samples: Tensor, *params: Any, **kwargs: Any) -> Distribution:
-        """Observations given values of f."""
-        noise = self._shaped_noise_covar(function_samples.shape, *params, **kwargs).diagonal(dim1=-1, dim2=-2)
-        given = Normal(function_samples, noise.reshape(function_samples.shape).sqrt())
-        return Independent(given, 1) if self.y_scale.ndim else given
+        return constant + self.input_noise.beyond_base(x)
 
     def _shaped_noise_covar(
         self, base_shape: torch.Size, *params: Any, noise: Tensor | None = None, **_: Any
     ) -> DiagLinearOperator:
         if noise is None:
             if not params:
-                raise InvalidTypeError(
-                    "This noise depends on x: pass the inputs to the likelihood, likelihood(model(x), x), and the "
-                    "variances to an objective, noise=likelihood.variance(x)."
-                )
+                raise InvalidTypeError("This noise depends on x: pass the inputs too, likelihood(model(x), x).")
             (x,) = params[0] if isinstance(params[0], list | tuple) else (params[0],)
             noise = self.variance(x)
-        noise = noise.expand(base_shape)
-        return DiagLinearOperator(noise.flatten(-2) if self.y_scale.ndim else noise)
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        return x if self.to_model_units is None else self.to_model_units(x)
-
-    def _in_units(self, variance: Tensor) -> Tensor:
-        unit = self.y_scale.to(variance).square()
-        return variance[..., None] * unit if unit.ndim else variance * unit
-
-
-def as_predicted(f: MultivariateNormal, likelihood: Any) -> MultivariateNormal:
-    """The posterior of f with the regressor's correction of its variance, if the likelihood has one."""
-    if not isinstance(likelihood, InputNoiseLikelihood):
-        return f
-    covariance = f.lazy_covariance_matrix
-    variance = covariance.diagonal(dim1=-1, dim2=-2).clamp_min(0.0).reshape(f.mean.shape)
-    root = likelihood.f_factor(variance).sqrt()
-    diagonal = DiagLinearOperator(root.flatten(-len(f.event_shape)))
-    return type(f)(f.mean, diagonal @ covariance @ diagonal)
+        return DiagLinearOperator(noise.expand(base_shape))

@@ -3,8 +3,8 @@ r"""The coreset posterior in GPyTorch: a variational strategy that takes the pla
 The process is that of an exact GP that saw M pseudo-targets y_c at the inducing points, each with its own precision w:
 :math:`q(f) = N(m_x + K_{cx}^T A (y_c - m_c), K_{xx} - K_{cx}^T A K_{cx})` with :math:`A = (K_{cc} + W^{-1})^{-1}`.
 The algebra is :mod:`cvgp.gp.bounds.elbo` in training, where only variances of single points are needed, and
-:mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the prior at points and x, the strategy, the
-model that has seen new rows, and a complete model with its likelihood.
+:mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the strategy, and
+the model that has seen new rows.
 """
 
 import math
@@ -15,13 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussianLikelihood
-from gpytorch.means import Mean, ZeroMean
-from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models import ExactGP
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.utils.memoize import add_to_cache
-from gpytorch.variational import IndependentMultitaskVariationalStrategy
 from gpytorch.variational._variational_distribution import _VariationalDistribution
 from gpytorch.variational._variational_strategy import _VariationalStrategy
 from linear_operator import to_linear_operator
@@ -30,24 +27,19 @@ from torch import Tensor, nn
 from torch.distributions.kl import kl_divergence, register_kl
 
 from cvgp.adapters.algebra import JointPrior, Snapshot, common_batch, module_tensors, posterior_at
-from cvgp.adapters.fitted_regressor import InputNoiseLikelihood, InputScaling, as_predicted, fitted_parts
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError, MissingPartError, NotSupportedError
-from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.gp import bounds, posterior
 from cvgp.gp.bounds.elbo import marginals
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_above, log_positive
 from cvgp.gp.linalg import JITTER, add_jitter
 from cvgp.gp.model import SMALLEST_SHARE
 from cvgp.gp.posterior import Factor, joined
 from cvgp.gp.sites import best_coreset
 
-__all__ = ["CoresetGP", "CoresetVariationalDistribution", "CoresetVariationalStrategy"]
+__all__ = ["CoresetVariationalDistribution", "CoresetVariationalStrategy"]
 
 INITIAL_PRECISION = 10.0
-NEAREST_TO_LIMIT = 1e-6
-"""A precision of one over the jitter needs an infinite parameter; this relative distance below it does not."""
-CHUNK_ROWS = 4096
-"""Rows that `initialize_from_data` sums up at once."""
+NEAREST_TO_LIMIT = 1e-6  # relative distance from one over the jitter, which would need an infinite parameter
+CHUNK_ROWS = 4096  # that `initialize_from_data` sums up at once
 
 
 class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[misc]
@@ -60,14 +52,12 @@ class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[
     batch_shape : torch.Size
         For a batch of processes.
     mean_init_std : float
-        Standard deviation of the noise that is added to the prior mean where the pseudo-targets start.
+        The pseudo-targets start at the prior mean plus noise of this standard deviation.
 
     Attributes
     ----------
-    pseudo_targets : torch.nn.Parameter of shape [..., M]
-        y_c, in the units of the targets: the prior mean is included.
-    log_precision : torch.nn.Parameter of shape [..., M]
-        Logarithms of the precisions, one over the noise variance of each pseudo-target.
+    pseudo_targets, log_precision : torch.nn.Parameter of shape [..., M]
+        y_c, prior mean included, and the logarithm of one over the noise variance of each.
 
     Examples
     --------
@@ -85,8 +75,6 @@ class CoresetVariationalDistribution(_VariationalDistribution):  # type: ignore[
     ) -> None:
         if num_inducing_points < 1:
             raise InvalidInputError(f"num_inducing_points must be at least 1; got {num_inducing_points}.")
-        if not 0.0 <= mean_init_std < math.inf:
-            raise InvalidInputError(f"mean_init_std is a standard deviation of at least 0; got {mean_init_std}.")
         batch_shape = torch.Size(batch_shape)
         super().__init__(num_inducing_points, batch_shape, mean_init_std)
         start = torch.zeros(*batch_shape, num_inducing_points)
@@ -119,7 +107,7 @@ class CoresetNormal(MultivariateNormal):  # type: ignore[misc]
     """The posterior at the pseudo-inputs, with the factor that it comes from.
 
     GPyTorch's wrappers take the KL from two distributions. From their matrices alone that would need the inverse of
-    K_cc, which may be singular. Indexing and arithmetic give a distribution without a factor.
+    K_cc, which may be singular. A part of the posterior has no factor.
     """
 
     factor: Factor | None = None
@@ -291,9 +279,13 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
                 f"The data have the batch shape {tuple(batch)}, and the sites {tuple(shape[:-1])}: give "
                 "CoresetVariationalDistribution the batch_shape of the data."
             )
+
+        def flat(values: Tensor, *event: int) -> Tensor:
+            """One line per process."""
+            return values.to(torch.float64).expand(*batch, *event).reshape(-1, *event)
+
         own = JointPrior(self.model, points)
-        K_cc = own.K_cc.expand(*batch, M, M).reshape(-1, M, M)
-        mean_c = own.mean_c.to(torch.float64).expand(shape).reshape(-1, M)
+        K_cc, mean_c = flat(own.K_cc, M, M), flat(own.mean_c, M)
         jittered = [add_jitter(K, JITTER) for K in K_cc]
         whiteners = [bounds.whitener(K) for K in jittered]
         sums = [bounds.Statistics.zeros(M, 1, points.device) for _ in jittered]
@@ -302,14 +294,11 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
             rows = slice(first, first + CHUNK_ROWS)
             at = JointPrior(self.model, points, x[..., rows, :], batch, dtype=torch.float64)
             n = at.mean_x.shape[-1]
-            K_cx = at.K_cx.expand(*batch, M, n).reshape(-1, M, n)
-            of_rows = (at.k_xx, y[..., rows] - at.mean_x, noise[..., rows])
-            k_xx, residual, variance = (values.expand(*batch, n).reshape(-1, n) for values in of_rows)
-            for b, whitener in enumerate(whiteners):
+            K_cx, k_xx, variance = flat(at.K_cx, M, n), flat(at.k_xx, n), flat(noise[..., rows], n)
+            residual = flat(y[..., rows] - at.mean_x, n)[..., None]
+            for b, L_inv in enumerate(whiteners):
                 rho = bounds.weigh(variance[b], k_xx[b])
-                part = bounds.gather(
-                    whitener, K_cx[b], k_xx[b], residual[b, :, None], rho.precision, rho.log_normalizer
-                )
+                part = bounds.gather(L_inv, K_cx[b], k_xx[b], residual[b], rho.precision, rho.log_normalizer)
                 sums[b] = sums[b].merge(part)
         start = (noise.reciprocal().sum(-1) / M).reshape(-1)  # as if each point stood for N / M rows
         y_c, w = torch.empty_like(mean_c), torch.empty_like(mean_c)
@@ -324,7 +313,7 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         self.set_sites(y_c.reshape(shape), w.reshape(shape))
 
     def start_sites(self) -> None:
-        """Set the pseudo-targets to the prior mean unless they have values; the first call of the model does this."""
+        """Set the pseudo-targets to the prior mean at the first call of the model, unless they have values."""
         if self.variational_params_initialized.item():
             return
         if not bool(self._variational_distribution.pseudo_targets.any()):  # all zero: nobody has set them
@@ -364,12 +353,11 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         covar_module: Any = None,
         noise: Tensor | None = None,
     ) -> ExactGP:
-        """Return the posterior that has also seen new rows, in closed form. This model stays as it is.
+        """Return the posterior that has also seen new rows `[..., n, D]` and `[..., n]`, in closed form, in eval mode.
 
-        The rows, `[..., n, D]` and `[..., n]`, become points whose precision is one over the noise of
-        ``model.likelihood``, or over the variances `noise` `[..., n]`. Further batch dimensions of the targets make a
-        batch of fantasies. Without another mean or kernel the prior is the model's `forward`, features included. The
-        result is for predictions: it is in eval mode, and its likelihood is a copy of the model's.
+        They become points whose precision is one over the noise of ``model.likelihood``, or over the variances `noise`
+        `[..., n]`. Further batch dimensions of the targets make a batch of fantasies. Without another mean or kernel
+        the prior is the model's `forward`, features included.
         """
         model, likelihood = self.model, getattr(self.model, "likelihood", None)
         if not isinstance(likelihood, GaussianLikelihood):
@@ -472,9 +460,7 @@ class _Observations(NamedTuple):
                 f"inputs must be [..., n, {self.X.shape[-1]}] and targets [..., n]; "
                 f"got {tuple(x.shape)} and {tuple(y.shape)}."
             )
-        if noise is None:
-            is_own = isinstance(likelihood, InputNoiseLikelihood)
-            noise = (likelihood.row_noise(x) if is_own else likelihood.noise).detach()
+        noise = likelihood.noise.detach() if noise is None else noise
         common_batch(x.shape[:-2], y.shape[:-1], noise.shape[:-1], self.y.shape[:-1])
         w = noise.to(torch.float64).reciprocal().expand(*noise.shape[:-1], y.shape[-1])
         X, y = joined(self.X, x.to(self.X.dtype), -2), joined(self.y, y.to(self.y.dtype), -1)
@@ -494,8 +480,7 @@ class _FactorizedSites(DefaultPredictionStrategy):  # type: ignore[misc]
 class ConditionedGP(ExactGP):  # type: ignore[misc]
     """The coreset posterior given new rows: an exact GP on the sites and the rows, for predictions in eval mode.
 
-    GPyTorch's own likelihood of fixed noises cannot serve: it raises variances below 1e-6, it takes the noises of the
-    sites for those of new observations if there are equally many, and its state dict does not hold them.
+    GPyTorch's likelihood of fixed noises raises variances below 1e-6, and its state dict does not hold them.
     """
 
     prediction_strategy: _FactorizedSites | None
@@ -530,133 +515,11 @@ class ConditionedGP(ExactGP):  # type: ignore[misc]
                 "train the original model on them."
             )
         x = x[:, None] if x.ndim == 1 else x
-        if settings.prior_mode.on():
-            return self.forward(x)
         site_batch = torch.broadcast_shapes(self.train_targets.shape[:-1], self.precision.shape[:-1])
-        f = posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
-        return as_predicted(f, self.likelihood)
+        return posterior_at(self._factor(), JointPrior(self, self.train_inputs[0], x, site_batch, **kwargs))
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None) -> "ConditionedGP":
         """The posterior that has seen these rows too."""
         known = _Observations(self.train_inputs[0], self.train_targets, self.precision)
         parts = deepcopy((self.likelihood, self.mean_module, self.covar_module, self.prior))
         return ConditionedGP(known.append(inputs, targets, noise, self.likelihood), *parts)
-
-
-class CoresetGP(ApproximateGP):  # type: ignore[misc]
-    """A GPyTorch model of weighted pseudo-observations, with its likelihood.
-
-    Parameters
-    ----------
-    X_c : Tensor of shape [M, D]
-        Pseudo-inputs.
-    y_c : Tensor of shape [M] or [M, Q]
-        Pseudo-targets, prior mean included. Several outputs are independent tasks.
-    precision : Tensor of shape [M] or [M, Q]
-        One over the noise variance of each pseudo-target.
-    covar_module : gpytorch.kernels.Kernel
-        The kernel; for several outputs it may have the batch shape [Q].
-    mean_module : gpytorch.means.Mean or None
-        The mean; zero if None.
-    likelihood : gpytorch.likelihoods.Likelihood or None
-        A Gaussian one if None. It is the attribute `likelihood`.
-    input_transform : torch.nn.Module or None
-        From inputs [..., D] to those that kernel and mean see.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from cvgp.adapters.gpytorch import CoresetGP
-    >>> model = CoresetGP(torch.zeros(1, 1), torch.ones(1), torch.tensor([3.0]), RBFKernel()).eval()
-    >>> prediction = model(torch.zeros(1, 1))
-    >>> round(prediction.mean.item(), 4), round(prediction.variance.item(), 4)
-    (0.75, 0.25)
-    """
-
-    def __init__(
-        self,
-        X_c: Tensor,
-        y_c: Tensor,
-        precision: Tensor,
-        covar_module: Kernel,
-        mean_module: Mean | None = None,
-        likelihood: Likelihood | None = None,
-        input_transform: nn.Module | None = None,
-    ) -> None:
-        if X_c.ndim != 2 or y_c.ndim not in (1, 2) or len(y_c) != len(X_c):
-            raise InvalidInputError(
-                f"X_c must be [M, D] and y_c [M] or [M, Q]; got {tuple(X_c.shape)} and {tuple(y_c.shape)}."
-            )
-        if precision.shape not in (y_c.shape, y_c.shape[:1]):
-            raise InvalidInputError(
-                f"precision must be [M] or of the shape of y_c, {tuple(y_c.shape)}; got {tuple(precision.shape)}."
-            )
-        batch = y_c.shape[1:]
-        sites = CoresetVariationalDistribution(len(X_c), batch_shape=batch).to(X_c)
-        strategy = CoresetVariationalStrategy(self, X_c, sites, jitter_val=0.0)
-        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_tasks=batch[0]) if batch else strategy)
-        self.mean_module = ZeroMean() if mean_module is None else mean_module
-        self.covar_module = covar_module
-        if likelihood is None:
-            likelihood = MultitaskGaussianLikelihood(num_tasks=batch[0]) if batch else GaussianLikelihood()
-            likelihood = likelihood.to(X_c)
-        self.likelihood = likelihood
-        self.input_transform = nn.Identity() if input_transform is None else input_transform
-        strategy.set_sites(y_c.mT if batch else y_c, precision.mT if precision.ndim == 2 else precision)
-
-    def __call__(self, inputs: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
-        """Return the posterior of f at inputs `[..., B, D]`, or the prior."""
-        x = inputs[:, None] if inputs.ndim == 1 else inputs
-        f = super().__call__(x, prior=prior, **kwargs)
-        return f if prior or self.training else as_predicted(f, self.likelihood)
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior at x `[..., B, D]`."""
-        z = self.input_transform(x)
-        return MultivariateNormal(self.mean_module(z), self.covar_module(z))
-
-
-def from_regressor(regressor: CVGPRegressor) -> CoresetGP:
-    """`CVGPRegressor.to_gpytorch`: kernel and mean keep the units of the fit, behind an input transform."""
-    fitted, scaling, input_noise = fitted_parts(regressor)
-    to_model_units = InputScaling(scaling)
-    y_mean, y_scale = torch.tensor(scaling.y_mean), torch.tensor(scaling.y_scale)
-    if fitted.y_c.ndim == 1:
-        y_mean, y_scale = y_mean[0], y_scale[0]
-    unit, noise = y_scale.square(), fitted.noise.item()
-    kernel = ScaleKernel(fitted.kernel, batch_shape=unit.shape, outputscale_constraint=log_positive()).double()
-    kernel.outputscale = unit
-    likelihood: Likelihood
-    if input_noise is not None:
-        likelihood = InputNoiseLikelihood(noise, input_noise, to_model_units, y_scale)
-    elif unit.ndim:
-        constraint = log_above(NOISE_FLOOR * unit.min().item())
-        likelihood = MultitaskGaussianLikelihood(len(unit), noise_constraint=constraint, has_global_noise=False)
-        likelihood.double().task_noises = noise * unit
-    else:
-        likelihood = gaussian_likelihood(noise * unit.item(), NOISE_FLOOR * unit.item())
-    with torch.no_grad():
-        X_c, y_c = torch.tensor(scaling.unscale_x(fitted.X_c.numpy())), y_mean + y_scale * fitted.y_c
-        precision = fitted.site_precision.reshape(-1, *[1] * unit.ndim) / unit
-    mean = _ScaledMean(fitted.mean, y_mean, y_scale)
-    model: CoresetGP = CoresetGP(X_c, y_c, precision, kernel, mean, likelihood, to_model_units).eval()
-    return model
-
-
-class _ScaledMean(Mean):  # type: ignore[misc]
-    """The mean of a standardized output in the user's units; the means of several outputs are a batch."""
-
-    y_mean: Tensor
-    y_scale: Tensor
-
-    def __init__(self, base_mean: Mean, y_mean: Tensor, y_scale: Tensor) -> None:
-        super().__init__()
-        self.base_mean = base_mean
-        self.register_buffer("y_mean", y_mean[..., None])
-        self.register_buffer("y_scale", y_scale[..., None])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The mean [..., N] at x [..., N, D]."""
-        values: Tensor = self.base_mean(x)
-        return self.y_mean + self.y_scale * values

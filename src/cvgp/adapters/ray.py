@@ -1,7 +1,7 @@
-"""Fits on a Ray cluster: one fit by many workers, or one model per shard, merged. Needs the extra `ray`.
+"""One fit by the workers of a Ray cluster. Needs the extra `ray`.
 
-Ray Train starts the workers of :func:`fit`, replaces lost ones, and keeps the checkpoints. Every worker runs the
-estimator's own fit as one process of a group (`cvgp.parallel.group`) and reads its own parts of the table. If a worker
+Ray Train starts the workers, replaces lost ones, and keeps the checkpoints. Every worker runs the estimator's own fit
+as one process of a group (`cvgp.parallel.group`), as under torchrun, and reads its own parts of the table. If a worker
 is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
 """
 
@@ -28,7 +28,7 @@ from cvgp.parallel.group import Group, process_group, worker_timeout
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-__all__ = ["connect", "fit", "fit_and_merge"]
+__all__ = ["connect", "fit"]
 
 MODEL_FILE = "model.cvgp"
 
@@ -40,11 +40,6 @@ def connect(address: str = "local") -> None:
     ----------
     address : str
         The address that ``ray start --head`` printed, ``auto`` for the one of this machine, or ``local`` for a new one.
-
-    Raises
-    ------
-    WorkerError
-        If there is no cluster at the address.
 
     Examples
     --------
@@ -68,7 +63,6 @@ def connect(address: str = "local") -> None:
 def _import_ray() -> Any:
     with optional_packages():
         import ray
-        import ray.data
         import ray.train
         import ray.train.torch
     return ray
@@ -80,9 +74,6 @@ def absolute(place: Any) -> Any:
         return [absolute(one) for one in place]
     if isinstance(place, str | os.PathLike) and "://" not in os.fspath(place):
         return os.path.abspath(place)
-    for scheme in ("sqlite:///", "duckdb:///"):
-        if isinstance(place, str) and place.startswith(scheme):
-            return scheme + os.path.abspath(place.removeprefix(scheme))
     return place
 
 
@@ -104,25 +95,22 @@ def fit(
 
     Parameters
     ----------
-    dataset : path, glob, list of these, or ray.data.Dataset
-        A table in files that every worker can reach; a Ray dataset is first stored as Parquet in `storage`.
+    dataset : path, glob, or list of these
+        A table in files that every worker can reach.
     target : str or list of str
         The columns to predict; all others are features.
     storage : path or address
-        Where every worker stores and finds checkpoints and the model: a folder, or a place in an object store.
+        A folder that every worker can reach, or a place in an object store: for checkpoints and the model.
     name : str or None
         The name of the run, a folder in `storage`. A name that was used before continues that run.
     num_workers, cpus_per_worker : int
         Processes, and the threads of each. With the parameter `device` of ``cuda`` each takes a GPU as well.
-    max_failures : int
-        How often lost workers are replaced before the fit fails.
-    seconds_between : float
-        The least time between two checkpoints.
+    max_failures, seconds_between : int, float
+        How often lost workers are replaced, and the least time between two checkpoints.
     fit_options : mapping or None
         Further arguments of `cvgp.read_table`: `sample_weight`, `impute` and so on.
     **parameters
-        Those of the estimator, as `set_params` takes them, except ``training__checkpoint_dir`` and
-        ``training__callbacks``.
+        As `set_params` takes them, except ``training__checkpoint_dir`` and ``training__callbacks``.
 
     Returns
     -------
@@ -155,9 +143,7 @@ def fit(
         )
     name = name or f"cvgp-{uuid.uuid4().hex[:12]}"
     place = absolute(storage)
-    if isinstance(dataset, ray.data.Dataset):
-        dataset = _stored(dataset, f"{place}/{name}-table")
-    failures = ray.remote(num_cpus=0)(_Failures).remote()
+    failure = ray.remote(num_cpus=0)(_Failure).remote()
     use_gpu = str(parameters.get("device", "auto")).startswith("cuda")
     trainer = ray.train.torch.TorchTrainer(
         _work,
@@ -168,7 +154,7 @@ def fit(
             "fit_options": dict(fit_options or {}),
             "seconds_between": seconds_between,
             "threads": cpus_per_worker,
-            "failures": failures,
+            "failure": failure,
         },
         torch_config=ray.train.torch.TorchConfig(
             backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo", timeout_s=math.ceil(worker_timeout())
@@ -190,9 +176,9 @@ def fit(
             f"The fit failed after its workers were lost {max_failures + 1} times ({error}). Its checkpoints are in "
             f"{place}/{name}: the same call with name={name!r} continues from them."
         ) from error
-    failure = ray.get(failures.first.remote())
-    if failure is not None:
-        raise failure
+    found = ray.get(failure.get.remote())
+    if found is not None:
+        raise found
     from cvgp.estimators.persistence import load
 
     with result.checkpoint.as_directory() as folder:
@@ -203,17 +189,16 @@ def fit(
     return model
 
 
-class _Failures:
-    """Errors that a restarted worker would meet again, such as a bad row: one worker adds them, and the others ask."""
+class _Failure:
+    """An error that a restarted worker would meet again, such as a bad row: one worker sets it, and the others ask."""
 
-    def __init__(self) -> None:
-        self._errors: list[CVGPError] = []
+    _error: CVGPError | None = None
 
-    def add(self, error: CVGPError) -> None:
-        self._errors.append(error)
+    def set(self, error: CVGPError) -> None:
+        self._error = error
 
-    def first(self) -> CVGPError | None:
-        return self._errors[0] if self._errors else None
+    def get(self) -> CVGPError | None:
+        return self._error
 
 
 def _work(config: dict[str, Any]) -> None:
@@ -225,10 +210,10 @@ def _work(config: dict[str, Any]) -> None:
         with process_group() as group:
             _fit(group, config)
     except WorkerError:
-        if ray.get(config["failures"].first.remote()) is None:
+        if ray.get(config["failure"].get.remote()) is None:
             raise
     except CVGPError as error:
-        ray.get(config["failures"].add.remote(error))
+        ray.get(config["failure"].set.remote(error))
         if dist.is_initialized():
             dist.destroy_process_group()  # so that the others do not wait for this one
 
@@ -260,9 +245,7 @@ class _Reporter:
     """A callback that passes the first worker's checkpoint to Ray, at moments that all workers agree on."""
 
     def __init__(self, group: Group, folder: Path, seconds_between: float) -> None:
-        self.group = group
-        self.folder = folder
-        self.seconds_between = seconds_between
+        self.group, self.folder, self.seconds_between = group, folder, seconds_between
         self._last = time.monotonic()
 
     def __call__(self, event: FitEvent) -> None:
@@ -281,91 +264,3 @@ class _Reporter:
         checkpoint = ray.train.Checkpoint.from_directory(str(self.folder)) if self.group.rank == 0 else None
         ray.train.report(metrics, checkpoint=checkpoint)
         self._last = time.monotonic()
-
-
-def _stored(dataset: Any, place: str) -> str:
-    """A Ray dataset as Parquet files, unless an earlier run of the name has left them."""
-    import pyarrow.fs as pafs
-
-    filesystem, path = pafs.FileSystem.from_uri(place if "://" in place else f"file://{place}")
-    if filesystem.get_file_info(path).type == pafs.FileType.NotFound:
-        dataset.write_parquet(place)
-    return place
-
-
-def fit_and_merge(
-    shards: Sequence[Any],
-    target: str | Sequence[str],
-    *,
-    cpus_per_shard: int = 1,
-    fit_options: Mapping[str, Any] | None = None,
-    merge_options: Mapping[str, Any] | None = None,
-    **parameters: Any,
-) -> CVGPRegressor:
-    """Fit a model to each shard in a Ray task of its own, and merge the models.
-
-    Only the models are sent, once each. A task whose worker is lost is run again, up to three times.
-
-    Parameters
-    ----------
-    shards : sequence of paths, globs or lists of these
-        Tables in files, each where the worker that gets it can reach it; no row may be in two of them.
-    target : str or list of str
-        The columns to predict; all others are features.
-    cpus_per_shard : int
-        The threads of each task.
-    fit_options, merge_options : mapping or None
-        Further arguments of `cvgp.read_table` and `cvgp.merge`.
-    **parameters
-        Those of the estimator, as `set_params` takes them.
-
-    Returns
-    -------
-    CVGPRegressor
-        The merged model; with one shard, its own.
-
-    Raises
-    ------
-    WorkerError
-        If a task was lost too often.
-
-    Examples
-    --------
-    >>> from cvgp.adapters import ray as on_ray
-    >>> on_ray.fit_and_merge(["2024.parquet", "2025.parquet"], "price", random_state=0)  # doctest: +SKIP
-    """
-    from cvgp.estimators.merging import merge
-    from cvgp.estimators.persistence import load
-
-    if len(shards) == 0:
-        raise InvalidInputError("There is no shard to fit: give the paths of at least one.")
-    ray = _import_ray()
-    connect()
-    task = ray.remote(num_cpus=cpus_per_shard, max_retries=3)(_fit_shard)
-    options = dict(fit_options or {})
-    results = [task.remote(absolute(shard), target, parameters, options, cpus_per_shard) for shard in shards]
-    models = []
-    with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
-        for number, result in enumerate(results):
-            file = Path(local) / f"{number}.cvgp"
-            try:
-                file.write_bytes(ray.get(result))
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from error
-            except ray.exceptions.RayError as error:
-                raise WorkerError(f"The task of shard {number} was lost more than three times ({error}).") from error
-            models.append(load(file))
-    return models[0] if len(models) == 1 else merge(models, **dict(merge_options or {}))
-
-
-def _fit_shard(place: Any, target: Any, parameters: dict[str, Any], fit_options: dict[str, Any], threads: int) -> bytes:
-    """The file of a model of one shard."""
-    from cvgp.estimators.regressor import CVGPRegressor
-    from cvgp.tables.table import read_table
-
-    torch.set_num_threads(threads)
-    model = CVGPRegressor().set_params(**parameters).fit(read_table(place, target, **fit_options))
-    with tempfile.TemporaryDirectory(prefix="cvgp-") as local:
-        file = Path(local) / "model.cvgp"
-        model.save(file)
-        return file.read_bytes()

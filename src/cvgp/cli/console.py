@@ -47,13 +47,18 @@ def say(text: str) -> None:
 
 
 def print_result(as_json: bool, value: Mapping[str, Any], text: str | Mapping[str, str]) -> None:
-    """Print the result of a command for programs, or for people: a line, or names and values."""
+    """Print the result of a command for programs, or for people: a line, or names and values in two columns."""
     if as_json:
         print_json(value)
     elif isinstance(text, str):
         say(text)
     else:
-        print_facts(text)
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold")
+        grid.add_column(overflow="fold")
+        _print_rows(grid, text.items())
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -68,16 +73,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def print_facts(facts: Mapping[str, str]) -> None:
-    """Print names and values in two columns."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
-    _print_rows(grid, facts.items())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -115,7 +110,8 @@ class GuardedGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with _handler(_terminate_at_once), _plain_warnings(), _messages(), optional_packages():
+        with _on_termination(_terminate), warnings.catch_warnings(), _messages(), optional_packages():
+            warnings.showwarning = lambda message, *where, **more: _complain("Warning:", message)
             return super().invoke(ctx)
 
 
@@ -150,27 +146,14 @@ def _messages() -> Iterator[None]:
 
 
 def _complain(*parts: object) -> None:
-    """Print one message, after the number of the worker unless that is the first."""
+    """Print one message in one piece, so that the lines of several workers do not mix."""
     worker = launched().rank
-    # In one piece, so that the lines of several workers do not mix.
-    text = " ".join(map(str, (*([f"[worker {worker}]"] if worker else []), *parts)))
+    text = " ".join(map(str, ([f"[worker {worker}]", *parts] if worker else parts)))
     sys.stderr.write(f"{printable_lines(text)}\n")
     sys.stderr.flush()
 
 
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Show a warning as one line, without the line of code that gave it."""
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        _complain("Warning:", message)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
-
-
-def _terminate_at_once(number: int, frame: FrameType | None) -> None:
+def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated  # wherever the program is when the signal comes
 
 
@@ -192,12 +175,12 @@ def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
         if asked:
             raise Terminated
 
-    with _handler(remember):
+    with _on_termination(remember):
         yield end_here
 
 
 @contextmanager
-def _handler(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _on_termination(function: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     # Python sets handlers in the main thread only, and cannot restore a handler that is not Python's (None).
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
         yield

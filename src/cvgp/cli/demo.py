@@ -11,7 +11,7 @@ import typer
 from cvgp.cli.console import note
 from cvgp.errors import FileAccessError
 from cvgp.files import make_folder
-from cvgp.tables.write import write_table
+from cvgp.tables.files import write_table
 
 TRAINING_ROWS, TEST_ROWS = 1000, 300
 COLUMNS = ("hour", "day", "temperature", "wind", "demand")
@@ -24,26 +24,24 @@ def demo(
     """Make a table of electricity demand; fit, predict, evaluate and draw it."""
     make_folder(out)
     train, test, model = out / "train.csv", out / "test.csv", out / "model.cvgp"
-    for path in (train, test):
-        if path.is_file() and not path.read_bytes().startswith(",".join(COLUMNS).encode()):
-            raise FileAccessError(f"{path} exists, and it is not a table of the demo; choose another folder.")
+    is_own = train.is_file() and train.read_bytes().startswith(",".join(COLUMNS).encode())
+    if any(out.iterdir()) and not is_own:
+        raise FileAccessError(f"{out} has files that are not of the demo; choose a new folder with --out.")
     table = _electricity_demand(TRAINING_ROWS + TEST_ROWS)
     write_table(table.slice(0, TRAINING_ROWS), train)
     write_table(table.slice(TRAINING_ROWS), test)
     note(f"Wrote {train} and {test}: electricity demand by hour, day and weather, with noise of 2.")
-    commands: list[list[Any]] = [
-        ["fit", train, "--target", "demand", "--out", model],
-        ["predict", model, test, "--out", out / "predictions.csv"],
-        ["evaluate", model, test],
-        ["coreset", model, "--out", out / "coreset.csv"],
-        ["plot", model, "--data", test, "--out", out / "pictures.png"],
-    ]
     application: Any = context.find_root().command
-    for words in commands:
-        arguments = [str(word) for word in words]
+    for words in (
+        ["fit", train, "--target", "demand", "--out", model, "--overwrite"],
+        ["predict", model, test, "--out", out / "predictions.csv", "--overwrite"],
+        ["evaluate", model, test],
+        ["coreset", model, "--out", out / "coreset.csv", "--overwrite"],
+        ["plot", model, "--data", test, "--out", out / "pictures.png", "--overwrite"],
+    ):
+        arguments = list(map(str, words))
         note(f"\n$ {shlex.join(['cvgp', *arguments])}")
-        code = application.main(args=arguments, prog_name="cvgp", standalone_mode=False)
-        if code:
+        if code := application.main(args=arguments, prog_name="cvgp", standalone_mode=False):
             raise typer.Exit(code)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 import cvgp
-from cvgp.cli.console import print_facts, print_json, print_result
+from cvgp.cli.console import print_result
 from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output
 from cvgp.cli.predict import free_names
 from cvgp.errors import printable
@@ -19,8 +19,7 @@ from cvgp.estimators.frames import feature_names, schema_of, user_columns
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.plots.drawing import target_name
 from cvgp.tables.columns import Column
-from cvgp.tables.locate import WRITTEN_ENDINGS
-from cvgp.tables.write import write_table
+from cvgp.tables.files import WRITTEN_ENDINGS, write_table
 
 KINDS = {"numeric": "number", "boolean": "true or false", "categorical": "text"}
 MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out"}
@@ -29,20 +28,19 @@ MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel, what the fit decided and how it ended."""
     model = cvgp.load(model_file)
-    schema, decisions, facts = schema_of(model), getattr(model, "decisions_", None), summarize(model)
-    if as_json:
-        own = {"schema": schema, "decisions": decisions}
-        stored = {name: None if value is None else value.to_json() for name, value in own.items()}
-        print_json({"model": str(model_file), **stored, **facts})
-        return
+    schema, facts = schema_of(model), {"model": str(model_file), "schema": None, "decisions": None, **summarize(model)}
     text = {"model": str(model_file)}
     if schema is None:
         text["features"] = ", ".join(map(printable, facts["features"]))
     else:
+        facts["schema"] = schema.to_json()
         text["target"] = ", ".join(map(printable, schema.targets))
         text["columns"] = "\n".join(_describe(column) for column in schema.columns)
         text["missing values"] = MISSING.get(schema.impute, "are filled")
-    print_facts(text | model_facts(model) | ({} if decisions is None else {"decisions": str(decisions)}))
+    text |= model_facts(model)
+    if hasattr(model, "decisions_"):
+        facts["decisions"], text["decisions"] = model.decisions_.to_json(), str(model.decisions_)
+    print_result(as_json, facts, text)
 
 
 def coreset(
@@ -55,7 +53,7 @@ def coreset(
 
     Values are in the units of the table. Text columns are written as their indicators, which need not be 0 or 1.
     """
-    check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite, kind="table")
+    check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite)
     model = cvgp.load(model_file)
     points, target = model.coreset_, target_name(model)
     outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
@@ -111,16 +109,16 @@ def summarize(model: CVGPRegressor) -> dict[str, Any]:
         "noise_sd": np.sqrt(model.noise_variance_).tolist(),
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
-        "feature_importances_sd": dict(zip(columns, indices.total_uncertainty.tolist(), strict=True)),
+        "feature_importances_sd": dict(zip(columns, indices.total_error.tolist(), strict=True)),
     }
 
 
 def _describe(column: Column) -> str:
-    kind = KINDS.get(column.kind, column.kind)
+    words = [KINDS.get(column.kind, column.kind)]
     if column.kind == "levels":
-        kind = f"text of {len(column.categories)} levels"
-    values = ", ".join(map(printable, column.parts if column.kind == "date" else column.categories))
-    words = [f"{kind}: {values}" if values and column.kind != "levels" else kind]
+        words = [f"text of {len(column.categories)} levels"]
+    elif values := column.parts if column.kind == "date" else column.categories:
+        words = [f"{words[0]}: {', '.join(map(printable, values))}"]
     if column.n_missing:
         words.append(f"{column.n_missing} missing")
     if column.fill is not None and not column.marks_missing:

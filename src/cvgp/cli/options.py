@@ -11,30 +11,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from cvgp.errors import CVGPError, InvalidInputError
-from cvgp.files import atomic_write, read_state
-from cvgp.tables.formats import check_csv
+from cvgp.errors import InvalidInputError
+from cvgp.files import atomic_write
+from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
 
 @dataclass(frozen=True)
 class OptionsOf:
-    """Marks a parameter that gets a dictionary of options: those of a function or class, under one heading."""
+    """Marks a parameter that gets a dictionary of options: those of a function or class, under one heading.
+
+    Names, types, defaults (but for `defaults`) and help are those of the library.
+    """
 
     source: Callable[..., Any]
     panel: str
     only: Sequence[str] = ()
     leave_out: Sequence[str] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults that are not the library's."""
 
     def parameters(self) -> list[inspect.Parameter]:
-        """The options: names, types, defaults and help are those of the library."""
+        """The options, as parameters of a function for typer."""
         function: Any = self.source.__init__ if inspect.isclass(self.source) else self.source
         hints, described = get_type_hints(function), parameter_texts(self.source.__doc__ or "")
         found = []
@@ -59,40 +61,31 @@ TextFormat = Annotated[
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file at --out even if cvgp did not write it.")]
-CLUSTER = "On a Ray cluster"
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on this cluster; 'local' starts one here.", rich_help_panel=CLUSTER),
-]
-Workers = Annotated[int, typer.Option(min=1, help="Processes on the cluster.", rich_help_panel=CLUSTER)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out if there is one.")]
 
 
 def parameter_texts(docstring: str) -> dict[str, str]:
     """The first sentence about each parameter in a numpydoc docstring."""
-    lines = inspect.cleandoc(docstring).partition("Parameters\n----------\n")[2].splitlines()
+    section = inspect.cleandoc(docstring).partition("Parameters\n----------\n")[2]
     texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in lines:
-        if not line.strip() or line.startswith("---"):
-            names = []
-        elif not line.startswith(" "):
-            if " : " not in line:
-                break  # the next section
-            names = line.partition(" : ")[0].split(", ")
-            texts |= dict.fromkeys(names, "")
-        else:
-            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-    first = {name: re.split(r"(?<=[\w)'`]\.) (?=[A-Z`])", text.strip())[0] for name, text in texts.items()}
-    return {name: re.sub(r"`+", "", text).strip() for name, text in first.items()}
+    for names, text in re.findall(r"^(\w[\w, ]*) : .*\n((?: .*\n?)+)", section, re.MULTILINE):
+        first = re.split(r"(?<=[\w)'`]\.) (?=[A-Z`])", " ".join(text.split()))[0].replace("`", "")
+        texts = dict.fromkeys(names.split(", "), first) | texts  # later sections may have the same names
+    return texts
 
 
 def _option_type(name: str, kind: Any, settings: dict[str, Any]) -> Any:
     """What typer is told of a parameter's type; kinds that a command line cannot give are left out of a union."""
-    kinds = _members(kind)
+
+    def members(kind: Any) -> list[Any]:
+        parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+        return [member for part in parts for member in members(part)] if parts else [kind]
+
+    kinds = members(kind)
+    origins = {get_origin(member) for member in kinds}
     choices = [value for member in kinds if get_origin(member) is Literal for value in get_args(member)]
     plain = [member for member in kinds if member in (bool, int, float, str)]
-    if any(get_origin(member) in (list, Sequence) for member in kinds):  # of names
+    if origins & {list, Sequence}:  # of names
         settings["metavar"] = "A,B"
         return list[str]
     if choices and int in plain:
@@ -100,15 +93,7 @@ def _option_type(name: str, kind: Any, settings: dict[str, Any]) -> Any:
         return str
     if choices:
         return StrEnum(name, {value.upper().replace("-", "_"): value for value in choices})
-    is_path = any(get_origin(member) is os.PathLike for member in kinds)
-    return Path if is_path or not plain else plain[0]
-
-
-def _members(kind: Any) -> list[Any]:
-    """The members of a union, and of unions in it."""
-    if get_origin(kind) in (Union, UnionType):
-        return [member for part in get_args(kind) for member in _members(part) if member is not NoneType]
-    return [kind]
+    return Path if os.PathLike in origins or not plain else plain[0]
 
 
 def _number_or(choices: list[str]) -> Callable[[str], int | str]:
@@ -123,18 +108,16 @@ def _number_or(choices: list[str]) -> Callable[[str], int | str]:
 
 def command(function: Callable[..., Any]) -> Any:
     """The command of a function; a parameter that is marked by `OptionsOf` stands for several options."""
-    own: list[inspect.Parameter] = []
+    every: list[inspect.Parameter] = []
     groups: dict[str, list[inspect.Parameter]] = {}
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         marks = [mark for mark in getattr(hints[name], "__metadata__", ()) if isinstance(mark, OptionsOf)]
         if marks:
             groups[name] = marks[0].parameters()
+            every += groups[name]
         else:
-            own.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-    needed = [parameter for parameter in own if parameter.default is parameter.empty]
-    added = [option for options in groups.values() for option in options]
-    every = [*needed, *added, *(parameter for parameter in own if parameter not in needed)]
+            every.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(**given: Any) -> Any:
         plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
@@ -154,8 +137,7 @@ def joined_numbers(args: list[str], option: str) -> list[str]:
     """``--quantiles .1 .5`` as ``--quantiles .1,.5``."""
     joined: list[str] = []
     for word in args:
-        follows = len(joined) > 1 and joined[-2] == option and is_number(joined[-1])
-        if follows and is_number(word):
+        if len(joined) > 1 and joined[-2] == option and is_number(joined[-1]) and is_number(word):
             joined[-1] = f"{joined[-1]},{word}"
         else:
             joined.append(word)
@@ -182,15 +164,11 @@ class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
     pass
 
 
-def check_output(
-    out: Path, *inputs: object, endings: tuple[str, ...] = ("",), overwrite: bool = False, kind: str = "model"
-) -> None:
+def check_output(out: Path, *inputs: object, endings: tuple[str, ...] = ("",), overwrite: bool = False) -> None:
     """Check before the work that its result can be stored at `out`, and that nothing of the user's is lost by it.
 
-    An input of the command (a file, folder, glob or address) is never replaced. Another file is replaced only if cvgp
-    wrote it as a result of this `kind`, or with `overwrite`.
+    An input of the command (a file, folder, glob or address) is never replaced, another file only with `overwrite`.
     """
-    problem = ""
     if not out.name.lower().endswith(endings):
         problem = f"has no ending that names a format; use one of {', '.join(endings)}."
     elif any(_is_part_of(out, str(given)) for given in inputs if given is not None):
@@ -198,10 +176,10 @@ def check_output(
     else:
         with suppress(_OnlyATrial), atomic_write(out):
             raise _OnlyATrial
-        if out.exists() and out.stat().st_size and not overwrite and not _is_result(out, kind):
-            problem = f"exists, and it is not a {kind} that cvgp wrote; choose another name, or add --overwrite."
-    if problem:
-        raise typer.BadParameter(f"{out} {problem}", param_hint="'--out'")
+        if overwrite or not out.exists() or not out.stat().st_size:
+            return
+        problem = "exists; choose another name, or add --overwrite to replace it."
+    raise typer.BadParameter(f"{out} {problem}", param_hint="'--out'")
 
 
 def _is_part_of(out: Path, given: str) -> bool:
@@ -213,18 +191,4 @@ def _is_part_of(out: Path, given: str) -> bool:
                 is_inside = os.path.isdir(place) and out.resolve().is_relative_to(Path(place).resolve())
                 if is_inside or os.path.samefile(out, place):
                     return True
-    return False
-
-
-def _is_result(path: Path, kind: str) -> bool:
-    """Whether a file looks as if cvgp had written it."""
-    if kind not in ("model", "table"):
-        return b"cvgp" in path.read_bytes()
-    with suppress(CVGPError):
-        if kind == "model":
-            return bool(read_state(path))
-        names = set(read_table(path).names)
-        ends = [name for name in names if "_lower" in name]
-        parts = ("mean", "sd", "upper")
-        return "beta" in names or any({n.replace("_lower", f"_{p}") for p in parts} <= names for n in ends)
     return False

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,20 +15,17 @@ from numpy.typing import NDArray
 import cvgp
 from cvgp.cli import options
 from cvgp.cli.console import note, note_reading, print_result
-from cvgp.errors import CVGPError, FileAccessError, FileFormatError, InvalidInputError, printable
+from cvgp.errors import FileFormatError, InvalidInputError, printable
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.predictive import Predictive, ends_of_interval
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.files import access_errors
-from cvgp.tables.apply import Piece, SchemaReader
+from cvgp.tables.apply import Piece, schema_reader
 from cvgp.tables.columns import Schema
 from cvgp.tables.encode import Findings, new_inputs
-from cvgp.tables.locate import WRITTEN_ENDINGS
-from cvgp.tables.read import Opened, Part, open_table
+from cvgp.tables.files import WRITTEN_ENDINGS, table_writer
+from cvgp.tables.read import Opened, open_table
 from cvgp.tables.table import read_table
-from cvgp.tables.write import table_writer
 
-COLUMNS = ("mean", "sd", "lower", "upper")
 ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows skip)."
 
 
@@ -50,34 +44,34 @@ def predict(
         str | None,
         typer.Option(metavar="P ...", help="Quantiles to write too, by their probabilities: --quantiles .1 .5 .9"),
     ] = None,
-    ray: options.Ray = None,
-    workers: options.Workers = 2,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Write a table's columns with the mean, standard deviation and interval of the target beside them.
 
     The interval, of 95 % unless --level says otherwise, is that of a new observation: it includes the noise. The table
-    is read and written part by part. On a Ray cluster the output is a folder, with a Parquet file for each part.
+    is read and written part by part.
     """
     probabilities = _probabilities(level, quantiles)
-    if ray is None:
-        options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite, kind="table")
-    model, csv = cvgp.load(model_file), options.csv_options(text)
-    done = Predictor(model, model_schema(model, model_file), level, probabilities, **rows)
-    opened = open_table(data, csv, done.schema.reading)
+    options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite)
+    model = cvgp.load(model_file)
+    schema = model_schema(model, model_file)
+    opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)
-    if ray is not None:
-        _predict_on_ray(ray, workers, done, data, csv, out)
-    else:
-        with table_writer(out) as write:
-            for table in done.tables(opened, opened.parts):
-                write(table)
-            done.check_some(data)
+    parts = ["mean", "sd", "lower", "upper", *(f"q{p:g}" for p in probabilities)]
+    columns = free_names([f"{schema.target}_{part}" for part in parts], opened.names)
+    done = Predictor(model, schema, np.append(ends_of_interval(level), probabilities), columns, **rows)
+    with table_writer(out) as write:
+        for table in done.tables(opened):
+            write(table)
+        if done.empty == done.rows:
+            raise InvalidInputError(
+                f"{data}: not a single row can be predicted, since each has a missing or bad value; fill some."
+            )
     done.findings.warn()
-    columns, predicted = done.names(opened.names), done.rows - done.empty
     if done.empty:
         note(f"{done.empty} of {done.rows} rows have missing or bad values; their predictions are left empty.")
+    predicted = done.rows - done.empty
     said = f"Wrote {predicted} predictions to {out}: {', '.join(map(printable, columns))}"
     print_result(as_json, {"out": str(out), "rows": done.rows, "predicted": predicted, "columns": columns}, said)
 
@@ -123,29 +117,24 @@ def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:
 
 @dataclass
 class Predictor:
-    """A model that counts the rows that it is given."""
+    """A model that predicts a table in pieces, and counts its rows."""
 
     model: CVGPRegressor
     schema: Schema
-    level: float
-    quantiles: tuple[float, ...]
+    levels: NDArray[np.float64]
+    """Probabilities of the ends of the interval, and of further quantiles."""
+    columns: list[str]
     on_bad_rows: Literal["error", "skip"] = "error"
     rows: int = 0
     empty: int = 0
     """Rows without a prediction: bad ones that are skipped, and incomplete ones that the model's rule drops."""
     findings: Findings = field(default_factory=Findings)
-    """Unknown cells, and dates outside the training table, by column."""
 
-    def names(self, taken: list[str]) -> list[str]:
-        """The names of the columns of predictions, beside columns of these names."""
-        parts = [*COLUMNS, *(f"q{p:g}" for p in self.quantiles)]
-        return free_names([f"{self.schema.target}_{part}" for part in parts], taken)
-
-    def tables(self, opened: Opened, parts: list[Part]) -> Iterator[pa.Table]:
-        """Pieces of some parts of a table, with predictions beside their columns; all in the types of the first."""
-        reader = SchemaReader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
+    def tables(self, opened: Opened) -> Iterator[pa.Table]:
+        """Pieces of a table, with predictions beside their columns; all in the types of the first."""
+        reader = schema_reader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
-        for piece in reader.pieces(parts, opened.names):
+        for piece in reader.pieces(opened.parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])
             schema = schema or pa.schema([own.with_type(_plain(own.type)) for own in table.schema])
             try:
@@ -155,21 +144,13 @@ class Predictor:
                     f"The columns of {piece.part.file} do not fit those of the first file ({error}); write it again as "
                     "that one."
                 ) from error
-            for name, values in zip(self.names(opened.names), self._predict(piece), strict=True):
+            for name, values in zip(self.columns, self._predict(piece), strict=True):
                 table = table.append_column(name, pa.array(values, from_pandas=True))
             yield table
 
-    def check_some(self, data: str) -> None:
-        """Raise if no row of the table could be predicted."""
-        if self.empty == self.rows:
-            raise InvalidInputError(
-                f"{data}: not a single row can be predicted, since each has a missing or bad value; fill some."
-            )
-
     def _predict(self, piece: Piece) -> NDArray[np.float64]:
         """The columns of predictions, with NaN for rows that do not count."""
-        levels = np.append(ends_of_interval(self.level), self.quantiles)
-        columns = np.full((2 + len(levels), len(piece.kept)), np.nan)
+        columns = np.full((len(self.columns), len(piece.kept)), np.nan)
         self.rows += len(piece.kept)
         self.empty += int((~piece.kept).sum())
         if piece.kept.any():
@@ -178,7 +159,7 @@ class Predictor:
             self.findings.add(findings)
             found = Predictive.at(self.model._gp, inputs)
             mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-            columns[:, piece.kept] = np.vstack([mean, sd, found.quantiles(levels)[:, 0].T])
+            columns[:, piece.kept] = np.vstack([mean, sd, found.quantiles(self.levels)[:, 0].T])
         return columns
 
 
@@ -186,44 +167,3 @@ def _plain(arrow_type: pa.DataType) -> pa.DataType:
     """Text that was read as a dictionary is written as text."""
     is_text = pa.types.is_dictionary(arrow_type) and pa.types.is_string(arrow_type.value_type)
     return pa.string() if is_text and not arrow_type.ordered else arrow_type
-
-
-def _predict_on_ray(address: str, workers: int, done: Predictor, data: str, csv: Any, out: Path) -> None:
-    """Share the parts of a table among workers, who write a folder that appears when it is complete."""
-    from cvgp.adapters.ray import absolute, connect
-
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileAccessError(f"Cannot write the folder {out}, which is there already; choose another name.")
-    connect(address)
-    import ray
-
-    parent = out.absolute().parent
-    with access_errors(f"write the folder {out}"), TemporaryDirectory(prefix=".cvgp-", dir=parent) as temporary:
-        folder = Path(temporary) / "parts"
-        folder.mkdir()
-        task, given = ray.remote(_predict_share), ray.put(done)
-        shares = [task.remote(given, absolute(data), csv, folder, start, workers) for start in range(workers)]
-        for share in ray.get(shares):
-            if isinstance(share, CVGPError):
-                raise share
-            done.rows, done.empty = done.rows + share.rows, done.empty + share.empty
-            done.findings.add(share.findings)
-        done.check_some(data)
-        os.replace(folder, out)
-
-
-def _predict_share(given: Predictor, data: Any, csv: Any, folder: Path, start: int, step: int) -> Predictor | CVGPError:
-    """The work of one of several workers: every so many parts, each into a file of its own."""
-    done = replace(given, findings=Findings())
-    try:
-        opened = open_table(data, csv, done.schema.reading)
-        for number in range(start, len(opened.parts), step):
-            tables = done.tables(opened, [opened.parts[number]])
-            first = next(tables, None)
-            if first is not None:  # a file without rows would have no columns
-                with table_writer(folder / f"part-{number:06d}.parquet") as write:
-                    for table in chain([first], tables):
-                        write(table)
-    except CVGPError as error:
-        return error  # as data: options.Ray keeps only the text of errors that end a task
-    return replace(done, model=CVGPRegressor())  # the fitted one need not travel back

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -17,54 +16,33 @@ from cvgp import plots
 from cvgp.cli.console import note_reading, print_json, print_result, print_table, say
 from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options
 from cvgp.cli.predict import model_schema
-from cvgp.data.rows import Array
 from cvgp.errors import printable
 from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model
-from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
 from cvgp.report.facts import scores_of_baselines
 from cvgp.report.page import MODEL_NAMES
-from cvgp.tables.apply import load_rows, load_rows_in_time
-from cvgp.tables.encode import Inputs
+from cvgp.tables.apply import load_rows
 
-PERIODS = 5
 MOST_COLUMNS = 4
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")]
 
 
-def evaluate(
-    model_file: ModelFile,
-    data: Data,
-    text: TextFormat,
-    by_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help=f"Also score {PERIODS} periods of equally many rows, by this column of dates."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJson = False) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
 
-    The constant and the linear model have learned from the rows that the model was fitted to. With `--by-time` the
-    periods are scored in their order, which shows a model that grows worse with time.
+    The constant and the linear model have learned from the rows that the model was fitted to.
     """
     model = cvgp.load(model_file)
-    schema, csv = model_schema(model, model_file), csv_options(text)
-    inputs, targets, times = load_rows_in_time(data, schema, by_time, csv, note_reading)
-    y = targets[:, 0]
+    schema = model_schema(model, model_file)
+    inputs, y = load_rows(data, schema, csv_options(text), note_reading)
     simple = getattr(model, "_baselines", None)
-    scores = {"cvgp": _scores_of(model, inputs, y), **scores_of_baselines(simple, inputs.x, y)}
-    periods = {} if by_time is None else _scores_by_time(model, inputs, y, times)
+    own = scores_of_model(Predictive.at(model._gp, inputs), y)
+    scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y[:, 0])}
     if as_json:
-        in_time = {} if by_time is None else {"periods": [{"period": name, **p} for name, p in periods.items()]}
-        print_json({"target": schema.target, "rows": len(y), "scores": scores, **in_time})
+        print_json({"target": schema.target, "rows": len(y), "scores": scores})
         return
     say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
     _print_scores(scores)
-    if periods:
-        say(f"by {printable(by_time or '')}:")
-        _print_scores(periods)
     if simple is None:
         say("The file has no linear and constant model to compare with.")
 
@@ -85,11 +63,10 @@ def report(
 
     It is one file that needs no network.
     """
-    check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite, kind="page")
+    check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
     model = cvgp.load(model_file)
-    schema, csv = model_schema(model, model_file), csv_options(text)
-    learned_from = None if train is None else load_rows(train, schema, csv, note_reading)
-    page = model.report(*load_rows(data, schema, csv, note_reading), train=learned_from)
+    rows_of = partial(load_rows, schema=model_schema(model, model_file), csv=csv_options(text), tell=note_reading)
+    page = model.report(*rows_of(data), train=None if train is None else rows_of(train))
     page.save(out)
     if as_json:
         print_json({"out": str(out), "scores": page.scores, "cautions": page.cautions})
@@ -105,70 +82,12 @@ def plot(
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")],
     text: TextFormat,
     data: Annotated[str | None, typer.Option(help="A table with the target, for pictures of the predictions.")] = None,
-    train: Annotated[
-        str | None,
-        typer.Option(
-            help="The table that the model was fitted to, for quality by size; its last fifth or --data is scored."
-        ),
-    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the relevance of columns, what they do, noise, coreset, training, and with tables the predictions.
-
-    With `--train` the model is pruned and grown to the powers of two up to twice its size.
-    """
-    endings = (".png", ".pdf", ".svg")
-    check_output(out, model_file, data, train, endings=endings, overwrite=overwrite, kind="picture")
+    """Draw the relevance of columns, what they do, noise, coreset, training, and with a table the predictions."""
+    check_output(out, model_file, data, endings=(".png", ".pdf", ".svg"), overwrite=overwrite)
     model = cvgp.load(model_file)
-    csv = csv_options(text)
-
-    def rows_of(location: str) -> tuple[Any, Any]:
-        inputs, targets = load_rows(location, model_schema(model, model_file), csv, note_reading)
-        return inputs, targets[:, 0]
-
-    table = None if data is None else rows_of(data)
-    quality = None if train is None else cvgp.quality_by_size(model, *rows_of(train), held_out=table)
-    figure, names = _draw(model, table, quality)
-    kind = out.suffix[1:].lower()
-    metadata = {"Software" if kind == "png" else "Creator": f"cvgp {cvgp.__version__}"}
-    with atomic_write(out) as temporary:
-        figure.savefig(temporary, format=kind, dpi=110, metadata=metadata)
-    numbers = {} if quality is None else {"quality_by_size": {name: c.tolist() for name, c in quality.items()}}
-    said = f"Wrote {out}: {', '.join(map(printable, names))}"
-    print_result(as_json, {"out": str(out), "pictures": names, **numbers}, said)
-    if quality is not None and not as_json:
-        columns = ["points", "bound per row", "RMSE", "mean log-likelihood", "seconds"]
-        print_table(columns, [[f"{value:.4g}" for value in row] for row in zip(*quality.values(), strict=True)])
-
-
-def _print_scores(scores: dict[str, dict[str, float]]) -> None:
-    names = SCORE_NAMES.items()
-    print_table(["", *scores], [[label, *(score_as_text(n, own[n]) for own in scores.values())] for n, label in names])
-
-
-def _scores_of(model: CVGPRegressor, inputs: Inputs, y: Array) -> dict[str, float]:
-    return scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
-
-
-def _scores_by_time(model: CVGPRegressor, inputs: Inputs, y: Array, times: Any) -> dict[str, dict[str, float]]:
-    """The scores of each period, by its first and last time."""
-
-    def as_time(value: Any) -> str:
-        return str(np.datetime_as_string(value, unit="D")) if isinstance(value, np.datetime64) else f"{value:g}"
-
-    order = np.argsort(times, kind="stable")
-    found = {}
-    for part in np.array_split(order, min(PERIODS, len(order))):
-        rows = np.sort(part)
-        period = f"{as_time(times[part[0]])} to {as_time(times[part[-1]])}"
-        found[period] = _scores_of(model, inputs.take(rows), y[rows])
-    return found
-
-
-def _draw(
-    model: CVGPRegressor, table: tuple[Any, Any] | None, quality: dict[str, Any] | None
-) -> tuple[Figure, list[str]]:
     drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
@@ -176,14 +95,21 @@ def _draw(
         drawings["noise"] = partial(plots.plot_noise, model)
     for name in ("coreset", "weights", "training"):
         drawings[name] = partial(getattr(plots, f"plot_{name}"), model)
-    if table is not None:
-        drawings["predictions"] = partial(plots.plot_predicted, model, *table)
-        drawings["calibration"] = partial(plots.plot_calibration, model, *table)
-    if quality is not None:
-        drawings["quality by size"] = partial(plots.plot_quality_by_size, quality)
+    if data is not None:
+        inputs, y = load_rows(data, model_schema(model, model_file), csv_options(text), note_reading)
+        drawings["predictions"] = partial(plots.plot_predicted, model, inputs, y[:, 0])
+        drawings["calibration"] = partial(plots.plot_calibration, model, inputs, y[:, 0])
     across = 4 if len(drawings) > 6 else 3
     down = math.ceil(len(drawings) / across)
     figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for position, draw in enumerate(drawings.values(), start=1):
         draw(ax=figure.add_subplot(down, across, position))
-    return figure, list(drawings)
+    with atomic_write(out) as temporary:
+        figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=110)
+    said = f"Wrote {out}: {', '.join(map(printable, drawings))}"
+    print_result(as_json, {"out": str(out), "pictures": list(drawings)}, said)
+
+
+def _print_scores(scores: dict[str, dict[str, float]]) -> None:
+    names = SCORE_NAMES.items()
+    print_table(["", *scores], [[label, *(score_as_text(n, own[n]) for own in scores.values())] for n, label in names])

@@ -1,10 +1,8 @@
-"""Standardisation of inputs and outputs, by moments that parts of the rows add up to.
+"""Standardization of inputs and outputs, by moments that parts of the rows add up to.
 
 One value far away must not squeeze all others of its column to a point. So the standard deviation of an input is taken
 with its values moved into the range m - 30 t to m + 30 t. Here m is the median, and t the median distance of the values
-that differ from it. For a normal column that is 20 standard deviations, and a column without outliers has its plain
-standard deviation. Values that equal the
-median have no part in t, so that a column of many zeros keeps its few others.
+that differ from it: a column of many zeros keeps its few others. For a normal column that is 20 standard deviations.
 """
 
 from __future__ import annotations
@@ -33,17 +31,15 @@ REACH = 30.0
 class Scaling(NamedTuple):
     """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale, where columns of x may be warped before that.
 
-    A column of x whose scale is zero was constant, with the mean as its value. The model sees zero there.
+    A column of x whose scale is zero was constant. The model sees zero there.
     """
 
     x_mean: Array  # [D]
     x_scale: Array  # [D]
     y_mean: Array  # [T]
     y_scale: Array  # [T]
-    x_limit: float = math.inf
-    """Scaled inputs farther from zero count as this far."""
+    x_limit: float = math.inf  # scaled inputs farther from zero count as this far
     warp: InputWarp = NO_WARP
-    """What columns of x become first; their means and scales are those of the warped columns."""
 
     def to_state(self) -> State:
         """Values for a file."""
@@ -65,6 +61,12 @@ class Scaling(NamedTuple):
     def varies(self) -> NDArray[np.bool_]:
         """Which columns of x are not constant [D]."""
         return self.x_scale > 0.0
+
+    def with_inputs(self, other: Scaling, columns: NDArray[np.bool_]) -> Scaling:
+        """The same, with the means and standard deviations of another scaling for some columns of x [D]."""
+        return self._replace(
+            x_mean=np.where(columns, other.x_mean, self.x_mean), x_scale=np.where(columns, other.x_scale, self.x_scale)
+        )
 
     def scale_x(self, x: Array) -> Array:
         """Inputs in the model's units."""
@@ -88,11 +90,7 @@ class Scaling(NamedTuple):
         return y * self.y_scale + self.y_mean
 
     def tensors(
-        self,
-        rows: Rows[Array],
-        *,
-        dtype: torch.dtype = torch.float64,
-        device: torch.device | str = "cpu",
+        self, rows: Rows[Array], *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
     ) -> Rows[Tensor]:
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
@@ -115,10 +113,8 @@ class Spread(NamedTuple):
     """How large scaled data are, where that is not one: what a start has to be in proportion to."""
 
     x: Array  # [D], standard deviations of the inputs; zero for a column that is constant
-    y: float
-    """Standard deviation of the outputs, as a root mean square over them."""
-    y_level: float
-    """Mean of the outputs."""
+    y: float  # standard deviation of the outputs, as a root mean square over them
+    y_level: float  # mean of the outputs
 
     @property
     def y_square(self) -> float:
@@ -201,11 +197,7 @@ def _limits(column: Array, weight: Array | None) -> tuple[float, float]:
 
 
 def constant_output_sd(value: Array, weight: Array) -> Array:
-    """The standard deviation of an output that had one value in all rows, which say nothing of its spread: |y| / N.
-
-    It has the unit of y, is as large as y itself for one row, and falls as rows agree. An output of zero has no unit,
-    and gets 1 / N.
-    """
+    """The standard deviation of an output that had one value in all N rows: |y| / N, or 1 / N if that value is zero."""
     return np.where(value == 0.0, 1.0, np.abs(value)) / np.maximum(weight, 1.0)
 
 
@@ -269,10 +261,9 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
 
 
 def pool_warped_scalings(scalings: Sequence[Scaling], rows: Array) -> tuple[Scaling, list[Scaling]]:
-    """The scaling of a data set from those of its parts and their numbers of rows [K], and the latter in its form.
+    """The scaling of a data set from those of its parts and their numbers of rows [K], and the latter in its units.
 
-    In that form a column that any part has warped has mean zero and scale one, so that all are in the same units. The
-    warps themselves are those of the whole there.
+    There a column that any part has warped has mean zero and scale one, and the warp is that of the whole.
     """
     is_warped = np.any([_warped(scaling) for scaling in scalings], axis=0)
     paths = {int(d): _mean_path(int(d), scalings, rows) for d in np.flatnonzero(is_warped)}

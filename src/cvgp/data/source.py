@@ -173,13 +173,11 @@ class MemorySource:
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
 
-        Rows with weights are drawn in proportion to them and carry none in the batch: a uniform sample of the rows as
-        often as they count, of which there are `total_weight`. That is far less noisy than a few heavy rows among
-        many light ones.
+        Rows with weights are drawn in proportion to them and carry none in the batch, which is far less noisy than a
+        few heavy rows among many light ones.
         """
         size = min(size, self.num_rows)
-        per_epoch = self.num_rows // size
-        epoch, position = divmod(step, per_epoch)
+        epoch, position = divmod(step, self.num_rows // size)
         if self._epoch_key != (seed, epoch):
             # Each epoch has a generator of its own, so that a resumed run needs only the seed and the step.
             generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
@@ -294,8 +292,3 @@ def add_noise(rows: Rows[Tensor], variance: Variance) -> Rows[Tensor]:
     """The rows with this noise beside what is known."""
     known = 0.0 if rows.noise_variance is None else rows.noise_variance
     return rows._replace(noise_variance=variance(rows.x) + known)
-
-
-def with_extra_noise(source: DataSource, variance: Variance) -> DataSource:
-    """The same rows with more noise."""
-    return source.with_noise(variance)

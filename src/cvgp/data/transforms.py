@@ -36,14 +36,12 @@ from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files import SQUARABLE, Fields, State
 
 ROUNDING = 1e-12
-"""Values, and sums of weights, that differ by less than this share of their size are equal."""
+"""Values, sums of weights and knots that differ by less than this share of their size are equal; a power below is 0."""
 TransformName = Literal["identity", "log", "yeo-johnson"]
 TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")
 POWERS = (0.0, 2.0)
 NORMAL_DISTANCE = 1.4826
 """Standard deviations of a normal variable in its median distance from the median."""
-NO_POWER = 1e-12
-"""A power closer to zero is zero: its function is the logarithm to rounding."""
 
 
 def median(values: Array, weight: Array | None = None) -> float:
@@ -86,7 +84,7 @@ class TargetTransform(NamedTuple):
         z = (y - self.centre) / self.unit
         power = self._power_at(z)
         a = np.log1p(np.abs(z))
-        return np.sign(z) * np.where(power < NO_POWER, a, np.expm1(power * a) / np.maximum(power, NO_POWER))
+        return np.sign(z) * np.where(power < ROUNDING, a, np.expm1(power * a) / np.maximum(power, ROUNDING))
 
     def invert(self, t: Array) -> Array:
         """The y [n, Q] with T(y) = t; infinite where it is beyond the range of floats."""
@@ -96,8 +94,8 @@ class TargetTransform(NamedTuple):
             if self.name == "log":
                 return np.exp(t)
             power = self._power_at(t)
-            grown = np.log1p(power * np.abs(t)) / np.maximum(power, NO_POWER)
-            a = np.expm1(np.where(power < NO_POWER, np.abs(t), grown))
+            grown = np.log1p(power * np.abs(t)) / np.maximum(power, ROUNDING)
+            a = np.expm1(np.where(power < ROUNDING, np.abs(t), grown))
             return self.centre + self.unit * np.sign(t) * a
 
     def log_slope(self, y: Array) -> Array:
@@ -167,8 +165,6 @@ KNOTS = 32
 """Of each column, at most."""
 LARGEST_SCORE = 3.5
 """Normal scores beyond this count as this far: one row in four thousand is there, and says little of its place."""
-LEAST_STEP = 1e-12
-"""Knots that differ by less than this share of their size, in x or in t, are one: the rest is rounding."""
 LARGEST = 1e150
 """Columns with larger values stay as they are: their differences could overflow."""
 
@@ -295,7 +291,7 @@ def normal_scores(column: Array, weight: Array | None = None) -> Path | None:
 
 def distinct_path(knots: Array, values: Array) -> Path:
     """The path without knots that equal the one before to rounding; the last one stays."""
-    least = LEAST_STEP * np.abs(knots).max(), LEAST_STEP * np.abs(values).max()
+    least = ROUNDING * np.abs(knots).max(), ROUNDING * np.abs(values).max()
     kept = [len(knots) - 1]
     for i in range(len(knots) - 2, -1, -1):
         if knots[kept[-1]] - knots[i] > least[0] and values[kept[-1]] - values[i] > least[1]:

@@ -1,14 +1,13 @@
 r"""Models with other points or other data: grow, prune, condition and combine, without training.
 
 At a fixed kernel, noise and pseudo-inputs, the best pseudo-outputs and weights follow from the statistics of the rows
-in closed form (§5 of the mathematics). So a coreset grows without training: a new point of weight zero changes
-nothing, hence the best bound with more points is at least as high. It shrinks without data: the bound after each drop
-follows from the statistics. New rows extend the rows that predictions consult; a coreset alone takes them as sites.
+in closed form (§5 of the mathematics). A new point of weight zero changes nothing, so the best bound with more points
+is at least as high. A coreset shrinks without data: the bound after each drop follows from the statistics.
 
 A coreset posterior is :math:`q_k(f) \propto p(f) \prod_m N(y_m | f(x_m), 1/w_m)`, so its sites are observations with
 known noise. The posterior that has seen all shards is the prior, once, times the sites of all: an exact GP on the
 union of the coresets. The bound of a smaller coreset on this union is :math:`\log Z - KL(q' || q)`, with Z the evidence
-of the union: to maximize it is to come as close to the union's posterior as the smaller size allows.
+of the union: maximizing it brings the smaller one as close to the union's posterior as its size allows.
 """
 
 from copy import deepcopy
@@ -41,6 +40,7 @@ from cvgp.gp.sites import randomly_pivoted
 from cvgp.gp.vecchia import order_rows, vecchia_statistics
 from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, solve_coreset, titsias_value
 from cvgp.optim import Result
+from cvgp.parallel.group import ALONE, Group
 
 CANDIDATES = 12_000
 """New points are chosen among a sample of this many rows, or of as many as there are new points."""
@@ -49,16 +49,10 @@ FIRST_WEIGHT = 1e-6
 EVALUATIONS = 300
 TOLERANCE = 1e-5
 """Nats per site that ten iterations must gain."""
-KERNEL_POINTS = 400
-"""A kernel is learned from a union through at most this many points: the evidence itself costs the cube."""
-KERNEL_EVALUATIONS = 100
-BELIEVABLE = 4.0
-"""How many of its own standard deviations a pseudo-output may lie from the function and still tell of the kernel."""
-
 LEAST_NOISE = 1.001 * NOISE_FLOOR
 """The noise of models at the floor, in larger units, would be below it."""
 SILENT = 1e-12
-"""Learned noise of a model whose observations carry all their noise with them; a model cannot have none."""
+"""Learned noise of a model whose observations carry all their noise; a model cannot have none."""
 
 
 class Updated(NamedTuple):
@@ -69,16 +63,11 @@ class Updated(NamedTuple):
     bound: float
     """On the log density of all rows, in nats and in the model's units."""
     kept: NeighborRows | None = None
-    """The rows that predictions consult."""
 
 
 @torch.no_grad()
 def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Generator) -> Updated:
-    """The best coreset of all rows on the present points and others among the rows, `size` in all.
-
-    With the present size, the present points are solved for again. If nothing is left to explain, fewer points than
-    asked for are added. The model itself does not change.
-    """
+    """The best coreset of all rows on the present points and new ones among the rows, `size` in all or fewer."""
     wanted = size - len(model.X_c)
     new = _new_points(model, source, wanted, rng) if wanted else model.X_c[:0]
     y_new = model.y_c.new_zeros(len(new), *model.y_c.shape[1:])
@@ -109,11 +98,11 @@ def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Gene
 @torch.no_grad()
 def prune_model(
     model: CVGP, statistics: Statistics, *, tolerance: float = 0.0, size: int | None = None
-) -> tuple[CVGP, Statistics, float]:
-    """Drop points, and solve for those that are left; returns the model, its statistics and how far the bound fell.
+) -> tuple[Updated, float]:
+    """Drop the least needed points and solve for the others; the second value is how far the bound fell.
 
-    Either as many as the bound allows, which may fall by less than `tolerance` nats, or until `size` are left. Points
-    go in the order of :func:`_least_needed_first`, and the number is found by bisection.
+    Either as many as the bound allows, which may fall by less than `tolerance` nats, or until `size` are left. The
+    number is found by bisection.
     """
     K_cc = model.jittered_covariance()
     order = _least_needed_first(K_cc, model.site_precision)
@@ -134,7 +123,8 @@ def prune_model(
     kept = order[most:].sort().values
     part = restrict(K_cc, statistics, kept)
     smaller = model.with_coreset(Coreset(model.X_c[kept], model.y_c[kept], model.beta[kept]))
-    return smaller, part, before - smaller.adopt_optimum(part).item()
+    bound = smaller.adopt_optimum(part).item()
+    return Updated(smaller, part, bound), before - bound
 
 
 def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
@@ -149,10 +139,9 @@ def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
 
 
 def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
-    """Indices of the pseudo-points.
+    """Indices of the pseudo-points, in the reverse order of a pivoted Cholesky factorization of R K R.
 
-    A pivoted Cholesky factorization of R K R takes, each time, the point with the largest product of its weight w and
-    the variance that the points before it leave. Points of little weight come late, and so do points beside others.
+    It takes, each time, the point with the largest product of its weight w and the variance that the others leave.
     """
     root_w = w.sqrt()
     matrix = root_w[:, None] * K_cc * root_w
@@ -160,9 +149,15 @@ def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
     return torch.as_tensor(np.flip(pivots - 1).copy(), dtype=torch.long, device=w.device)
 
 
+def with_neighbors(model: CVGP, rows: Rows[Tensor], count: int, group: Group = ALONE) -> Updated:
+    """The model with the coreset that goes with `count` neighbors among these rows."""
+    kept, bound = adopt_neighbors(model, rows, count, group=group)
+    return Updated(model, kept.statistics, bound, kept)
+
+
 @torch.no_grad()
 def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> Updated:
-    """Consult new rows too: their statistics, given the rows before each, are added to those of the old ones."""
+    """Use new rows too: their statistics, given the rows before each, are added to those of the old ones."""
     model, rows, start = deepcopy(model), append_rows(kept.rows, new), len(kept.rows.x)
     near = RowIndex(model.kernel, rows.x).earlier(kept.num_neighbors, start)
     found = vecchia_statistics(whitened(model), ordered(model, rows), near, start)
@@ -174,8 +169,7 @@ def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> U
 def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
     """Condition the coreset's posterior on new rows, which become points of the coreset.
 
-    The statistics are those of the sites, since the data of the old ones are not here. The log density of the new rows
-    under the posterior is added to the `bound` of the model, so the sum is an estimate.
+    The statistics are those of the sites. The log density of the new rows is added to the `bound` of the model.
     """
     device = model.X_c.device
     prior = deepcopy(model).cpu()
@@ -185,9 +179,8 @@ def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
     old = sites_of(prior)
     fresh = Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())
     every = Rows[Tensor].join([old, fresh])
-    rng = np.random.default_rng(0)  # nothing is drawn if all sites are kept
     noises = (prior.noise.item(), prior.site_noise_offset.item())
-    combined, _ = combine(every, prior.kernel, prior.mean, *noises, rng, Run.alone(), size=None)
+    combined, _ = combine(every, prior.kernel, prior.mean, *noises, Run.alone())
     # A row of weight c is one site of c times the precision, except for its normalizer.
     as_sites = 0.5 * (rows.precision / (2.0 * torch.pi)).log()
     extra = rows.y.shape[1] * (rows.log_normalizer - as_sites).sum().item()
@@ -220,22 +213,21 @@ def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
     return titsias_value(_silent_model(_coreset(sites), kernel, mean), _as_data(sites).chunks(CHUNK_ROWS))
 
 
+@torch.enable_grad()  # also for a caller that has switched gradients off
 def combine(
     sites: Rows[Tensor],
     kernel: Kernel,
     mean: Mean,
     noise: float,
     site_offset: float,
-    rng: np.random.Generator,
     run: Run,
-    *,
-    size: int | None,
+    size: int | None = None,
+    seed: int = 0,
 ) -> tuple[Updated, Result | None]:
     """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended.
 
     Sites say nothing of the noise of an observation: `noise` is what predictions of y add, and `site_offset` what a
-    weight of one stands for beyond it. The bound is one on the log evidence of the sites, and equal to it if all of
-    them are kept.
+    weight of one stands for beyond it. The bound is on the log evidence of the sites, and equal to it if all are kept.
     """
     source, whole = _as_data(sites), _coreset(sites)
     result = None
@@ -244,44 +236,16 @@ def combine(
         bound = titsias_value(model, source.chunks(CHUNK_ROWS))
         run.note("merge", "", bound / len(whole))
     else:
-        model = _silent_model(initial_coreset("greedy", whole.X, whole.y, size, rng, kernel=kernel), kernel, mean)
-        result = _maximize(model, [model.X_c], source, run, EVALUATIONS)
+        start = initial_coreset("greedy", whole.X, whole.y, size, np.random.default_rng(seed), kernel=kernel)
+        model = _silent_model(start, kernel, mean)
+        objective = TitsiasObjective(model, lambda: source.chunks(CHUNK_ROWS), len(whole), parameters=[model.X_c])
+        result = maximize_by_lbfgs(
+            objective, len(whole), run, max_evaluations=EVALUATIONS, tol=TOLERANCE, phase="merge"
+        )
+        model.zero_grad()
         bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
     found = objectives.statistics(model, source.chunks(CHUNK_ROWS))
     return Updated(_with_noise(model, noise, site_offset), found, bound), result
-
-
-def refit_prior(
-    sites: Rows[Tensor], kernel: Kernel, mean: Mean, rng: np.random.Generator, run: Run
-) -> tuple[Kernel, Mean, Result]:
-    """Kernel and mean with the largest evidence of the sites, from a start that stays as it is.
-
-    Pseudo-outputs are solved for under the kernel of their model, and where pseudo-inputs are close to each other some
-    lie thousands of their standard deviations off, to pull the function by its slope. As observations these would
-    say that the function is enormous, so they are left out here.
-    """
-    whole = _coreset(sites)
-    kernel, mean = deepcopy(kernel), deepcopy(mean)
-    start = _silent_model(whole, kernel, mean)
-    with torch.no_grad():  # |y_m - f(x_m)| sqrt(w_m), where alpha = w (y - f)
-        alpha = start.process().factor.alpha.reshape(len(whole), -1).abs().amax(1)  # [M]
-        believable = alpha / start.site_precision.sqrt() < BELIEVABLE
-    source = _as_data(sites).take(believable.nonzero()[:, 0])
-    x, y = source.data.x.numpy(), source.data.y.numpy()
-    model = _silent_model(initial_coreset("greedy", x, y, KERNEL_POINTS, rng, kernel=kernel), kernel, mean)
-    learned = [p for p in (*kernel.parameters(), *mean.parameters()) if p.requires_grad]
-    return kernel, mean, _maximize(model, [*learned, model.X_c], source, run, KERNEL_EVALUATIONS)
-
-
-@torch.enable_grad()  # also for a caller that has switched gradients off
-def _maximize(model: CVGP, parameters: list[Tensor], source: MemorySource, run: Run, evaluations: int) -> Result:
-    """Maximize the bound on the sites over some parameters of the model."""
-    objective = TitsiasObjective(model, lambda: source.chunks(CHUNK_ROWS), source.num_rows, parameters=parameters)
-    result = maximize_by_lbfgs(
-        objective, source.num_rows, run, max_evaluations=evaluations, tol=TOLERANCE, phase="merge"
-    )
-    model.zero_grad()
-    return result
 
 
 def _as_data(sites: Rows[Tensor]) -> MemorySource:

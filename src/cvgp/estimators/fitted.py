@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.scaling import Scaling, no_scaling
-from cvgp.data.source import DataSource, with_extra_noise
+from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
@@ -50,7 +50,6 @@ class FittedGP:
 
     model: CVGP
     scaling: Scaling
-    """From the user's units to the model's."""
     dtype: torch.dtype = torch.float64
     """Precision of predictions by the coreset; those with neighbors are in float64."""
     kept: NeighborRows | None = None
@@ -59,11 +58,11 @@ class FittedGP:
     """The noise where it depends on x, in the model's units; None if it is the model's constant."""
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None
-    """If some observations are gross outliers; in the units of T(y)."""
+    """In the units of T(y)."""
     indices_of_fit: SobolIndices | None = None
-    """How much predictions need each column, by rows of the fit; a file holds it."""
+    """The importance of columns by rows of the fit; a file holds it."""
     indices_of_held_rows: SobolIndices | None = None
-    """The same by what the model holds, once it has been asked for."""
+    """The same by rows or points that the model holds, once it has been asked for."""
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -160,7 +159,7 @@ class FittedGP:
         """Rows in the model's units, with the noise by which the model weighs them."""
         if self.noise is None or not self.weighs_rows:
             return source
-        return with_extra_noise(source, self.noise.beyond_base)
+        return source.with_noise(self.noise.beyond_base)
 
     @property
     def y_spread(self) -> Array:
@@ -185,10 +184,7 @@ class FittedGP:
 
     @property
     def lengthscales(self) -> Array | None:
-        """Lengthscales [D] in the user's units, for a stationary kernel; infinite for a constant column.
-
-        Of a warped column it is the width of one lengthscale about the column's middle.
-        """
+        """Lengthscales [D] of a stationary kernel in the user's units, those of warped columns at their middles."""
         with torch.no_grad():
             form = stationary_form(self.model.kernel, self.model.X_c.shape[1])
             if form is None:
@@ -264,10 +260,7 @@ def mixed_moments(moments: Callable[[Array], tuple[Array, Array]], inputs: Input
 
 
 def noise_of_gaps(mean: Callable[[Array], Array], noise: Callable[[Array], Array], inputs: Inputs) -> Array:
-    """The noise variance [n, Q] of rows: at a gap at least that of a complete row, and what the cell would change.
-
-    Where the training table had many gaps, the noise may have learned as much. A few gaps teach it nothing.
-    """
+    """The noise variance [n, Q] of rows: with unknown cells at least that of a complete row, plus what they change."""
     found = mixed_mean(noise, inputs)
     for rows, draws in _draws(inputs.filled):
         complete = _by_draw(noise(draws)).mean(axis=1) + _by_draw(mean(draws)).var(axis=1)

@@ -1,4 +1,4 @@
-"""Data frames as users pass them: which of them are plain numbers, and how the others become features.
+"""Frames and files as users pass them: which of them are plain numbers, and how the others become features.
 
 A frame of numbers without gaps goes the way of arrays. Any other one goes the way of tables in files, so that Python
 and the command line learn the same model and read each other's.
@@ -6,6 +6,8 @@ and the command line learn the same model and read each other's.
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from numbers import Number
@@ -22,13 +24,22 @@ from cvgp.tables.encode import Inputs
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-    from cvgp.tables.formats import Reading
+    from cvgp.tables.columns import Reading
     from cvgp.tables.table import Table
 
-NUMBERS = "biuf"
-"""Kinds of NumPy that are numbers, or true and false."""
 TYPICAL_ROWS = 10_000
 """Rows of which a frame of numbers tells its distribution."""
+
+
+def is_in_files(x: Any) -> bool:
+    """Whether a value is a path, a list of paths, a pyarrow dataset or what `read_table` returns."""
+    if isinstance(x, (list, tuple)):
+        return bool(x) and all(isinstance(item, (str, os.PathLike)) for item in x)
+    if isinstance(x, (str, os.PathLike)):
+        return True
+    # An object of these classes cannot exist before their modules are imported; arrays are fitted without them.
+    classes = (("pyarrow.dataset", "Dataset"), ("cvgp.tables.table", "Table"))
+    return any(isinstance(x, getattr(sys.modules[module], name)) for module, name in classes if module in sys.modules)
 
 
 def is_frame(x: Any) -> bool:
@@ -45,7 +56,7 @@ def is_plain(frame: Any) -> bool:
     """Whether a frame holds only numbers, true and false, without gaps."""
     if hasattr(frame, "isna"):  # pandas
         kinds = [getattr(dtype, "kind", "O") for dtype in frame.dtypes]
-        return all(kind in NUMBERS for kind in kinds) and not frame.isna().to_numpy().any()
+        return all(kind in "biuf" for kind in kinds) and not frame.isna().to_numpy().any()
     if hasattr(frame, "null_count") and hasattr(frame, "to_numpy"):  # polars
         is_number = all(dtype.is_numeric() or str(dtype) == "Boolean" for dtype in frame.dtypes)
         return is_number and not np.isnan(np.asarray(frame.to_numpy(), dtype=np.float64)).any()
@@ -156,18 +167,26 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
     return tuple(free)
 
 
-def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any, known: Reading | None) -> Table:
-    """A frame and what is given beside it as one table."""
+def as_table(
+    x: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, known: Reading | None = None
+) -> Table | None:
+    """Rows that are read as a table: those in files, and frames that hold more than numbers or their own target.
+
+    `known` is how a fitted model has read its training table.
+    """
+    if not is_in_files(x) and not (is_frame(x) and (is_name(y) or not is_plain(x))):
+        return None
     with optional_packages():
-        from cvgp.tables.read import column_names, open_frame
+        from cvgp.tables.read import column_names, open_frame, open_table
         from cvgp.tables.table import Table
 
-    names = column_names(frame)
+    if not is_frame(x):
+        table = x if isinstance(x, Table) else Table(open_table(x, known=known))
+        return table.with_target(y, sample_weight, noise_variance)
+    names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
-    target = tuple(y) if isinstance(y, list) else y
     if not is_name(y):
-        own = target_names(y, names)
-        values = np.asarray(_numbers("y", y))
+        own, values = target_names(y, names), _numbers("y", y)
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
     columns: list[str | None] = []
@@ -175,19 +194,18 @@ def frame_table(frame: Any, y: Any, sample_weight: Any, noise_variance: Any, kno
         if given is None or isinstance(given, str):
             columns.append(given)
             continue
-        free = f"{name} beside"
-        rows = len(next(iter(beside.values()))) if beside else len(frame)
-        beside[free] = np.full(rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
-        columns.append(free)
-    return Table(open_frame(frame, beside, known=known), target, columns[0], columns[1])
+        columns.append(f"{name} beside")
+        num_rows = len(next(iter(beside.values()), x))
+        values = np.full(num_rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
+        beside[f"{name} beside"] = values
+    return Table(open_frame(x, beside, known=known), target, columns[0], columns[1])
 
 
 def _numbers(name: str, values: Any) -> Array:
     """Numbers, with NaN for what is missing."""
-    to_numpy = getattr(values, "to_numpy", None)
     try:
-        if to_numpy is not None and hasattr(values, "isna"):
-            return np.asarray(to_numpy(dtype=np.float64, na_value=np.nan))
+        if hasattr(values, "to_numpy") and hasattr(values, "isna"):
+            return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(f"{name} must hold numbers; {error}.") from error
@@ -198,12 +216,9 @@ class UserColumn(NamedTuple):
 
     name: str
     features: slice
-    categories: tuple[str, ...] = ()
-    """Where each of them has a feature."""
-    parts: tuple[str, ...] = ()
-    """Of dates: what becomes a feature."""
-    is_level: bool = False
-    """Whether it is text of many levels, whose effects are its feature."""
+    categories: tuple[str, ...] = ()  # that have a feature each
+    parts: tuple[str, ...] = ()  # of dates that become features
+    is_level: bool = False  # text of many levels, whose effects are its feature
 
 
 def user_columns(estimator: BaseEstimator) -> list[UserColumn]:

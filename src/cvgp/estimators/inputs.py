@@ -1,11 +1,13 @@
 """What a user passes to an estimator: checked, ordered, scaled, and made into what training reads."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,12 +16,26 @@ from sklearn.utils.validation import check_array, check_random_state, check_X_y,
 
 from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
+from cvgp.data.source import SharedSource
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
-from cvgp.fitting.options import Settings
+from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.options import ModelOptions, TrainingOptions
+from cvgp.fitting.prepare import (
+    FitData,
+    check_variance,
+    choose_scaling,
+    decide_warp,
+    merge_copies,
+    spread_of,
+)
 from cvgp.parallel.group import Group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
+
+if TYPE_CHECKING:
+    from cvgp.tables.table import TrainingTable
 
 MOST_SHOWN = 3
 """Rows that an error names."""
@@ -91,7 +107,7 @@ def known_device(name: str) -> str:
     return device
 
 
-def held_out_rows(num_rows: int, settings: Settings) -> int:
+def held_out_rows(num_rows: int, settings: TrainingOptions) -> int:
     """How many rows early stopping holds out."""
     held = round(num_rows * settings.validation_fraction)
     if not 1 <= held < num_rows:
@@ -102,7 +118,9 @@ def held_out_rows(num_rows: int, settings: Settings) -> int:
     return held
 
 
-def hold_out(rows: Rows[Array], settings: Settings, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
+def hold_out(
+    rows: Rows[Array], settings: TrainingOptions, rng: np.random.Generator
+) -> tuple[Rows[Array], Rows[Array] | None]:
     """Rows to fit, and rows that early stopping holds out, if any."""
     if not settings.early_stopping:
         return rows, None
@@ -206,3 +224,37 @@ def check_size(name: str, value: Any) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"{name} must be a whole number of at least 1; got {value!r}.")
     return int(value)
+
+
+def refuse_transform(target: str) -> None:
+    """Refuse a transform of y that would need the rows in memory."""
+    if target not in ("auto", "identity"):
+        raise InvalidInputError(
+            f"target_transform={target!r} is for rows in memory, and this table is too large to be loaded. Store the "
+            "transformed column in the table, or fit a sample of the rows."
+        )
+
+
+def table_data(
+    table: TrainingTable, options: ModelOptions, settings: TrainingOptions, run: Run, pinned: Decisions
+) -> FitData:
+    """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
+    # From a sample of the rows that is the same in all processes.
+    warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
+    learned = table.scaling(warp)
+    scaling = choose_scaling(learned, options, y_varies=table.y_varies)
+    check_variance(scaling.y_scale)
+    source, held_out = table.source(scaling, options.device), None
+    if settings.early_stopping:
+        # The scaling is that of all rows, of which the held-out ones are few.
+        held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
+        source, held_out = source.hold_out(held, run.rng("validation"))
+    reason = "the table is read in parts"
+    none, identity = Choice("none", None, reason), Choice("identity", None, reason)
+    decisions = Decisions(outliers=none, target_transform=identity, input_warp=choice, seed=run.seed)
+    only_y = None if table.y_varies else learned.y_mean
+    found = FitData(source, held_out, scaling, spread_of(scaling, learned), only_y, decisions=decisions)
+    if run.group.world == 1:
+        return found
+    shared = None if held_out is None else SharedSource(held_out, run.group)
+    return found._replace(train=SharedSource(source, run.group), held_out=shared)

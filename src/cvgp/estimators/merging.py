@@ -20,32 +20,24 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
-from cvgp.estimators.coresets import combine, log_evidence, refit_prior, sites_of
+from cvgp.estimators.coresets import combine, log_evidence, sites_of
 from cvgp.estimators.fitted import FittedGP, kernel_in_units
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import TINY
 from cvgp.fitting.monitor import Run, as_columns
-from cvgp.gp.kernels import prior_mean, square_matrix
-from cvgp.optim import Result
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.columns import Schema
 
-COMPARED_POINTS = 200
-"""Priors are the same if they agree at this many points of the union."""
-SAME = 1e-6
-
 
 @clean_torch_state()
-def merge(
-    models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, refit: bool = False, random_state: Any = 0
-) -> CVGPRegressor:
+def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, random_state: Any = 0) -> CVGPRegressor:
     """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
     Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. Where kernels, means, noise or warps differ, the result has the mean of their parameters, on the scale
-    on which they are learned and weighted by rows. Its noise is constant, and it uses no neighbors.
+    pseudo-data. Where kernels, means, noise or warps differ, it has the mean of their parameters, on the scale on which
+    they are learned and weighted by rows. Its noise is constant, and it uses no neighbors.
 
     Parameters
     ----------
@@ -53,23 +45,18 @@ def merge(
         Fitted, with the same columns. No row may be in two shards: it would count twice.
     n_coreset : int, optional
         How many pseudo-points the result may have; by default it has those of all models.
-    refit : bool
-        Where priors differ, learn kernel and mean again from the union of the coresets. This helps where shards are
-        many, small and alike, and harms where they are of different regions (docs: merging).
     random_state : int, RandomState or None
-        Where a smaller coreset, or a search for a kernel, starts.
+        Where the search for a smaller coreset starts.
 
     Returns
     -------
     CVGPRegressor
-        A new one, which predicts, prunes and is saved as any other; the models stay as they are. `merged_` says what
-        was merged. `elbo_` is an estimate from the bounds of the models.
+        A new one; `merged_` says what was merged, and `elbo_` is an estimate from the bounds of the models.
 
     Raises
     ------
     InvalidInputError
-        If the models have different columns or outputs, one is given twice, or they transform y in different ways, as
-        ``target_transform="yeo-johnson"`` does with a power that each shard learns for itself.
+        If the models have different columns or outputs, transform y differently, or one is given twice.
 
     Warns
     -----
@@ -84,26 +71,15 @@ def merge(
     >>> len(cvgp.merge(shards).coreset_)
     12
     """
-    models = _checked(models)
-    rng = np.random.default_rng(check_seed(random_state).randint(2**31))
+    models, seed = _checked(models), check_seed(random_state).randint(2**31)
     size = None if n_coreset is None else check_size("n_coreset", n_coreset)
     rows = np.array([model.n_rows_ for model in models])
     largest = models[int(rows.argmax())]
-    shared = _same_prior(models)
-    pooled, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
-    scaling = largest._gp.scaling if shared else pooled
+    scaling, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    run, searches = Run.alone(), list[Result]()
-    if shared:
-        kernel, mean = deepcopy(largest.model_.kernel).cpu(), deepcopy(largest.model_.mean).cpu()
-    else:
-        kernel, mean = _mean_prior(models, alike, rows, scaling)
-        if refit:
-            kernel, mean, search = refit_prior(sites, kernel, mean, rng, run)
-            searches.append(search)
-    noise, offset = _mean_noise(models, rows, scaling)
-    combined, placing = combine(sites, kernel, mean, noise, offset, rng, run, size=size)
-    searches += [] if placing is None else [placing]
+    kernel, mean = _mean_prior(models, alike, rows, scaling)
+    run = Run.alone()
+    combined, search = combine(sites, kernel, mean, *_mean_noise(models, rows, scaling), run, size, seed)
 
     merged: CVGPRegressor = clone(largest)
     merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
@@ -120,11 +96,9 @@ def merge(
     merged.n_rows_ = float(rows.sum())
     merged.elbo_ = _estimated_bound(models, combined.bound, len(sites.x), scaling)
     merged.history_ = as_columns(run.log.history)
-    merged.n_iter_ = sum(search.num_iter for search in searches)
-    merged.converged_ = all(search.converged for search in searches)
+    merged.n_iter_, merged.converged_ = (0, True) if search is None else (search.num_iter, search.converged)
     merged.solver_ = "merge"
     merged.merged_ = {
-        "prior": "shared" if shared else "refitted" if refit else "mean",
         "rows": rows.tolist(),
         "points": [len(model.coreset_) for model in models],
         "noise_variance": [np.atleast_1d(model.noise_variance_).tolist() for model in models],
@@ -136,17 +110,18 @@ def merge(
 
 
 def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
-    """What parts of the models know and the merged one does not, in sentences."""
-    consulting = [str(number) for number, model in enumerate(models, start=1) if model.n_neighbors_]
-    if consulting:
+    """What models know and the merged one does not, in sentences."""
+    known = {
+        "neighbors": any(model.n_neighbors_ for model in models),
+        "outliers": any(model._gp.outliers is not None for model in models),
+        "noise that depends on x": any(model._gp.noise is not None for model in models),
+    }
+    lost = [name for name, is_known in known.items() if is_known]
+    if lost:
         yield (
-            f"Models {', '.join(consulting)} of {len(models)} consult neighbors among their training rows, and the "
-            "merged one is made of coresets alone; fit shards with n_neighbors=0."
+            f"The merged model has no {' and no '.join(lost)}, as some of its parts have: it is made of coresets. Fit "
+            "shards with n_neighbors=0 and noise='constant' to lose nothing."
         )
-    if any(model._gp.outliers is not None for model in models):
-        yield "The merged model knows of no outliers: its parts left them out, but the share of them is not merged."
-    if any(model._gp.noise is not None for model in models):
-        yield "The merged model has constant noise: what its parts learned of noise that depends on x is not merged."
 
 
 def _checked(models: Any) -> list[CVGPRegressor]:
@@ -165,7 +140,8 @@ def _checked(models: Any) -> list[CVGPRegressor]:
                 f"{_described(model)}, and the first {_described(first)}; fit all shards with the same columns (and "
                 "the same categories of text columns)."
             )
-        if not _same_transform(model, first):
+        own, others = model._gp.target, first._gp.target
+        if own.name != others.name or not all(map(np.array_equal, own[1:], others[1:])):
             power = " of another power" if model.target_transform_ == first.target_transform_ else ""
             raise InvalidInputError(
                 f"Models to merge must describe y in the same way, but model {number} has "
@@ -184,11 +160,6 @@ def _checked(models: Any) -> list[CVGPRegressor]:
 def _columns(model: CVGPRegressor) -> tuple[Any, ...]:
     names = tuple(feature_names(model)) if hasattr(model, "feature_names_in_") else None
     return len(model._gp.scaling.x_mean), names, model._single_output, len(model._gp.scaling.y_mean)
-
-
-def _same_transform(model: CVGPRegressor, other: CVGPRegressor) -> bool:
-    own, others = model._gp.target, other._gp.target
-    return own.name == others.name and all(map(np.array_equal, own[1:], others[1:]))
 
 
 def _described(model: CVGPRegressor) -> str:
@@ -241,38 +212,15 @@ def _reading(schema: Schema | None) -> Schema | None:
     return replace(schema, columns=columns)
 
 
-# Kernel, mean and noise of a merged model: those of its parts if they agree, and otherwise a mean over rows.
-
-
-@torch.no_grad()
-def _same_prior(models: Sequence[CVGPRegressor]) -> bool:
-    """Whether all kernels and means are the same functions in the units of the data, where the union has points."""
-    points = np.concatenate([model.coreset_.X for model in models])
-    points = points[:: -(-len(points) // COMPARED_POINTS)]
-
-    def prior(model: CVGPRegressor) -> tuple[Array, Array]:
-        scaling = model._gp.scaling
-        x = torch.as_tensor(scaling.scale_x(points), device=model.model_.X_c.device)
-        K = _as_array(square_matrix(model.model_.kernel, x))
-        m = _as_array(prior_mean(model.model_.mean, x, x.new_zeros(len(x)))).reshape(-1, 1)
-        return K[:, :, None] * scaling.y_scale**2, scaling.unscale_y(np.broadcast_to(m, (len(x), 1)))
-
-    K_first, m_first = prior(models[0])
-    spread = np.sqrt(np.abs(K_first).max())
-    return all(
-        np.allclose(K, K_first, rtol=SAME, atol=SAME * spread**2)
-        and np.allclose(m, m_first, rtol=0, atol=SAME * spread)
-        for K, m in map(prior, models[1:])
-    )
+# Kernel, mean and noise of a merged model: means over rows of those of its parts.
 
 
 def _mean_prior(
     models: Sequence[CVGPRegressor], scalings: Sequence[Scaling], rows: Array, scaling: Scaling
 ) -> tuple[Kernel, Mean]:
-    """The largest model's kernel and mean, with the mean of the parameters of all models whose parts are of its kind.
+    """The largest model's kernel and mean, with the mean over rows of the parameters of all models of its kind.
 
-    The mean is over rows. Parameters are averaged as they are learned, most of them as logarithms. `scalings` are those
-    of the models, with the warps of `scaling`.
+    Parameters are averaged as they are learned, most of them as logarithms. `scalings` have the warps of `scaling`.
     """
     kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)]
     _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
@@ -328,6 +276,5 @@ def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) 
     return float(share @ learned), float(share @ offsets)
 
 
-def _as_array(tensor: torch.Tensor) -> Array:
-    """A tensor as a float64 array."""
+def _as_array(tensor: Tensor) -> Array:
     return tensor.detach().to("cpu", torch.float64).numpy()

@@ -1,9 +1,8 @@
 """Fitted estimators as files: arrays and JSON in one safetensors file, safe to open from anybody.
 
-Each part of a fitted model has `to_state()` and `from_state()` beside its class; what is packed here are GPyTorch's
-modules and the estimator that holds the parts. A module that cvgp makes from a name is stored as this name and its
-tensors. Of a module that the user passed as an object, the file has the tensors and a few values, and `load` is given
-the object again. What a fit learned comes back to the bit, on the CPU.
+Each part of a fitted model has `from_state()` beside its class; packed here are GPyTorch's modules and the estimator. A
+module that cvgp makes from a name is stored as this name and its tensors. Of a module that the user passed as an
+object, the file has the tensors and a few values, and `load` is given the object again.
 """
 
 import math
@@ -12,11 +11,9 @@ import reprlib
 from copy import deepcopy
 from typing import Any, Literal, cast
 
-import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -41,7 +38,6 @@ from cvgp.files import (
     TINY,
     Fields,
     State,
-    flat_arrays,
     join_state,
     read_state,
     split_state,
@@ -61,7 +57,6 @@ FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What using a damaged part may raise."""
 NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
-"""Parameters that have their defaults again after loading."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CORESET = ("X_c", "y_c", "raw_beta")
 PARTS = {"kernel": Kernel, "mean": Mean}
@@ -93,10 +88,9 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
 
 @clean_torch_state()
 def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> CVGPRegressor:
-    """Open the estimator that `save` wrote.
+    """Open the estimator that `save` wrote; it is safe to load a file that you do not trust.
 
-    Its predictions equal those of the saved model to the bit, on the same machine with the same number of threads. It
-    is safe to load a file that you do not trust.
+    Its predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
 
     Parameters
     ----------
@@ -124,12 +118,10 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
     --------
     >>> import cvgp, numpy as np, tempfile, pathlib
     >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0, training=cvgp.TrainingOptions(max_iter=20))
-    >>> model = model.fit(X, np.sin(X[:, 0]))
+    >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder) / "sine.cvgp"
-    ...     model.save(file)
-    ...     again = cvgp.load(file)
+    ...     model.save(pathlib.Path(folder) / "sine.cvgp")
+    ...     again = cvgp.load(pathlib.Path(folder) / "sine.cvgp")
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
@@ -159,12 +151,10 @@ def _state(estimator: CVGPRegressor, given: Given) -> State:
     gp = estimator._gp
     names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
     baselines, quantiles = (getattr(estimator, name, None) for name in ("_baselines", "_feature_quantiles"))
-    history = estimator.history_.items()
-    libraries = {"cvgp": __version__, "torch": str(torch.__version__), "gpytorch": gpytorch.__version__}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "libraries": {**libraries, "numpy": np.__version__},
+        "libraries": {"cvgp": __version__, "torch": str(torch.__version__)},
         "parameters": _parameters_state(estimator),
         "fit": {
             "n_features": estimator.n_features_in_,
@@ -186,7 +176,7 @@ def _state(estimator: CVGPRegressor, given: Given) -> State:
         "statistics": estimator._statistics._asdict(),
         "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **gp.kept.rows._asdict()},
         "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
-        "history": {name: column if column.dtype.kind in "if" else column.tolist() for name, column in history},
+        "history": {name: column.tolist() for name, column in estimator.history_.items()},
         "decisions": None if decisions is None else decisions.to_json(),
         "schema": getattr(estimator, "schema_", None),
         "merged": getattr(estimator, "merged_", None),
@@ -235,18 +225,16 @@ def _restored(state: State, given: Given) -> CVGPRegressor:
     return estimator
 
 
-def _set_columns(estimator: CVGPRegressor, count: int, names: object) -> None:
+def _set_columns(estimator: CVGPRegressor, count: int, names: Any) -> None:
     """Set the columns of a file, which must be those of the schema, or else the features of the model."""
     schema = schema_of(estimator)
-    columns = None if schema is None else [column.name for column in schema.columns]
-    if columns is not None and names != columns:
+    expected = len(estimator._gp.scaling.x_mean) if schema is None else len(schema.columns)
+    if schema is not None and names != [column.name for column in schema.columns]:
         raise FileFormatError("fit.feature_names: the model's schema names other columns.")
-    if count != (len(estimator._gp.scaling.x_mean) if columns is None else len(columns)):
-        raise FileFormatError("fit.n_features is not the number of features of the model.")
+    if count != expected or (names is not None and (len(names) != count or not all(isinstance(n, str) for n in names))):
+        raise FileFormatError("fit.n_features and fit.feature_names do not have the number of features of the model.")
     estimator.n_features_in_ = count
     if names is not None:
-        if not (isinstance(names, list) and len(names) == count and all(isinstance(n, str) for n in names)):
-            raise FileFormatError(f"fit.feature_names must be {count} texts; got {reprlib.repr(names)}.")
         estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
@@ -269,9 +257,8 @@ def _parameters_state(estimator: BaseEstimator) -> State:
 def _parameters_from_state(fields: Fields, defaults: State) -> State:
     known = [name for name in fields.values if name in defaults and name.split("__")[-1] not in NOT_STORED]
     values = {name: fields.take(name) for name in known}
-    for name, value in values.items():
-        if not _is_plain(value):
-            raise FileFormatError(f"parameters.{name} cannot be {reprlib.repr(value)}.")
+    if not all(map(_is_plain, values.values())):
+        raise FileFormatError("the parameters must be None, text, finite numbers, true or false.")
     return values
 
 
@@ -296,16 +283,11 @@ def _rows_from_state(fields: Fields, model: CVGP, statistics: Statistics) -> Nei
 
 
 def _history_from_state(fields: Fields) -> Any:
-    columns = {}
-    for name in list(fields.values):
-        is_array = isinstance(fields.values[name], np.ndarray)
-        numbers = {"dtypes": ("float64", "int64"), "finite": False}
-        columns[name] = fields.array(name, (None,), **numbers).tolist() if is_array else fields.items(name)  # type: ignore[arg-type]
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        raise FileFormatError("The columns of the history differ in length, or are empty.")
-    rows = zip(*columns.values(), strict=True)
-    return as_columns(check_history([dict(zip(columns, row, strict=True)) for row in rows]))
+    columns = {name: fields.items(name) for name in list(fields.values)}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not rows:
+        raise FileFormatError("The history is empty.")
+    return as_columns(check_history(rows))
 
 
 def _check_usable(gp: FittedGP) -> None:
@@ -320,11 +302,6 @@ def _check_usable(gp: FittedGP) -> None:
 
 
 def _model_state(model: CVGP, given: Given) -> State:
-    if type(model) is not CVGP or type(model.likelihood) is not GaussianLikelihood:
-        raise InvalidTypeError(
-            "A file can hold a cvgp.CVGP with GPyTorch's GaussianLikelihood; "
-            f"got a {type(model).__name__} with {type(getattr(model, 'likelihood', None)).__name__}."
-        )
     parts = [part for part in model.kernel.modules() if isinstance(part, Kernel)]
     names = {
         "kernel": name_of_kernel(model.kernel),
@@ -340,7 +317,7 @@ def _model_state(model: CVGP, given: Given) -> State:
             part: {
                 "name": None if part in given else names[part],
                 "class": type(module).__qualname__,
-                "tensors": module.state_dict(),
+                "tensors": {name.replace(".", "/"): tensor for name, tensor in module.state_dict().items()},
                 "values": _values(module, model.X_c[:PROBES]),
             }
             for part, module in modules.items()
@@ -378,7 +355,8 @@ def _module_from_state(fields: Fields, make: Any, given: nn.Module | None, x: Te
     """A kernel, mean or likelihood with the stored tensors: made from its name, or a copy of the user's object."""
     part = fields.where.rpartition(".")[2]
     name, kind = fields.optional("name", fields.text), fields.text("class")
-    stored = {path: torch.tensor(array) for path, array in flat_arrays(fields.take("tensors")).items()}
+    tensors = Fields(fields.take("tensors"), f"{fields.where}.tensors").values
+    stored = {path.replace("/", "."): torch.tensor(array) for path, array in tensors.items()}
     values = fields.array("values", dtypes=FLOATS)
     if name is None and given is None:
         raise _WrongObjectError(
@@ -405,11 +383,9 @@ def _set_tensors(module: nn.Module, stored: dict[str, Tensor]) -> None:
     for name, now in module.state_dict().items():
         tensor = stored.get(name, now)
         is_float = tensor.dtype in DTYPES.values()
-        is_bound = name.endswith(("lower_bound", "upper_bound"))
-        if tensor.is_floating_point() != is_float or is_float != now.is_floating_point() or bool(tensor.isnan().any()):
-            raise FileFormatError(f"{name} must be numbers of the kind {now.dtype}.")
-        if not is_bound and not bool(tensor.isfinite().all()):
-            raise FileFormatError(f"{name} has values that are infinite.")
+        is_valid = ~tensor.isnan() if name.endswith(("lower_bound", "upper_bound")) else tensor.isfinite()
+        if tensor.is_floating_point() != is_float or is_float != now.is_floating_point() or not bool(is_valid.all()):
+            raise FileFormatError(f"{name} must be finite numbers of the kind {now.dtype}.")
     module.load_state_dict(stored, assign=True)
 
 

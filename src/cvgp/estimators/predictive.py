@@ -12,9 +12,9 @@ Var mu, and with rho = 1 it is Var y. For the logarithm the sums are exponential
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple, NoReturn, TypedDict, Unpack, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -24,12 +24,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cvgp import metrics
-from cvgp.data.rows import Array, Rows
+from cvgp.data.rows import Array
 from cvgp.data.transforms import TargetTransform
-from cvgp.errors import InvalidInputError, InvalidTypeError, SeveralArraysError
+from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
-from cvgp.fitting.outliers import regular_rows
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal
 from cvgp.runtime import clean_torch_state
@@ -50,11 +49,11 @@ class Moments(NamedTuple):
     f_variance: Array
     """Of the function E[y | f]."""
     noise_variance: Array
-    """Of an observation about the function, on average over what is known of f."""
+    """Of an observation about the function, on average over the posterior of f."""
 
     @property
     def variance(self) -> Array:
-        """Of an observation."""
+        """The variance of an observation."""
         return self.f_variance + self.noise_variance
 
 
@@ -63,12 +62,11 @@ class Predictive:
     """Observations y for which T(y) is Gaussian, except for outliers and tails."""
 
     target: TargetTransform
-    """The transform T."""
     mean: Array  # [n, Q], of T(y)
     f_var: Array  # [n, Q]
     noise: Array  # [n, Q]
     outliers: Contamination | None = None
-    """If some observations are gross outliers. Quantiles, densities and draws include them, moments do not."""
+    """Quantiles, densities and draws include outliers, moments do not."""
     tails: Tails | None = None
     """The shape of observations around their mean, if it is not normal; never together with outliers."""
 
@@ -79,12 +77,55 @@ class Predictive:
 
     @cached_property
     def moments(self) -> Moments:
-        """Mean and variances of y [n, Q], of observations that are not outliers."""
-        return moments_of_y(self.target, self.mean, self.f_var, self.noise, self.tails)
+        """Mean and variances of y [n, Q], of observations that are not outliers.
+
+        With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`: an exponential of heavy tails
+        may have no mean at all. The function keeps its share of the variance.
+        """
+        if self.target.name == "identity":
+            return Moments(self.mean, self.f_var, self.noise)
+        parts = []
+        for start in range(0, len(self.mean), PART_ROWS):
+            rows = slice(start, start + PART_ROWS)
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts.append(self._transformed(self.mean[rows], self.f_var[rows], self.noise[rows]))
+        found = Moments(*map(np.concatenate, zip(*parts, strict=True)))
+        if not all(np.isfinite(values).all() for values in found):
+            raise InvalidInputError(
+                "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is "
+                "very uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
+            )
+        return found
+
+    def _transformed(self, mean: Array, f_var: Array, noise: Array) -> Moments:
+        normal = (_of_logarithm if self.target.name == "log" else _by_expansion)(self.target, mean, f_var, noise)
+        if self.tails is None:
+            return normal
+        y_mean, variance = _with_tails(self.target, mean, f_var + noise, self.tails)
+        f_variance = variance * normal.f_variance / normal.variance
+        return Moments(y_mean, f_variance, variance - f_variance)
 
     def function_covariance(self, f_cov: Array) -> Array:
         """Joint covariance of the function E[y | f] [n, n, Q], from that of f."""
-        return covariance_of_y(self.target, self.mean, f_cov, self.noise, self.tails)
+        if self.target.name == "identity":
+            return f_cov
+        f_var = np.moveaxis(np.diagonal(f_cov), -1, 0)  # [n, Q]
+        if self.tails is not None:
+            heavy = replace(self, f_var=f_var)
+            normal = replace(heavy, tails=None)
+            ratio = np.sqrt(heavy.moments.f_variance / normal.moments.f_variance)  # [n, Q]
+            return ratio[:, None] * ratio[None] * normal.function_covariance(f_cov)
+        if self.target.name == "log":
+            y_mean = replace(self, f_var=f_var).moments.mean
+            return np.asarray(y_mean[:, None] * y_mean[None] * np.expm1(f_cov))
+        total = np.sqrt(f_var + self.noise)
+        rho = f_cov / (total[:, None] * total[None])
+        powers = np.ones_like(rho)
+        cov: Array = np.zeros(rho.shape)
+        for a in _coefficients(self.target, self.mean, total)[1]:  # [n, Q]
+            powers *= rho
+            cov += a[:, None] * a[None] * powers
+        return cov
 
     def outlier_errors(self, num_draws: int, rng: np.random.RandomState) -> Array:
         """Draws [n, Q, S] of what outliers add to T(y); a row is an outlier in all of its outputs."""
@@ -115,18 +156,10 @@ class Predictive:
             found = (log_normal if self.outliers is None else self.outliers.log_density)(error, variance)
         return np.asarray(found + self.target.log_slope(y))
 
-    def regular(self, rows: Rows[Array]) -> Rows[Array]:
-        """The rows that are predicted, weighted by their probability of not being an outlier."""
-        if self.outliers is None:
-            return rows
-        error = self.target.apply(rows.y) - self.mean
-        return regular_rows(rows, self.outliers.probability(error, self.f_var + self.noise))
-
     def crps(self, y: Array) -> Array:
-        r"""Continuous ranked probability score of observations [n, Q], in the unit of y.
+        """Continuous ranked probability score of observations [n, Q], in the unit of y.
 
-        It is :math:`2 \int_0^1 (1[y < q_p] - p)(q_p - y) \, dp` over the quantiles (Laio and Tamea, 2007), taken at
-        the midpoints of equal steps.
+        It is the integral over p of 2 (1[y < q_p] - p)(q_p - y) (Laio and Tamea, 2007).
         """
         levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
         total = np.zeros(y.shape)
@@ -142,64 +175,10 @@ def ends_of_interval(level: float) -> Array:
     return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
 
-def moments_of_y(
-    target: TargetTransform, mean: Array, f_var: Array, noise: Array, tails: Tails | None = None
-) -> Moments:
-    """The moments of y where T(y) has a mean, a variance of f and a noise variance, all [n, Q].
-
-    With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`. An exponential of heavy tails may
-    have no mean at all, and one observation in ten thousand must not decide it. The function keeps its share of the
-    variance.
-    """
-    if target.name == "identity":
-        return Moments(mean, f_var, noise)
-    if len(mean) > PART_ROWS:
-        rows = [slice(i, i + PART_ROWS) for i in range(0, len(mean), PART_ROWS)]
-        parts = [moments_of_y(target, mean[part], f_var[part], noise[part], tails) for part in rows]
-        return Moments(*map(np.concatenate, zip(*parts, strict=True)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        if tails is not None:
-            normal = moments_of_y(target, mean, f_var, noise)
-            y_mean, variance = _with_tails(target, mean, f_var + noise, tails)
-            f_variance = variance * normal.f_variance / normal.variance
-            found = Moments(y_mean, f_variance, variance - f_variance)
-        elif target.name == "log":
-            y_mean = np.exp(mean + 0.5 * (f_var + noise))
-            square = y_mean**2
-            found = Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
-        else:
-            found = _by_expansion(target, mean, f_var, noise)
-    if not all(np.isfinite(values).all() for values in found):
-        raise InvalidInputError(
-            "The mean or the variance of y is beyond the range of floating-point numbers, since its transform is very "
-            "uncertain at some rows. Ask for quantiles of these rows, or fit with target_transform='identity'."
-        )
-    return found
-
-
-def covariance_of_y(
-    target: TargetTransform, mean: Array, f_cov: Array, noise: Array, tails: Tails | None = None
-) -> Array:
-    """Covariance of the function E[y | f] [n, n, Q], where T(y) has a mean [n, Q], f_cov [n, n, Q] and noise [n, Q]."""
-    if target.name == "identity":
-        return f_cov
-    f_var = np.moveaxis(np.diagonal(f_cov), -1, 0)  # [n, Q]
-    if tails is not None:
-        normal, heavy = (moments_of_y(target, mean, f_var, noise, shape) for shape in (None, tails))
-        ratio = np.sqrt(heavy.f_variance / normal.f_variance)  # [n, Q]
-        return ratio[:, None] * ratio[None] * covariance_of_y(target, mean, f_cov, noise)
-    if target.name == "log":
-        y_mean = moments_of_y(target, mean, f_var, noise).mean
-        return np.asarray(y_mean[:, None] * y_mean[None] * np.expm1(f_cov))
-    total = np.sqrt(f_var + noise)
-    rho = f_cov / (total[:, None] * total[None])
-    coefficients = _coefficients(target, mean, total)[1]  # [TERMS, n, Q]
-    powers = np.ones_like(rho)
-    cov: Array = np.zeros(rho.shape)
-    for a in coefficients:
-        powers *= rho
-        cov += a[:, None] * a[None] * powers
-    return cov
+def _of_logarithm(_: TargetTransform, mean: Array, f_var: Array, noise: Array) -> Moments:
+    y_mean = np.exp(mean + 0.5 * (f_var + noise))
+    square = y_mean**2
+    return Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
 
 
 def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Tails) -> tuple[Array, Array]:
@@ -227,7 +206,7 @@ def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Arr
 
 
 def _coefficients(target: TargetTransform, mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from the first on [TERMS, n, Q]."""
+    """The y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from k = 1 [TERMS, n, Q]."""
     nodes, weights, polynomials = _quadrature()
     y = target.invert(mean + nodes[:, None, None] * sd)
     return y, np.tensordot(polynomials * weights, y, 1)
@@ -248,7 +227,7 @@ LEVELS = (50, 90, 95)
 
 
 def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, float]:
-    """Those of predictions that need not be Gaussian, for observations [n, Q] of which one output counts."""
+    """Scores of predictions that need not be Gaussian, for one output of observations [n, Q]."""
     own = y[:, output]
     mean, sd = found.moments.mean[:, output], np.sqrt(found.moments.variance[:, output])
     is_gaussian = found.target.name == "identity" and found.outliers is None and found.tails is None
@@ -264,7 +243,7 @@ def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, f
 
 
 def scores_of_normal(y: Array, mean: Array, sd: Array) -> dict[str, float]:
-    """Those of Gaussian predictions of one output."""
+    """Scores of Gaussian predictions of one output."""
     return {
         "rmse": metrics.rmse(y, mean),
         "mean_log_likelihood": metrics.mean_log_density(y, mean, sd),
@@ -283,32 +262,6 @@ def score_as_text(name: str, value: float) -> str:
     return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
 
 
-class _Noise(TypedDict, total=False):
-    """What `predict` may be told of the noise, whatever else it is asked for."""
-
-    include_noise: bool
-    noise_variance: ArrayLike | None
-
-
-class _Arrays(tuple[Array, ...]):
-    """The mean and what was asked for beside it.
-
-    `TransformedTargetRegressor` of scikit-learn takes what a regressor predicts for one array, whose `ndim` it asks
-    for. A standard deviation cannot be transformed back as a value can, so what it reads instead is what to do.
-    """
-
-    __slots__ = ()
-
-    @property
-    def ndim(self) -> NoReturn:
-        raise SeveralArraysError(
-            "predict was asked for several arrays (return_std, return_cov or return_noise), where one array is "
-            "expected. A TransformedTargetRegressor cannot transform a standard deviation back. Fit "
-            "CVGPRegressor(target_transform='log'), 'yeo-johnson' or 'auto' without it: mean, standard deviation and"
-            " intervals are then those of y itself."
-        )
-
-
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
     """Predictions of an estimator whose fit leaves a `FittedGP` in `_gp`."""
 
@@ -316,20 +269,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
     _single_output: bool
 
     @overload
-    def predict(
-        self, X: ArrayLike, return_std: Literal[False] = ..., return_cov: Literal[False] = ..., **noise: Unpack[_Noise]
-    ) -> Array: ...
+    def predict(self, X: ArrayLike) -> Array: ...
 
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
-
-    @overload
-    def predict(self, X: ArrayLike, *, return_cov: Literal[True], **noise: Unpack[_Noise]) -> tuple[Array, Array]: ...
-
-    @overload
-    def predict(
-        self, X: ArrayLike, return_std: bool = ..., return_cov: bool = ..., **noise: Unpack[_Noise]
-    ) -> Array | tuple[Array, Array]: ...
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Array, Array]: ...
 
     @overload
     def predict(
@@ -337,10 +280,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
-        *,
-        return_noise: Literal[True],
-        **noise: Unpack[_Noise],
-    ) -> tuple[Array, ...]: ...
+        include_noise: bool = ...,
+        noise_variance: ArrayLike | None = ...,
+        return_noise: bool = ...,
+    ) -> Any: ...
 
     @clean_torch_state()
     def predict(
@@ -351,19 +294,18 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         include_noise: bool = True,
         noise_variance: ArrayLike | None = None,
         return_noise: bool = False,
-    ) -> Array | tuple[Array, ...]:
+    ) -> Any:
         """Predict the mean, and the standard deviation, the covariance or the noise on request.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or a table
-            Where to predict, with the columns of the fit. After a fit to a table with text, dates or missing values it
-            is a DataFrame or an Arrow table. Unknown cells are integrated out, with a warning.
+            Where to predict, with the columns of the fit: a DataFrame or an Arrow table after a fit to a table with
+            text, dates or missing values. Unknown cells are integrated out, with a warning.
         return_std, return_cov : bool
             Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
         include_noise : bool
-            Whether the uncertainty is that of a new observation y, or that of the function alone, which is what y would
-            be on average over its noise. The mean is the same for both.
+            Whether the uncertainty is that of a new observation y, or of the function alone. The mean is the same.
         noise_variance : array-like of shape (n_samples,), optional
             Known noise variances at these rows, beside the learned noise; not for a model that transforms y.
         return_noise : bool
@@ -375,18 +317,11 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             The mean, of shape (n_samples,) or (n_samples, n_outputs), and after it what was asked for: the standard
             deviation, the covariance of shape (n_samples, n_samples[, n_outputs]), the noise.
 
-        Raises
-        ------
-        InvalidInputError
-            If X has other columns than the data of the fit, or holds NaN or infinity.
-
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor, TrainingOptions
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0, training=TrainingOptions(max_iter=20))
-        >>> model = model.fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
         >>> mean.round(1).tolist()
         [0.8, 0.9]
@@ -403,13 +338,13 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
             sd = np.sqrt(f_variance + noise + known if include_noise else f_variance)
-            return _Arrays((self._shape(mean), self._shape(sd), *extra))
+            return self._shape(mean), self._shape(sd), *extra
         if return_cov:
             cov = found.function_covariance(self._gp.covariance(x))
             if include_noise:
                 cov[np.arange(len(x)), np.arange(len(x))] += noise + known
-            return _Arrays((self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra))
-        return _Arrays((self._shape(mean), *extra)) if extra else self._shape(mean)
+            return self._shape(mean), cov[:, :, 0] if self._single_output else cov, *extra
+        return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     @clean_torch_state()
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
@@ -425,14 +360,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
-            The quantiles, in the units of y.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> low, median, high = model.predict_quantiles([[1.0]], [0.05, 0.5, 0.95])[0]
         >>> bool(low < median < high)
         True
@@ -450,19 +383,18 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
             Where to predict.
         level : float
-            The probability that an observation is inside, between 0 and 1. As many are below as above on average.
+            The probability that an observation is inside, between 0 and 1.
 
         Returns
         -------
         ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            Lower and upper ends, in the units of y: the quantiles at (1 - level) / 2 and (1 + level) / 2.
+            The quantiles at (1 - level) / 2 and (1 + level) / 2.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> low, high = model.predict_interval(X, level=0.9).T
         >>> bool((low < high).all())
         True
@@ -474,7 +406,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
     @clean_torch_state()
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draw new observations at all rows of X jointly, with their noise and, if there are any, outliers.
+        """Draw new observations at all rows of X jointly, with noise and outliers.
 
         Parameters
         ----------
@@ -488,14 +420,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples_X, n_samples) or (n_samples_X, n_outputs, n_samples)
-            The draws, one per column.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.sample_y(X, n_samples=3).shape
         (40, 3)
         """
@@ -510,7 +440,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         mean = found.mean
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
         if self._gp.tails is not None:
-            # Each draw is taken to the place of the same rank in its own distribution.
+            # Each draw is moved to the same quantile of its own distribution.
             sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
             draws = sd * self._gp.tails.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
@@ -531,15 +461,13 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats per row; several outputs are summed. Minus infinity where y cannot be: at and below 0 for a model with
-            ``target_transform="log"``.
+            Nats per row; several outputs are summed. Minus infinity where y cannot be, as 0 for a model of log y.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> near, far = model.log_predictive_density([[1.0], [1.0]], [0.8, 9.0])
         >>> bool(near > far)
         True

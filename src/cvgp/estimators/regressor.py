@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,32 +17,37 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import named_inputs, numeric_schema
+from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, hold_out, known_device
+from cvgp.estimators.inputs import (
+    check_seed,
+    check_size,
+    check_training,
+    first_seed,
+    hold_out,
+    known_device,
+    refuse_transform,
+    table_data,
+)
 from cvgp.estimators.predictive import PredictiveMixin
-from cvgp.estimators.tables import as_table, refuse_transform, table_data
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
 from cvgp.fitting.neighbors import check_neighbors
-from cvgp.fitting.noise import NoiseName, check_noise_name
 from cvgp.fitting.options import (
     InputWarpName,
     ModelOptions,
+    NoiseName,
     TargetName,
     TrainingOptions,
-    callbacks_of,
     check_positive,
-    folder_of,
-    heuristics_of,
     settings_of,
 )
 from cvgp.fitting.prepare import (
     FitData,
-    check_transform_names,
     memory_data,
     suitable_warp,
     transformed,
@@ -73,15 +79,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         rough part added if the data ask for it. ``auto`` chooses among several by the density of unseen rows.
     n_neighbors : int or "auto"
         How many nearest training rows a prediction uses beside the coreset, for local detail. With neighbors the
-        estimator keeps the rows, and so does its file. ``auto`` tries 20, and uses them if unseen rows are clearly more
-        likely. It is for up to 300,000 rows in memory.
+        estimator keeps the rows, and so does its file. ``auto`` uses 20 if unseen rows are then clearly more likely. It
+        is for up to 300,000 rows in memory.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
         Prior mean in standardized units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
-        Whether the noise may depend on x, as learned from residuals of rows that are left out. ``auto`` decides by the
-        density of such rows, and also detects gross outliers in y, up to one row in four.
+        Whether the noise may depend on x, as learned from residuals of left-out rows. ``auto`` decides by the density
+        of such rows, and also detects gross outliers in y, up to one row in four.
     input_warp : {"auto", "identity", "rank", "mixed"}
         Whether distances are those of the columns of X, of their ranks (as normal scores), or of a learned mixture of
         both for each column. This matters where columns are skewed. Ranks need `standardize`.
@@ -111,35 +117,26 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     coreset_ : Coreset
         Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbors, predictions need both.
     elbo_ : float
-        Lower bound on log p(y) in nats, for y in its own units. With neighbors it is that of the model in which each
-        row depends on the coreset and on its neighbors.
+        Lower bound on log p(y) in nats, for y in its own units. With neighbors, each row depends on them too.
     decisions_ : Decisions
-        Everything that the fit has decided, with candidates, scores and reasons: print it. `fit` takes it, or a part of
-        it, as `decisions`.
+        Everything that the fit has decided, with candidates, scores and reasons: print it, or give it to `fit`.
     n_neighbors_, kernel_name_, input_warp_, target_transform_, noise_, solver_ : int and str
         What the fit has chosen.
-    noise_variance_ : float or ndarray of shape (n_outputs,)
-        Learned noise variance, of the transformed y if there is a transform. Where the noise depends on x this is what
-        a constant would be, and ``predict(X, return_noise=True)`` has the noise at each row.
-    outlier_share_ : float
-        The probability that an observation is an outlier. Quantiles, densities and draws include outliers. The mean and
-        the standard deviation are those of regular observations.
+    noise_variance_, outlier_share_ : float
+        The learned noise variance (of several outputs, an array), and the probability of a gross outlier. Quantiles,
+        densities and draws include outliers; mean and standard deviation are those of regular observations.
     lengthscales_ : ndarray of shape (n_features,) or None
-        In the units of X, infinite for a column that was constant in the fit; None for a kernel that has no single set
-        of them. Of a warped column it is the width of one lengthscale about the column's middle.
+        In the units of X, infinite for a constant column; None for a kernel that has no single set of them.
     feature_importances_ : ndarray of shape (n_columns,)
-        The share of the variance of the predicted mean that needs each column, alone or together with others: the
-        total Sobol indices of `sobol_indices`.
+        The share of the variance of predictions that needs each column: the total indices of `sobol_indices`.
     schema_, n_bad_rows_ : dict, int
         After a fit to a table: how its columns become features, and how many bad rows were left out.
     history_ : dict of ndarrays
         One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
     n_iter_, converged_, n_rows_ : int, bool, float
         Iterations of the solver, whether there was nothing left to gain, and the number of rows by weight.
-    model_ : CVGP
-        The fitted torch module, in standardized units unless `standardize` is False.
-    kernel_ : gpytorch kernel
-        A copy of the fitted kernel, in the units of the data (of the warped and transformed ones, if any).
+    model_, kernel_ : CVGP, gpytorch kernel
+        The torch module, in standardized units; and a copy of its kernel, in the units of the data.
     n_features_in_, feature_names_in_
         As in scikit-learn: the columns of the user's table, of which each may be several features of the model.
 
@@ -152,6 +149,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     >>> model.coreset_.X.shape
     (8, 1)
     """
+
+    _gp: FittedGP
+    _statistics: Statistics
+    _baselines: Baselines
+    _feature_quantiles: FeatureQuantiles
+    n_rows_: float
+    elbo_: float
+    _log_slopes: float
 
     def __init__(
         self,
@@ -189,58 +194,18 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.training = training
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name.
-
-        Parameters
-        ----------
-        deep : bool
-            Also return the options of `training` as ``training__...``: their defaults where it is None.
-
-        Returns
-        -------
-        dict
-
-        Examples
-        --------
-        >>> from cvgp import CVGPRegressor
-        >>> CVGPRegressor().get_params()["training__solver"]
-        'auto'
-        """
+        """Return the parameters by name; those of `training` as ``training__...``, also where it is None."""
         parameters: dict[str, Any] = super().get_params(deep=deep)
         if deep and self.training is None:
             parameters |= {f"training__{name}": value for name, value in TrainingOptions().get_params().items()}
         return parameters
 
     def set_params(self, **params: Any) -> "CVGPRegressor":
-        """Set parameters by name.
-
-        Parameters
-        ----------
-        **params
-            Those of the estimator, and those of `training` as ``training__...``: they work also where it is None.
-
-        Returns
-        -------
-        CVGPRegressor
-
-        Examples
-        --------
-        >>> from cvgp import CVGPRegressor
-        >>> CVGPRegressor().set_params(training__max_iter=100).training.max_iter
-        100
-        """
+        """Set parameters by name; those of `training` as ``training__...``, also where it is None."""
         if any(name.startswith("training__") for name in params) and params.get("training", self.training) is None:
             params["training"] = TrainingOptions()
         super().set_params(**params)
         return self
-
-    _gp: FittedGP
-    _statistics: Statistics
-    _baselines: Baselines
-    _feature_quantiles: FeatureQuantiles
-    n_rows_: float
-    elbo_: float
-    _log_slopes: float
 
     @clean_torch_state()
     @reused_memory()
@@ -259,8 +224,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
             A DataFrame (pandas, polars) or an Arrow table may hold text, categories, dates and missing values beside
-            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``,
-            which is read in parts if it is too large to be loaded. `cvgp.read_table` opens either with options.
+            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``;
+            one that is too large to be loaded is read in parts. `cvgp.read_table` opens it with options.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
             Outputs share one covariance. With a table, also the column (or a list of columns) to predict; all others
             are features. None if `read_table` has named it.
@@ -270,8 +235,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         decisions : Decisions or dict, optional
-            Decisions of an earlier fit, or some of them, that are taken as they are: with `decisions_` of a model that
-            was fitted to the same rows, nothing is searched for, and the predictions are the same.
+            Decisions of an earlier fit, or some of them, that are taken as they are. With `decisions_` of a fit to the
+            same rows nothing is searched for, and the predictions are the same.
 
         Returns
         -------
@@ -288,28 +253,26 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Warns
         -----
         CVGPWarning
-            If there is little to learn: a column of X with one value in all rows, which the model leaves out; sample
-            weights that add up to few rows; the same y in all rows, whose spread is then assumed.
+            If there is little to learn: a constant column, weights that add up to few rows, the same y in all rows.
         ConvergenceWarning
             If a constant or a linear model describes the rows better than the fit.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> cvgp.CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
-        folder, n_jobs = folder_of(training), check_n_jobs(self.n_jobs)
+        folder, n_jobs = settings.checkpoint_dir, check_n_jobs(self.n_jobs)
         seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
         shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
-        log = FitLog([*shown, *callbacks_of(training)])
+        log = FitLog([*shown, *(settings.callbacks or ())])
         clock = Clock(group=group)
-        run = Run(Budget(self.max_time, clock), log, heuristics_of(training), seed)
+        run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         table = self._open_table(X, y, sample_weight, noise_variance)
@@ -324,43 +287,33 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                 data = memory_data(train, held_out, options, choosing, pinned, look_for_outliers=look)
             if group.rank == 0:
                 self._warn_about(data)
-            init = training.init
-            reserved = seconds_for_importance(len(data.scaling.x_mean), run)
-            request = Request(
-                data,
-                options,
-                settings,
-                run._replace(budget=run.budget.reserving(reserved)),
-                pinned,
-                self._scaled(init, data) if isinstance(init, Coreset) else init,
-            )
-            found = fit(request, folder)
+            reserved = seconds_for_importance(len(data.scaling.x_mean), self.max_time)
+            budget = run.budget.reserving(reserved)
+            init = self._scaled(training.init, data) if isinstance(training.init, Coreset) else training.init
+            request = Request(data, options, settings, run._replace(budget=budget), pinned, init)
+            found = fit(request)
             self._set_results(found, data, log)
-            summarize_rows(self, data.train, seed, run)
-        for progress in shown:
-            progress.finish()
+            summarize_rows(self, data.train, seed)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all, and
-        replaces one that exists. With neighbors it holds all training rows. Of a kernel or mean that is an object, it
-        holds the values of the parameters, and `load` needs the object again. The `callbacks`, `checkpoint_dir` and
-        `heuristics` of `training`, an `init` that is a Coreset and a `random_state` that is a generator have their
-        defaults after loading.
+        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
+        neighbors it holds all training rows. A kernel or mean that is an object must be given to `load` again. The
+        `callbacks`, `checkpoint_dir` and `heuristics` of `training`, an `init` that is a Coreset and a `random_state`
+        that is a generator have their defaults after loading.
 
         Parameters
         ----------
         path : str or path
-            The file.
+            The file, which is replaced if it exists.
 
         Examples
         --------
-        >>> import numpy as np, pathlib, tempfile
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np, pathlib, tempfile
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(pathlib.Path(folder) / "sine.cvgp")
         """
@@ -398,7 +351,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def noise_variance_(self) -> float | Array:
-        """Learned noise variance in the units of y squared."""
+        """Learned noise variance, of the transformed y if there is a transform; what a constant would be."""
         variance = self._gp.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
 
@@ -433,32 +386,30 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         return tags
 
     def _training_options(self) -> TrainingOptions:
-        """The options of training, with their defaults where none are given."""
         if self.training is not None and not isinstance(self.training, TrainingOptions):
             raise InvalidTypeError(f"training must be a cvgp.TrainingOptions or None; got {self.training!r}.")
         return TrainingOptions() if self.training is None else self.training
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
         """The parameters that describe the model, checked."""
-        check_noise_name(self.noise)
-        check_transform_names(self.target_transform, self.input_warp)
-        prior: dict[str, Any] = {"kernel": self.kernel, "mean": self.mean, "ard": self.ard}
-        return ModelOptions(
-            **prior,
+        options = ModelOptions(
+            kernel=self.kernel,
+            mean=self.mean,
+            ard=self.ard,
             noise=self.noise,
             n_coreset=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
             n_neighbors=check_neighbors(self.n_neighbors),
-            input_warp=suitable_warp(self.input_warp, standardize=self.standardize, solver=training.solver, **prior),
+            input_warp=self.input_warp,
             target_transform=self.target_transform,
             standardize=self.standardize,
             device=known_device(self.device),
         )
+        return replace(options, input_warp=suitable_warp(options, training.solver))
 
     def _rows(self, table: Any, x: Any, y: Any, weight: Any, noise: Any) -> Rows[Array]:
         """Rows in memory, checked; notes their columns on the estimator."""
         if table is not None:
-            loaded: Rows[Array] = table.load()
-            return loaded
+            return table.load()  # type: ignore[no-any-return]
         rows, self._single_output = check_training(self, x, y, weight, noise)
         if hasattr(self, "feature_names_in_"):
             self.schema_ = numeric_schema(self, x, rows.x, y).to_json()
@@ -478,14 +429,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         if opened is None:
             return None
         table = opened.learn(current_group())
-        self._single_output = table.single_output
-        columns = table.schema.columns
+        schema = table.schema
+        self._single_output = isinstance(schema.target, str)
+        columns = schema.columns
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
         self.n_bad_rows_ = table.bad.skipped
-        if self.verbose and not table.reading.is_plain:
-            print(f"The table was read with {table.reading.describe()}.", flush=True)
-        self.schema_ = table.schema.to_json()
+        if self.verbose and not schema.reading.is_plain:
+            print(f"The table was read with {schema.reading.describe()}.", flush=True)
+        self.schema_ = schema.to_json()
         return table
 
     def _set_results(self, found: Fit, data: FitData, log: FitLog) -> None:
@@ -501,7 +453,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.solver_ = solution.solver
 
     def _scaled(self, given: Coreset, data: FitData) -> Coreset:
-        """A coreset in the user's units, brought to the model's."""
+        """The user's `init` in the units of the model."""
         scaling = data.scaling
         dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
         if given.num_dims != dims or given.num_outputs != outputs:

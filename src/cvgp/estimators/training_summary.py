@@ -14,7 +14,6 @@ from cvgp.data.rows import Array
 from cvgp.data.source import DataSource
 from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
 from cvgp.files import TINY, Fields
-from cvgp.fitting.monitor import Run
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
@@ -26,11 +25,10 @@ LEVELS = np.linspace(0.0, 1.0, PARTS + 1)
 """The probabilities of the quantiles that are kept; the first and the last are the ends of the range."""
 
 Predictions = tuple[Array, Array]
-"""Means and standard deviations [n]."""
 
 
-def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run: Run) -> None:
-    """Summarize a sample of the rows that a model was just fitted to; a time limit shortens the importances."""
+def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
+    """Summarize a sample of the rows that a model was just fitted to."""
     gp, rows = estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
     x = gp.scaling.unscale_x(_as_array(rows.x))  # [n, D]
     y = gp.target.invert(gp.scaling.unscale_y(_as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
@@ -45,7 +43,7 @@ def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int, run:
                 simple = Baselines.learn(x, y[:, 0], weight)
             if all(np.isfinite(values).all() for values in simple):
                 estimator._baselines = simple
-    note_indices(estimator, x, weight, run)
+    note_indices(estimator, x, weight)
 
 
 def _as_array(values: Tensor) -> Array:
@@ -56,7 +54,6 @@ class FeatureQuantiles(NamedTuple):
     """The distribution of each feature and output in the training rows, in the user's units."""
 
     num_rows: int
-    """How many training rows they were computed from."""
     x: Array  # [PARTS + 1, D]
     x_mean: Array  # [D]
     y: Array  # [PARTS + 1, Q]
@@ -88,9 +85,7 @@ class Baselines(NamedTuple):
     def learn(cls, x: Array, y: Array, weight: Array | None = None) -> Baselines:
         """From features [N, D] and targets [N]; a row of weight w counts as w rows.
 
-        The line is a ridge regression. On standardized features its penalty of one is a single pseudo-observation for
-        each slope: too little to matter where there are many rows, and enough where columns repeat each other, as the
-        indicators of one text column do.
+        The line is a ridge regression with a penalty of one on standardized features, since columns may be collinear.
         """
         count = np.ones(len(y)) if weight is None else weight  # [N]
         share = count / count.sum()
@@ -112,11 +107,11 @@ class Baselines(NamedTuple):
         )
 
     def constant(self, num_rows: int) -> Predictions:
-        """Predictions of the constant."""
+        """The mean and standard deviation that the constant predicts."""
         return np.full(num_rows, self.mean), np.full(num_rows, self.mean_sd)
 
     def linear(self, x: Array) -> Predictions:
-        """Predictions of the line."""
+        """The mean and standard deviation that the line predicts."""
         return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
 
     @classmethod
@@ -128,8 +123,8 @@ class Baselines(NamedTuple):
 
 
 def _sd_without_own_row(y: Array, residual: Array, leverage: Array, share: Array) -> float:
-    """The root mean square error of each row's prediction by the others: residuals over (1 - leverage)."""
+    """The leave-one-out root mean square error: residuals over (1 - leverage)."""
     left_out = residual / np.maximum(1.0 - leverage, 1e-6)
-    # Rows without any spread would give a density without bounds.
+    # Rows without any spread would give an unbounded density.
     floor = 1e-6 * max(float(np.abs(y).max()), float(np.finfo(np.float64).tiny))
     return max(float(np.sqrt(share @ left_out**2)), floor)

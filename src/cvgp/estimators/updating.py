@@ -16,21 +16,26 @@ from cvgp import metrics
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.estimators.coresets import condition_coreset, condition_neighbors, grow_model, prune_model
+from cvgp.estimators.coresets import (
+    Updated,
+    condition_coreset,
+    condition_neighbors,
+    grow_model,
+    prune_model,
+    with_neighbors,
+)
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import schema_of
-from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed
+from cvgp.estimators.frames import as_table, schema_of
+from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, refuse_transform
 from cvgp.estimators.predictive import Predictive
-from cvgp.estimators.tables import as_table, refuse_transform
 from cvgp.estimators.training_summary import summarize_rows
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Run
-from cvgp.fitting.neighbors import adopt_neighbors, in_random_order, reason_against_neighbors
+from cvgp.fitting.neighbors import in_random_order, reason_against_neighbors
 from cvgp.fitting.options import Number
+from cvgp.fitting.outliers import regular_rows
 from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, transformed
 from cvgp.fitting.solve import reports_tight_bound
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.model import CVGP
 from cvgp.objectives import CHUNK_ROWS, full_bound
 from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
@@ -57,11 +62,10 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 
     @clean_torch_state()
     def prune(self, tolerance: float = 1e-3) -> int:
-        """Drop pseudo-points from this estimator, in place, and return how many were dropped.
+        """Drop pseudo-points, in place, while the bound falls by less than `tolerance` nats per row in all.
 
-        It drops as many points as it can while the bound falls by less than `tolerance` nats per row in all, and solves
-        for the others from statistics that the fit kept, so no data are needed. The kernel and the noise stay as they
-        are. To keep the larger model as well, prune a copy that ``copy.deepcopy`` makes.
+        The others are solved for from statistics that the fit kept, so no data are needed; kernel and noise stay. To
+        keep the larger model as well, prune a ``copy.deepcopy`` of it.
 
         Parameters
         ----------
@@ -71,29 +75,27 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         int
-            The number of points that were dropped; 0 if the bound needs all of them.
+            The number of points that were dropped.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=12, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> dropped = model.prune(tolerance=0.1)
-        >>> dropped + len(model.coreset_)
+        >>> model = cvgp.CVGPRegressor(n_coreset=12, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model.prune(tolerance=0.1) + len(model.coreset_)
         12
         """
         check_is_fitted(self)
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
-        present = len(self._gp.model.X_c)
-        model, statistics, loss = prune_model(self._gp.model, self._statistics, tolerance=tolerance * self.n_rows_)
-        bound = self._resize(model, statistics)
-        if bound is None:
+        model, kept = self._gp.model, self._gp.kept
+        pruned, loss = prune_model(model, self._statistics, tolerance=tolerance * self.n_rows_)
+        if kept is None:
+            self._adopt(pruned)
             self.elbo_ -= loss
         else:
-            self._set_bound(bound, self.n_rows_, self._log_slopes)
-        return present - len(model.X_c)
+            self._adopt(with_neighbors(pruned.model, kept.rows, kept.num_neighbors), self.n_rows_, self._log_slopes)
+        return len(model.X_c) - len(pruned.model.X_c)
 
     @clean_torch_state()
     def grow(
@@ -104,37 +106,34 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | str | None = None,
         noise_variance: ArrayLike | str | None = None,
     ) -> int:
-        """Add pseudo-points to this estimator, in place, until it has `n`, and return how many were added.
+        """Add pseudo-points, in place, until there are `n`, and solve for all of them in one pass over the rows.
 
-        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). All
-        pseudo-outputs and weights are then solved for in one pass over the rows. The kernel, the noise and the places
-        of the present points stay. With the rows of the fit the bound does not fall.
+        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). Kernel,
+        noise and the present pseudo-inputs stay. With the rows of the fit the bound does not fall.
 
         Parameters
         ----------
         n : int
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance
-            All rows that the model shall stand for, usually those of the fit, in the forms that `fit` takes. Rows that
-            are left out are forgotten. A model with neighbors uses these rows from now on; if it cannot (too many, or
-            not in memory), it warns and goes on without neighbors.
+            All rows that the model shall stand for, usually those of the fit, as `fit` takes them. Others are
+            forgotten. A model with neighbors uses these rows from now on, or warns that it cannot.
 
         Returns
         -------
         int
-            The number of points that were added. It is smaller than asked for where nothing is left to explain.
+            The number of points that were added; fewer than asked for if nothing is left to explain.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPRegressor(n_coreset=4, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=4, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.grow(10, X, np.sin(X[:, 0]))
         6
         """
         check_is_fitted(self)
-        size, present = check_size("n", n), len(self._gp.model.X_c)
+        gp, size, present = self._gp, check_size("n", n), len(self._gp.model.X_c)
         if size <= present:
             raise InvalidInputError(
                 f"n is the number of points to grow to, and must be more than the present {present}; got {size}. "
@@ -142,18 +141,24 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             )
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
-        known, log_slopes = _known_source(self, X, y, sample_weight, noise_variance, group)
-        source = self._gp.weighed(known)
-        grown = grow_model(self._gp.model, source, size, rng)
-        bound = grown.bound
-        # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
-        if reports_tight_bound(self.get_params()["training__bound"], self.solver_):
-            bound = full_bound(grown.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
+        source, log_slopes = _known_source(self, X, y, sample_weight, noise_variance, group)
+        grown = grow_model(gp.model, source, size, rng)
         seed = int(rng.integers(2**31))
-        with_rows = self._resize(grown.model, grown.statistics, source, seed)
-        self._set_bound(bound if with_rows is None else with_rows, source.total_weight, log_slopes)
+        if gp.kept is not None:
+            reason = reason_against_neighbors(source, Heuristics())
+            if reason or not isinstance(source, MemorySource):
+                message = f"The model has used neighbors, and no longer does: {reason}."
+                warnings.warn(message, CVGPWarning, stacklevel=3)
+            else:
+                rows = in_random_order(source.data, seed)
+                grown = with_neighbors(grown.model, rows, gp.kept.num_neighbors, source.group)
+        # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
+        if grown.kept is None and reports_tight_bound(self.get_params()["training__bound"], self.solver_):
+            bound = full_bound(grown.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
+            grown = grown._replace(bound=bound)
+        self._adopt(grown, source.total_weight, log_slopes)
         with limited_threads(check_n_jobs(self.n_jobs)):
-            summarize_rows(self, source, seed, Run.alone())
+            summarize_rows(self, source, seed)
         return len(grown.model.X_c) - present
 
     @clean_torch_state()
@@ -166,9 +171,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Return an estimator that has also seen new rows, without another fit. This one stays as it is.
 
-        Kernel, noise and units stay those of the fit. With neighbors the new rows join the rows that predictions use,
-        and the coreset is solved for again. Without neighbors the new rows become points of the coreset: its posterior
-        is conditioned on them exactly, at a cost that is cubic in the number of points. `prune` makes it smaller again.
+        Kernel, noise and units stay. With neighbors the new rows join those that predictions use, and the coreset is
+        solved for again. Without, they become points of the coreset, at a cost that is cubic in the number of points;
+        `prune` makes it smaller again.
 
         Parameters
         ----------
@@ -178,15 +183,13 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         CVGPRegressor
-            Fitted. Its `elbo_` and `n_rows_` count the new rows; without neighbors the log density of the new rows is
-            added to `elbo_`, which is then an estimate.
+            Fitted. Its `elbo_` and `n_rows_` count the new rows; without neighbors `elbo_` is an estimate.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPRegressor
+        >>> import cvgp, numpy as np
         >>> X, X_new = np.linspace(0, 6, 40)[:, None], np.linspace(7, 9, 20)[:, None]
-        >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.condition(X_new, np.sin(X_new[:, 0])).predict([[8.0]]).round(1).tolist()
         [1.0]
         """
@@ -197,51 +200,29 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         found = copy(self)
         if not len(rows.x):
             return found  # all are outliers, and tell nothing
-        source = gp.weighed(scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, ALONE))
+        source, log_slopes = _scaled(gp, rows)
         (new,) = source.chunks(source.num_rows)
         if gp.kept is None:
-            # What `_set_bound` adds is taken off again.
+            # What `_adopt` adds is taken off again.
             log_scale = float(np.log(gp.scaling.y_scale).sum())
             updated = condition_coreset(gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes)
         else:
             total, most = len(gp.kept.rows.x) + source.num_rows, Heuristics().most_neighbor_rows
             if total > most:
                 raise InvalidInputError(
-                    f"Predictions can consult at most {most} rows, and with the new ones there would be {total}. Fit "
+                    f"Predictions can use at most {most} rows, and with the new ones there would be {total}. Fit "
                     "with n_neighbors=0 to condition on more."
                 )
             updated = condition_neighbors(gp.model, gp.kept, new)
-        found._gp = gp.with_model(updated.model, updated.kept)
-        found._statistics = updated.statistics
-        num_rows = self.n_rows_ + source.total_weight
-        found._set_bound(updated.bound, num_rows, self._log_slopes + sum_of_log_slopes(gp.target, rows))
+        found._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
         return found
 
-    def _resize(
-        self, model: CVGP, statistics: Statistics, source: DataSource | None = None, seed: int = 0
-    ) -> float | None:
-        """Take a model with other points; if the present one consults neighbors, so does the new one.
-
-        They are the rows of `source`, in an order drawn by `seed`, or else those of the present model. Rows that cannot
-        be consulted leave the coreset alone, with a warning. Returns the bound with neighbors, in the model's units.
-        """
-        gp = self._gp
-        if gp.kept is None:
-            self._gp, self._statistics = gp.with_model(model), statistics
-            return None
-        rows, group = gp.kept.rows, ALONE
-        if source is not None:
-            reason, group = reason_against_neighbors(source, Heuristics()), source.group
-            if reason or not isinstance(source, MemorySource):
-                warnings.warn(
-                    f"The model has consulted neighbors, and no longer does: {reason}.", CVGPWarning, stacklevel=4
-                )
-                self._gp, self._statistics = gp.with_model(model), statistics
-                return None
-            rows = in_random_order(source.data, seed)
-        kept, bound = adopt_neighbors(model, rows, gp.kept.num_neighbors, group=group)
-        self._gp, self._statistics = gp.with_model(model, kept), kept.statistics
-        return bound
+    def _adopt(self, updated: Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:
+        """Take a model with other points or rows; with `num_rows` also its bound, as one on y in its own units."""
+        self._gp = self._gp.with_model(updated.model, updated.kept)
+        self._statistics = updated.statistics
+        if num_rows is not None:
+            self._set_bound(updated.bound, num_rows, log_slopes)
 
     def _set_bound(self, bound: float, num_rows: float, log_slopes: float) -> None:
         """Note a bound on the density of the scaled T(y) as one on y in its own units."""
@@ -259,7 +240,6 @@ def _known_source(
     """
     gp, schema = estimator._gp, schema_of(estimator)
     opened = as_table(x, y, sample_weight, noise_variance, None if schema is None else schema.reading)
-    device = gp.model.X_c.device
     if opened is None:
         rows = _known_rows(estimator, x, y, sample_weight, noise_variance)
     elif schema is None:
@@ -272,11 +252,10 @@ def _known_source(
         table = opened.apply(schema, group)
         if not table.fits_in_memory:
             refuse_transform(gp.target.name)
-            read = table.source(gp.scaling, device)
-            return read if group.world == 1 else SharedSource(read, group), 0.0
+            read = table.source(gp.scaling, gp.model.X_c.device)
+            return gp.weighed(read if group.world == 1 else SharedSource(read, group)), 0.0
         rows = table.load()
-    rows = _regular(gp, merge_copies(rows))
-    return scaled_rows(transformed(gp.target, rows), gp.scaling, device, group), sum_of_log_slopes(gp.target, rows)
+    return _scaled(gp, _regular(gp, merge_copies(rows)), group)
 
 
 def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
@@ -288,7 +267,17 @@ def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_varian
 
 def _regular(gp: FittedGP, rows: Rows[Array]) -> Rows[Array]:
     """Rows weighted by their probability of not being an outlier."""
-    return rows if gp.outliers is None else Predictive.at(gp, rows.x).regular(rows)
+    if gp.outliers is None:
+        return rows
+    found = Predictive.at(gp, rows.x)
+    error = gp.target.apply(rows.y) - found.mean
+    return regular_rows(rows, gp.outliers.probability(error, found.f_var + found.noise))
+
+
+def _scaled(gp: FittedGP, rows: Rows[Array], group: Group = ALONE) -> tuple[DataSource, float]:
+    """Rows in the units of a model, weighted by their noise as its own rows are, and the sum of log T'(y)."""
+    source = scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, group)
+    return gp.weighed(source), sum_of_log_slopes(gp.target, rows)
 
 
 def _check_outputs(estimator: Any, count: int) -> None:
@@ -310,17 +299,15 @@ def quality_by_size(
 ) -> dict[str, NDArray[Any]]:
     """Prune and grow a fitted model to several sizes, and score each of them on rows that were held out.
 
-    For each size the points are solved for from the rows in X that are not held out. The kernel, the noise and the
-    model stay as they are. Coresets are scored alone, without neighbors.
+    Each coreset is solved for from the rows that are not held out, and scored without neighbors. The model stays as it
+    is.
 
     Parameters
     ----------
     model : CVGPRegressor
         Fitted.
-    X, y : array-like
-        Rows of the columns that the model was fitted to: usually those of the fit.
-    sample_weight, noise_variance : array-like of shape (n_samples,), optional
-        As for `fit`. Scores count every held-out row once.
+    X, y, sample_weight, noise_variance : array-like
+        Rows as for `fit`, usually those of the fit. Scores count every held-out row once.
     sizes : sequence of int, optional
         Numbers of pseudo-points. The powers of two up to twice the present size by default.
     held_out : (X, y), optional
@@ -330,8 +317,7 @@ def quality_by_size(
     -------
     dict of ndarrays
         One entry per size, in rising order: `size`, `bound_per_row` (the paper's bound in nats, for y in its own
-        units), `rmse`, `mean_log_likelihood` (nats per held-out row and output) and `seconds`. A ``pandas.DataFrame``
-        can be made of it.
+        units), `rmse`, `mean_log_likelihood` (nats per held-out row and output) and `seconds`.
 
     Examples
     --------
@@ -352,36 +338,29 @@ def quality_by_size(
             )
         rows, scored = rows.take(slice(-held)), rows.take(slice(-held, None))
     else:
-        x_new, y_new = held_out
-        scored = _known_rows(model, x_new, y_new, None, None)
-    gp, rows = model._gp, _regular(model._gp, merge_copies(rows))
-    source = gp.weighed(scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, ALONE))
-    seed = check_seed(model.random_state).randint(2**31)
+        scored = _known_rows(model, *held_out, None, None)
+    gp = model._gp
+    source, log_slopes = _scaled(gp, _regular(gp, merge_copies(rows)))
+    seed, size_now = check_seed(model.random_state).randint(2**31), len(gp.model.X_c)
     # Also at the present size: the fit may have seen the rows that are now held out.
-    present = grow_model(gp.model, source, len(gp.model.X_c), np.random.default_rng(seed))
-    log_scale = float(np.log(gp.scaling.y_scale).sum())
-    log_scale -= sum_of_log_slopes(gp.target, rows) / source.total_weight
+    present = grow_model(gp.model, source, size_now, np.random.default_rng(seed))
+    log_scale = float(np.log(gp.scaling.y_scale).sum()) - log_slopes / source.total_weight
+    if sizes is None:  # powers of two that the rows suffice for
+        most = min(2 * size_now, max(size_now, source.num_rows))
+        sizes = [2**power for power in range(most.bit_length())]
     found = []
-    for size in _checked_sizes(sizes, len(present.model.X_c), source.num_rows):
+    for size in sorted({check_size("each of sizes", size) for size in sizes}):
         start = time.perf_counter()
-        if size <= len(present.model.X_c):
-            resized, _, loss = prune_model(present.model, present.statistics, size=size)
+        if size <= size_now:
+            resized, loss = prune_model(present.model, present.statistics, size=size)
             bound = present.bound - loss
         else:
-            grown = grow_model(present.model, source, size, np.random.default_rng(seed))
-            resized, bound = grown.model, grown.bound
+            resized = grow_model(present.model, source, size, np.random.default_rng(seed))
+            bound = resized.bound
         seconds = time.perf_counter() - start
-        predicted = Predictive.at(gp.with_model(resized), scored.x)
+        predicted = Predictive.at(gp.with_model(resized.model), scored.x)
         rmse = metrics.rmse(scored.y.ravel(), predicted.moments.mean.ravel())
         density = float(predicted.log_density(scored.y).mean())
-        found.append((len(resized.X_c), bound / source.total_weight - log_scale, rmse, density, seconds))
+        found.append((len(resized.model.X_c), bound / source.total_weight - log_scale, rmse, density, seconds))
     names = ("size", "bound_per_row", "rmse", "mean_log_likelihood", "seconds")
     return {name: np.array(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}
-
-
-def _checked_sizes(sizes: Any, present: int, num_rows: int) -> list[int]:
-    """Different sizes in rising order; by default powers of two that the rows suffice for."""
-    if sizes is None:
-        most = min(2 * present, max(present, num_rows))
-        return [2**power for power in range(most.bit_length())]
-    return sorted({check_size("each of sizes", size) for size in sizes})

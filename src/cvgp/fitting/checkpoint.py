@@ -1,9 +1,7 @@
 """Checkpoints of the long solvers: a folder from which an interrupted fit is resumed.
 
-The decisions of the fit are stored, since a time limit and the speed of the machine have a say in them; the scaling
-depends on the data alone and is repeated. For Adam the parameters, moments, step and history are stored; batches depend
-on seed and step alone, so a resumed run ends where an uninterrupted one does. For L-BFGS the best point is stored. A
-resumed search begins there, with no memory of curvature.
+The decisions of the fit are stored, since time has a say in them. A run of Adam ends as if it had not been interrupted:
+batches depend on seed and step alone. L-BFGS begins again at the best point, with no memory of curvature.
 """
 
 import hashlib
@@ -22,18 +20,9 @@ from torch import Tensor
 
 from cvgp.data.source import DataSource
 from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.files import (
-    Fields,
-    access_errors,
-    checked_path,
-    is_own_file,
-    make_folder,
-    read_state,
-    write_state,
-)
+from cvgp.files import Fields, access_errors, checked_path, is_own_file, make_folder, read_state, write_state
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.monitor import Run, check_history
-from cvgp.parallel.group import Group
 
 DECISIONS_FILE, ADAM_FILE, LBFGS_FILE = "decisions.safetensors", "adam.safetensors", "lbfgs.safetensors"
 SECONDS_BETWEEN = 1.0
@@ -51,9 +40,7 @@ class Checkpoint:
     """The folder of one fit; one that belongs to a fit with another :func:`fingerprint` is refused."""
 
     def __init__(self, folder: str | os.PathLike[str], identity: str, run: Run) -> None:
-        self.folder = checked_path(folder)
-        self.identity = identity
-        self.run = run
+        self.folder, self.identity, self.run = checked_path(folder), identity, run
         self._last = time.perf_counter()
         make_folder(self.folder)
 
@@ -126,35 +113,23 @@ def _take_like(fields: Fields, name: str, like: Any) -> Any:
 
 
 @contextmanager
-def open_checkpoint(folder: str, run: Run, source: DataSource, *facts: object) -> Iterator[Checkpoint]:
-    """The checkpoint of a fit of these rows with these options.
+def open_checkpoint(
+    folder: str | os.PathLike[str], run: Run, source: DataSource, *facts: object
+) -> Iterator[Checkpoint]:
+    """The checkpoint of a fit of these rows with these options, whatever time it is given.
 
-    Whatever time a fit is given, it is the same fit: one that ran out of time can be resumed with more.
+    In a group, all but the first process have a temporary copy of what was stored. So each resumes from the same state,
+    and the folder need not be on a disk that all of them reach.
     """
-    identity = fingerprint(source.identity(), *facts)
-    with _mirrored(folder, source.group) as own:
-        yield Checkpoint(own, identity, run)
-
-
-@contextmanager
-def _mirrored(folder: str, group: Group) -> Iterator[str]:
-    """The folder itself for the first process; for each of the others a temporary copy of what was stored there.
-
-    So every process resumes from the same state, and the folder need not be on a disk that all of them reach.
-    """
+    group, identity = source.group, fingerprint(source.identity(), *facts)
     if group.world == 1:
-        yield folder
+        yield Checkpoint(folder, identity, run)
         return
     with tempfile.TemporaryDirectory(prefix="cvgp-") as copy:
         for name in (DECISIONS_FILE, ADAM_FILE, LBFGS_FILE):
             path = Path(folder) / name
             with access_errors(f"read {path}"):
-                stored = group.first_bytes(_content(path) if group.rank == 0 else b"")
+                stored = group.first_bytes(path.read_bytes() if group.rank == 0 and is_own_file(path) else b"")
             if stored and group.rank > 0:
                 (Path(copy) / name).write_bytes(stored)
-        yield folder if group.rank == 0 else copy
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of one of the folder's files; none if it is not there."""
-    return path.read_bytes() if is_own_file(path) else b""
+        yield Checkpoint(folder if group.rank == 0 else copy, identity, run)

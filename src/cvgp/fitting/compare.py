@@ -18,10 +18,8 @@ from cvgp.gp.kernels import NOISE_FLOOR, cross_matrix, diagonal, prior_mean, squ
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, leave_one_out, leave_one_out_exact, mean, variance
 
-LARGEST_GAIN = 3.0
-"""Nats that one row may count for."""
-STANDARD_ERRORS = 2.0
-"""A difference is clear if it exceeds this many of its standard errors."""
+LARGEST_GAIN, STANDARD_ERRORS = 3.0, 2.0
+"""Nats that one row may count for, and the standard errors from which on a difference is clear."""
 SMALLEST_VARIANCE = 1e-20
 """Outputs of a smaller variance are taken for constant."""
 
@@ -110,11 +108,7 @@ class Residuals(NamedTuple):
 
     @staticmethod
     def of(rows: Rows[Tensor], square: Tensor, f_var: Tensor) -> "Residuals":
-        """Residuals of rows, each left out with all its copies: a weight above one counts as one.
-
-        If only one of several copies were left out, the others would predict it without an error. That says nothing
-        about a new row, and new rows are what predictions are for.
-        """
+        """Residuals of rows, each left out with all its copies, which would predict it without an error."""
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
         weight = torch.ones_like(f_var) if rows.sample_weight is None else rows.sample_weight.clamp_max(1.0)
         return Residuals(rows.x, square, f_var, known, weight)
@@ -181,15 +175,15 @@ def leave_one_out_scores(model: CVGP, rows: Rows[Tensor]) -> Scores:
 
 def simple_densities(rows: Rows[Tensor]) -> tuple[float, float]:
     """Mean log density of rows under the best constant, and of each under the least-squares line of the others."""
-    x = torch.cat([torch.ones_like(rows.x[:, :1]), rows.x], 1)
-    if len(x) <= 2 * x.shape[1]:
-        return constant_density(rows), -math.inf
-    left, size, _ = torch.linalg.svd(x, full_matrices=False)
-    left = left[:, size > 1e-10 * size.max()]  # [n, rank], an orthonormal basis of the columns
-    leverage = left.square().sum(1).clamp_max(1.0 - 1e-9)  # [n]
-    y = rows.y.reshape(len(x), -1)
-    error = (y - left @ (left.mT @ y)) / (1.0 - leverage)[:, None]  # leave-one-out residuals
-    return constant_density(rows), constant_density(rows._replace(y=torch.cat([error, -error]), sample_weight=None))
+    x, constant, line = torch.cat([torch.ones_like(rows.x[:, :1]), rows.x], 1), constant_density(rows), -math.inf
+    if len(x) > 2 * x.shape[1]:
+        left, size, _ = torch.linalg.svd(x, full_matrices=False)
+        left = left[:, size > 1e-10 * size.max()]  # [n, rank], an orthonormal basis of the columns
+        leverage = left.square().sum(1).clamp_max(1.0 - 1e-9)  # [n]
+        y = rows.y.reshape(len(x), -1)
+        error = (y - left @ (left.mT @ y)) / (1.0 - leverage)[:, None]  # leave-one-out residuals
+        line = constant_density(rows._replace(y=torch.cat([error, -error]), sample_weight=None))
+    return constant, line
 
 
 def constant_density(rows: Rows[Tensor]) -> float:

@@ -5,9 +5,9 @@ pseudo-points, neighbors and the solver. What the noise is like is decided after
 (:mod:`cvgp.fitting.noise`). A pinned decision is taken as it is, and nothing is searched for.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -27,12 +27,11 @@ from cvgp.fitting.neighbors import (
     adopt_neighbors,
     all_statistics,
     fit_neighbors,
-    keep_kernel,
     neighbors_are_affordable,
     reason_against_neighbors,
 )
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise, noise_seconds
-from cvgp.fitting.options import InitName, ModelOptions, Settings
+from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise
+from cvgp.fitting.options import InitName, ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
 from cvgp.fitting.size import begin_model, choose_size, exact_is_affordable
@@ -44,18 +43,17 @@ from cvgp.optim import Status
 
 
 class Request(NamedTuple):
-    """What a fit is given: scaled rows, and everything that the user has decided."""
+    """What a fit is given: scaled rows, and everything that the user has decided.
+
+    Pinned decisions are taken as they are. A coreset to start from is in the units of the model.
+    """
 
     data: FitData
-    """The rows, with the decisions about them."""
     options: ModelOptions
-    settings: Settings
+    settings: TrainingOptions
     run: Run
-    """The time limit, the history and the heuristics."""
     pinned: Decisions = Decisions()
-    """Decisions that are taken as they are."""
     init: InitName | Coreset = "kmeans"
-    """Where the coreset starts; a coreset is in the units of the model."""
 
     @property
     def size_is_open(self) -> bool:
@@ -75,22 +73,24 @@ class Fit(NamedTuple):
     decisions: Decisions
 
 
-def fit(request: Request, checkpoint_dir: str | None = None) -> Fit:
-    """Fit a model to scaled rows; the long solvers store their progress in `checkpoint_dir`, if it is given."""
-    data, options, settings, run, _, _ = request
-    if checkpoint_dir is None:
+def fit(request: Request) -> Fit:
+    """Fit a model to scaled rows; the long solvers store their progress in a folder, if there is one."""
+    folder = request.settings.checkpoint_dir
+    if folder is None:
         return _fit(request, None)
-    with open_checkpoint(checkpoint_dir, run, data.train, options, settings) as checkpoint:
-        pinned = checkpoint.load_decisions() or request.pinned
-        return _fit(request._replace(pinned=pinned), checkpoint)
+    facts = {k: v for k, v in vars(request.settings).items() if k not in ("checkpoint_dir", "callbacks")}
+    with open_checkpoint(folder, request.run, request.data.train, request.options, facts) as checkpoint:
+        return _fit(request._replace(pinned=checkpoint.load_decisions() or request.pinned), checkpoint)
 
 
 def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
     data, options, settings, run, _, _ = request
     source = data.train
     learns_noise = options.noise == "input-dependent" or (options.noise == "auto" and settings.solver != "paper")
-    reserved = noise_seconds(source.num_rows, run) if learns_noise else 0.0
-    training = run._replace(budget=run.budget.reserving(reserved))
+    h, limit, training = run.heuristics, run.budget.max_time, run
+    if limit is not None and learns_noise:
+        reserved = min(h.noise_seconds + source.num_rows * h.noise_row_seconds, h.noise_share * limit)
+        training = run._replace(budget=run.budget.reserving(reserved))
     begun = decide(request._replace(run=training))
     if checkpoint is not None:
         checkpoint.save_decisions(begun.decisions)
@@ -115,18 +115,21 @@ def _fit(request: Request, checkpoint: Checkpoint | None) -> Fit:
         finished = NoiseFit(solution)
         if settings.max_iter is None and solution.result.status is not Status.INTERRUPTED:
             warn_if_simpler_is_better(solution.model, source, run)
+    decisions, size = begun.decisions, len(solution.model.X_c)
+    if size < len(begun.model.X_c) and decisions.n_coreset is not None:  # an exact GP that needs only some of its rows
+        kept_points = replace(decisions.n_coreset, taken=f"all rows, then {size} points kept")
+        decisions = decisions.with_choice("n_coreset", kept_points)
     finished, choice = _decide_noise(request, finished, learns_noise=learns_noise)
-    return Fit(finished, begun.decisions.with_choice("noise", choice))
+    return Fit(finished, decisions.with_choice("noise", choice))
 
 
 class Begun(NamedTuple):
-    """What a fit has decided, and the model that it begins with."""
+    """What a fit has decided, the model that it begins with, and the fit with neighbors, if they are used."""
 
     decisions: Decisions
     model: CVGP
     plan: Plan
     neighbors: NeighborFit | None = None
-    """The fit with neighbors, if they are used."""
 
 
 def decide(request: Request) -> Begun:
@@ -139,21 +142,20 @@ def decide(request: Request) -> Begun:
     decisions = decisions.with_choice("kernel", choice)
     size, choice = _decide_size(request, start, is_exact=is_exact)
     decisions = decisions.with_choice("n_coreset", choice)
-    model = begin_model(
-        start,
-        source,
-        size,
-        run,
-        init=init,
-        beta_transform="softplus" if settings.solver == "paper" else "log",
-        is_standard=data.spread is None,
-    )
+    transform: Literal["log", "softplus"] = "softplus" if settings.solver == "paper" else "log"
+    model = begin_model(start, source, size, run, init=init, beta_transform=transform, is_standard=data.spread is None)
     if not neighbors_ruled_out and is_exact and options.n_neighbors == "auto":
         neighbors_ruled_out = "the exact GP already uses every row"
     fit, brief, choice = _decide_neighbors(request, model, neighbors_ruled_out)
     decisions = decisions.with_choice("n_neighbors", choice)
-    plan, choice = _decide_solver(request, model, uses_neighbors=fit is not None, brief=brief)
-    decisions = decisions.with_choice("solver", choice)
+    if request.pinned.solver is not None:
+        plan = Plan(**request.pinned.solver.value)
+    elif fit is not None:
+        plan = Plan("closed form", tight=False, max_iter=0)
+    else:
+        plan = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run, brief=brief)
+    reason = "" if fit is None else "beside neighbors the places of points matter little"
+    decisions = decisions.with_choice("solver", request.pinned.solver or Choice(plan.solver, asdict(plan), reason))
     taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
     run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
     return Begun(decisions, model, plan, fit)
@@ -170,7 +172,8 @@ def _reason_against(request: Request) -> str:
         if reason:
             raise InvalidInputError(f"n_neighbors={count} cannot be used: {reason}. Use n_neighbors=0, or 'auto'.")
         return ""
-    if not settings.leaves_training_open:
+    is_chosen = settings.solver != "auto" or settings.bound != "auto" or settings.max_iter is not None
+    if is_chosen or settings.early_stopping:
         return "the training options say how the coreset is to be trained"
     if source.num_rows < h.least_rows_to_choose:
         return reason or f"{source.num_rows} rows are too few to judge them by"
@@ -179,14 +182,14 @@ def _reason_against(request: Request) -> str:
 
 def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
     """Whether every row becomes a point."""
-    pinned, source = request.pinned.n_coreset, request.data.train
+    pinned, data = request.pinned.n_coreset, request.data
     if pinned is not None:
         return bool(pinned.value["exact"])
     neighbors_are_wanted = may_use_neighbors and request.options.n_neighbors != "auto"
     if not (request.size_is_open and request.by_lbfgs) or neighbors_are_wanted:
         return False
-    dims = len(request.data.scaling.x_mean)
-    return exact_is_affordable(source.num_rows, dims, request.run, has_neighbors=may_use_neighbors)
+    num_rows, dims = data.train.num_rows, len(data.scaling.x_mean)
+    return exact_is_affordable(num_rows, dims, request.run, has_neighbors=may_use_neighbors)
 
 
 def _decide_kernel(request: Request) -> tuple[Start, Choice]:
@@ -215,13 +218,10 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
-    modules = {"kernel": start.kernel, "mean": start.mean}
-    states = {
-        kind: {name: tensor.tolist() for name, tensor in module.state_dict().items()}
-        for kind, module in modules.items()
-    }
-    facts = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
-    return facts | states | {"priors": is_held(start.kernel, HELD_ABOVE, HELD_AROUND)}
+    states = [{name: tensor.tolist() for name, tensor in m.state_dict().items()} for m in (start.kernel, start.mean)]
+    found = {"name": name_of_kernel(start.kernel), "noise": start.noise, "noise_is_known": start.noise_is_known}
+    held = is_held(start.kernel, HELD_ABOVE, HELD_AROUND)
+    return found | {"kernel": states[0], "mean": states[1], "priors": held}
 
 
 def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:
@@ -269,29 +269,28 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
 
     def choice(fit: NeighborFit | None, reason: str, *, brief: bool = False, **scores: Scores) -> Choice:
         value = {"count": fit.num_neighbors if fit else 0, "start": fit.start if fit else None, "brief": brief}
-        names = {name.replace("_", " "): score for name, score in scores.items()}
         taken = str(fit.num_neighbors) if fit else "none"
-        return Choice(taken, value, reason, Choice.scored(names), run.budget.seconds - begin)
+        return Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
 
-    def fit_or_keep(count: int, start: str | None = None) -> NeighborFit:
+    def fit_or_keep(rows: MemorySource, count: int, start: str | None = None) -> NeighborFit | None:
         """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
-        assert isinstance(source, MemorySource), "checked before"
-        is_fitted = settings.max_iter is None and source.num_rows >= h.least_rows_to_choose and start != UNCHANGED
-        fit = fit_neighbors(model, source, count, run, tol=settings.tol, start=start) if is_fitted else None
-        return keep_kernel(model, source, count, run) if fit is None else fit
+        is_fitted = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
+        fit = fit_neighbors(model, rows, count, run, start if is_fitted else UNCHANGED)
+        return fit or fit_neighbors(model, rows, count, run, UNCHANGED)
 
     if pinned.n_neighbors is not None:
-        value = pinned.n_neighbors.value
-        fit = fit_or_keep(value["count"], value["start"]) if value["count"] else None
+        value, fit = pinned.n_neighbors.value, None
+        if value["count"] and isinstance(source, MemorySource):
+            fit = fit_or_keep(source, value["count"], value["start"])
         return fit, bool(value["brief"]), pinned.n_neighbors
     if not ruled_out and options.n_neighbors == "auto":
         ruled_out = "" if neighbors_are_affordable(source.num_rows, len(model.X_c), run) else "max_time is too short"
     if ruled_out or not isinstance(source, MemorySource):
         return None, False, choice(None, ruled_out)
     if options.n_neighbors != "auto":
-        fit = fit_or_keep(int(options.n_neighbors))
+        fit = fit_or_keep(source, int(options.n_neighbors))
         return fit, False, choice(fit, "as asked for")
-    fit = fit_neighbors(model, source, h.default_neighbors, run, tol=settings.tol)
+    fit = fit_neighbors(model, source, h.default_neighbors, run)
     if fit is None:
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
@@ -300,21 +299,9 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     near = constant_noise_scores(fit.model, residuals, h.noise_strengths[0])
     is_good = near.density >= max(simple_densities(judged))
     is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
-    scores = {f"{fit.num_neighbors}_neighbors": near, "coreset_alone": alone}
+    scores = {f"{fit.num_neighbors} neighbors": near, "coreset alone": alone}
     fit = fit if is_taken else None
     return fit, is_good, choice(fit, "", brief=is_good, **scores)
-
-
-def _decide_solver(request: Request, model: CVGP, *, uses_neighbors: bool, brief: bool) -> tuple[Plan, Choice]:
-    """How the coreset is trained; with neighbors it is solved for where it is."""
-    source, settings, run, pinned = request.data.train, request.settings, request.run, request.pinned
-    if pinned.solver is not None:
-        return Plan(**pinned.solver.value), pinned.solver
-    if uses_neighbors:
-        plan, reason = Plan("closed form", tight=False, max_iter=0), "beside neighbors its places matter little"
-    else:
-        plan, reason = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run, brief=brief), ""
-    return plan, Choice(plan.solver, asdict(plan), reason)
 
 
 def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:

@@ -27,7 +27,7 @@ class Heuristics:
     sample_evaluations: int = 20
     """Evaluations of L-BFGS for a GP of the sample: differences between candidates show by then."""
     judging_rows: int = 1000
-    """Rows that decide between candidates: a difference of .05 nats is then two standard errors."""
+    """Rows that decide between candidates or noise levels: a difference of .05 nats is then two standard errors."""
     margin: float = 0.05
     """Nats per row by which a fit may be behind a constant or a line, and a sum of kernels behind a single one."""
 
@@ -52,8 +52,6 @@ class Heuristics:
     """Nats per row that ten iterations have to gain in a search for a start."""
     leave_one_out_rows: int = 750
     """Up to this many rows, all of them choose the kernel, each left out in turn; of more, some judge the others."""
-    ladder_rows: int = 1000
-    """Rows that decide how far the noise of a first coreset is raised."""
     kernel_evaluations: int = 40
     alternative_evaluations: int = 20
     """Of the exact likelihood: for a start, and for another kernel that begins where the first has ended."""
@@ -101,9 +99,8 @@ class Heuristics:
     learning_rate: float = 0.03
     adam_steps: int = 1000
     most_adam_steps: int = 3000
-    timed_adam_steps: int = 3000
     usual_rows: int = 20_000
-    """Steps of Adam for up to 20,000 rows, for 180,000 and more, and at most within a time limit."""
+    """Steps of Adam for up to 20,000 rows, and for 180,000 and more or within a time limit."""
     paper_learning_rate: float = 1e-3
     paper_batch: int = 512
     paper_epochs: int = 100_000
@@ -115,6 +112,7 @@ class Heuristics:
 
     # Neighbors
     default_neighbors: int = 20
+    """A kernel is never fitted to more of them: a step costs the cube of their number."""
     most_neighbor_rows: int = 300_000
     """Beyond this the search for neighbors, which grows with the square of the rows, takes many minutes."""
     judged_neighbor_rows: int = 2000
@@ -130,8 +128,6 @@ class Heuristics:
     vecchia_steps: int = 200
     vecchia_batch: int = 256
     vecchia_pool: int = 5000
-    vecchia_neighbors: int = 20
-    """A step costs the cube of their number, and more of them hardly change what a kernel learns."""
     vecchia_learning_rate: float = 0.15
     far_lengthscale: float = 1.5
     """Neighbors are searched for again if a lengthscale has changed by more than this factor."""

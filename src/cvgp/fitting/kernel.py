@@ -22,7 +22,7 @@ from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.sample import Start, best_start, learn_exact
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.kernels import (
     NOISE_FLOOR,
@@ -38,18 +38,13 @@ from cvgp.gp.kernels import (
 from cvgp.gp.model import CVGP
 from cvgp.objectives import statistics
 
-DEFAULT_KERNEL = "matern32"
-AUTO = "auto"
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
 """What ``auto`` tries beside the default."""
 ROUGH_KERNELS = ("matern32+matern12",)
 """Tried beside the default if every row may be a point: a few points could not carry the rough part."""
 PHASE = "choose kernel"
-TREND_DEGREE = 3
-FEWEST_CYCLES = 2.0
-"""Within the span of the inputs: one cycle alone cannot be told from a trend."""
-STEPS_PER_CYCLE = 4
-"""Frequencies that are tried for each further cycle within the span."""
+TREND_DEGREE, FEWEST_CYCLES, STEPS_PER_CYCLE = 3, 2.0, 4
+"""A periodogram: the trend before it, the cycles that it needs (one may be a trend), the frequencies per cycle."""
 MOST_CYCLES_PER_ROW = 5.0
 """Of irregular inputs; two of them may happen to be as close as one likes."""
 
@@ -63,26 +58,21 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidTypeError(f"kernel must be a name, a GPyTorch kernel or None; got {type(kernel).__name__}.")
-    made = make_kernel(DEFAULT_KERNEL if kernel in (None, AUTO) else kernel, num_dims, ard=ard)
+    made = make_kernel(DEFAULT_KERNEL if kernel in (None, "auto") else kernel, num_dims, ard=ard)
     varying = num_dims if spread is None else max(int(np.count_nonzero(spread.x)), 1)
+    for part in _with_lengthscale(made):
+        part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
     for part in made.modules():
-        if isinstance(part, Kernel) and part.has_lengthscale:
-            part.lengthscale = torch.full_like(part.lengthscale, math.sqrt(varying))  # a typical distance
-        elif isinstance(part, AdditiveKernel):
+        if isinstance(part, AdditiveKernel):
             _share_variance(part, varying)
     if spread is not None:
         _set_units(made, spread, ard=ard)
     return made
 
 
-def default_kernel(num_dims: int) -> Kernel:
-    """The default kernel at a typical lengthscale, for standardized columns."""
-    return starting_kernel(None, num_dims, ard=True)
-
-
 def alternative_kernels(kernel: str | Kernel | None, *, may_be_rough: bool) -> tuple[str, ...]:
     """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
-    if not (kernel is None or (isinstance(kernel, str) and kernel == AUTO)):
+    if not (kernel is None or (isinstance(kernel, str) and kernel == "auto")):
         return ()
     return (() if kernel is None else AUTO_KERNELS) + (ROUGH_KERNELS if may_be_rough else ())
 
@@ -216,10 +206,13 @@ def _learn_from_rows(
 def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     """The default, unless another kernel is clearly better.
 
-    A sum of two kernels of distances contains the single one, and unseen rows show badly what its second part has
-    learned. So it may also be judged by the evidence of its own rows: it then has to gain more nats than it has
-    additional parameters (Akaike, 1974), and unseen rows must not object.
+    Unseen rows show badly what the second part of a sum has learned. So a sum of kernels of distances is also taken if
+    the evidence of its own rows gains more nats than it has additional parameters (Akaike, 1974).
     """
+
+    def size(start: Start) -> int:
+        return sum(parameter.numel() for parameter in start.kernel.parameters() if parameter.requires_grad)
+
     best = default
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
@@ -227,21 +220,20 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
         is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
-            and other.evidence - best.evidence > _num_parameters(other.kernel) - _num_parameters(best.kernel)
+            and other.evidence - best.evidence > size(other) - size(best)
             and other.density >= best.density - run.heuristics.margin
         )
         if compare(other.scores, best.scores).is_clear or by_evidence:
             best = other
-    number = run.agreed([default, *others].index(best))
-    return [default, *others][int(number)]
+    return [default, *others][int(run.agreed([default, *others].index(best)))]
 
 
 @torch.no_grad()
 def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> None:
     """Raise the model's noise to the share of the variance of y that suits its coreset best, by the bound on some rows.
 
-    A coreset that has yet to move explains less than an exact GP does. Under a noise far below the unexplained
-    variance, a solver's cheapest way up is to give up the function and predict a constant.
+    A coreset that has yet to move explains less than an exact GP. Under a noise far below the unexplained variance, a
+    solver's cheapest way up is to predict a constant.
     """
     variance = variance_of_y(rows)
     start, weight = model.noise.item(), weight_of(rows).sum().item()
@@ -262,15 +254,15 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
     """A copy of a kernel with weak priors where rows are few for its lengthscales; otherwise the kernel itself (§6.3).
 
     The likelihood of few rows prefers lengthscales that explain their noise: some columns look useful by chance, the
-    noise falls to its floor, and intervals are far too narrow. Held-out rows cannot decide this: after the few steps of
-    a search, the trouble does not show yet.
-
-    With at most `few` rows for each lengthscale, short lengthscales and a large outputscale have to be worth a few nats
-    of all rows together. With at most `very_few`, lengthscales are held together from both sides. What is typical
-    follows from some inputs x `[n, D]` and the standard deviation of y.
+    noise falls to its floor, and intervals are far too narrow. With at most `few` rows for each lengthscale, short
+    lengthscales and a large outputscale have to be worth a few nats of all rows together. With at most `very_few`,
+    lengthscales are held together from both sides. What is typical follows from some inputs x `[n, D]` and the standard
+    deviation of y.
     """
-    num_dims = x.shape[1]
-    if not _may_have_priors(kernel, num_dims) or num_rows > few * num_dims:
+    num_dims, parts = x.shape[1], _with_lengthscale(kernel)
+    is_one_per_column = num_dims > 1 and all(part.lengthscale.shape == (1, num_dims) for part in parts)
+    may_have = is_one_per_column and _lengthscales(kernel) and not registered_priors(kernel)
+    if not may_have or num_rows > few * num_dims:
         return kernel
     changed, width = deepcopy(kernel), x.std(0, correction=0)
     width = torch.where(width > 0.0, width, 1.0)  # [D]
@@ -283,33 +275,22 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
     return changed
 
 
-def _may_have_priors(kernel: Kernel, num_dims: int) -> bool:
-    """Whether a kernel has a lengthscale per column to learn, more than one, and no priors of its own."""
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-    is_one_per_column = all(part.lengthscale.shape == (1, num_dims) for part in parts)
-    is_learned = any(part.raw_lengthscale.requires_grad for part in parts)
-    return num_dims > 1 and is_one_per_column and is_learned and not registered_priors(kernel)
-
-
 @torch.no_grad()
 def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
     """Raise lengthscales that are below a share of the smallest gap between two values of their column, in place.
 
-    They all mean the same: rows that differ in this column say nothing about each other. But in units of a tiny
-    lengthscale the inputs become huge, and their distances are lost to rounding. And no gradient leads back to a
-    lengthscale at which the rows do inform each other. Ten lengthscales apart, a Matern 3/2 kernel is below 1e-6.
+    Rows that differ in such a column say nothing about each other: ten lengthscales apart, a Matern 3/2 kernel is below
+    1e-6. In units of a tiny lengthscale distances are lost to rounding, and no gradient leads back.
     """
     steps = x.sort(dim=0).values.diff(dim=0)
     if not len(steps):
         return
     gaps = torch.where(steps > 0.0, steps, torch.inf).amin(0)
     least = share * torch.where(torch.isfinite(gaps), gaps, 0.0)  # [D]
-    for part in kernel.modules():
-        if not (isinstance(part, Kernel) and part.has_lengthscale) or isinstance(part, PeriodicKernel):
-            continue
-        lengthscale = part.lengthscale
-        if part.raw_lengthscale.requires_grad and part.active_dims is None and lengthscale.shape[-1] == x.shape[1]:
-            factor = (least.to(lengthscale) / lengthscale).clamp_min(1.0)
+    for part in _lengthscales(kernel):
+        is_per_column = part.active_dims is None and part.lengthscale.shape[-1] == x.shape[1]
+        if is_per_column and not isinstance(part, PeriodicKernel):
+            factor = (least.to(part.lengthscale) / part.lengthscale).clamp_min(1.0)
             if (factor > 1.0).any():
                 multiply_inside(part, "lengthscale", factor)
 
@@ -318,8 +299,8 @@ def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
 def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
     """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is.
 
-    GPyTorch draws the weights of a ``LinearMean`` from a normal distribution. On inputs of 1e4 such a mean is far from
-    y. The step is exact for means that are linear in their parameters; one that does not lead nearer is not taken.
+    GPyTorch draws the weights of a ``LinearMean`` at random: on inputs of 1e4 it is far from y. A step that does not
+    lead nearer is not taken.
     """
     error, stepped = _squared_error(mean, rows), deepcopy(mean).to(rows.x.device)
     learned = [p for p in stepped.parameters() if p.requires_grad]
@@ -327,7 +308,8 @@ def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
     if not learned or too_few or error <= variance_of_y(rows):
         return mean
     values = prior_mean(stepped, rows.x, rows.y).reshape(len(rows.x), -1)[:, 0]
-    slopes = torch.stack([_slopes(value, learned) for value in values])  # [n, p]
+    grads = (torch.autograd.grad(v, learned, retain_graph=True, materialize_grads=True) for v in values)
+    slopes = torch.stack([torch.cat([part.reshape(-1) for part in grad]) for grad in grads])  # [n, p]
     residual = rows.y.reshape(len(values), -1).mean(1) - values.detach()  # [n]
     root = weight_of(rows).sqrt()
     step = torch.linalg.lstsq((root[:, None] * slopes).cpu(), (root * residual)[:, None].cpu()).solution[:, 0]
@@ -340,11 +322,6 @@ def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
 @torch.no_grad()
 def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
     return weighted_mean((rows.y - prior_mean(mean, rows.x, rows.y)).square(), rows)
-
-
-def _slopes(value: Tensor, parameters: list[torch.nn.Parameter]) -> Tensor:
-    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
-    return torch.cat([slope.reshape(-1) for slope in found])
 
 
 @torch.no_grad()
@@ -365,14 +342,13 @@ def _scaled(start: Start, factor: float) -> Start:
     return start._replace(kernel=kernel, mean=deepcopy(start.mean))
 
 
+def _with_lengthscale(kernel: Kernel) -> list[Kernel]:
+    return [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+
+
 def _lengthscales(kernel: Kernel) -> list[Kernel]:
     """The kernels whose lengthscale is to be learned; a frozen one is not tried at other values."""
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
-    return [part for part in parts if part.raw_lengthscale.requires_grad]
-
-
-def _num_parameters(kernel: Kernel) -> int:
-    return sum(parameter.numel() for parameter in kernel.parameters() if parameter.requires_grad)
+    return [part for part in _with_lengthscale(kernel) if part.raw_lengthscale.requires_grad]
 
 
 def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows[Tensor] | None]:
@@ -389,8 +365,7 @@ def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows
 def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
     """Rows whose weights add up to that of all rows, or to their number if this is less.
 
-    A part of rows of small weight counts less still: too little, perhaps, to tell a function from noise where all rows
-    together can.
+    Otherwise a few rows of small weight might not tell a function from noise where all rows can.
     """
     if rows.sample_weight is None:
         return rows
@@ -460,8 +435,7 @@ def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
     angular = (2.0 * math.pi * cycles).cpu().numpy()
     powers = [lombscargle(place.cpu().numpy(), output.cpu().numpy(), angular) for output in residual.mT]
     power = torch.as_tensor(np.sum(powers, axis=0))
-    inner = power[1:-1]
-    is_peak = (inner >= power[:-2]) & (inner >= power[2:])
+    is_peak = (power[1:-1] >= power[:-2]) & (power[1:-1] >= power[2:])
     peaks = is_peak.nonzero()[:, 0] + 1
     best = peaks[power[peaks].argsort(descending=True)[:count]]
     return span / cycles[best]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from cvgp.errors import DivergenceError, InvalidInputError
 from cvgp.fitting.checkpoint import ADAM_FILE, Checkpoint, State
 from cvgp.fitting.compare import weight_of
 from cvgp.fitting.monitor import Phase, Run
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.gp.kernels import diagonal, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.objectives import CHUNK_ROWS, MinibatchObjective
@@ -36,30 +35,19 @@ from cvgp.parallel.group import check_same, sum_of
 if TYPE_CHECKING:
     from cvgp.fitting.solve import Plan
 
-FLOAT32_LIMIT = 1e4
-"""Largest max(w) k(x, x) at which the data side may stay in float32 (docs: numerics)."""
-FLOAT32_FARTHEST = 300.0
-"""Largest distance in lengthscales at which float32 may be used: its squares are lost to rounding beyond that."""
-FLOAT32_LARGEST = 1e15
-"""Data beyond this stay in float64: their squares, and sums of these, would leave the range of float32."""
-CHECK_EVERY = 50
-"""Steps after which the weights are looked at again."""
-SAME_CHECK_EVERY = 1000
-"""Steps of Adam after which the processes of a group make sure that they hold the same parameters."""
+FLOAT32_LIMIT, FLOAT32_FARTHEST, FLOAT32_LARGEST = 1e4, 300.0, 1e15
+"""Float32 is safe up to this max(w) k(x, x), distance in lengthscales, and size of the data (docs: numerics)."""
+CHECK_EVERY, SAME_CHECK_EVERY = 50, 1000
+"""Steps after which the weights are looked at again, and the parameters of the processes of a group."""
 STEPS_BETWEEN_CHECKS = 50
 """Early stopping looks at the validation rows after each epoch of at least this many steps."""
-LEAST_POLISH = 8
-"""With time for fewer evaluations than this, L-BFGS gains less than Adam does in their time."""
-STEPS_TO_TIME = 20
-EPOCHS_OF_AN_EVALUATION = 2.0
-"""What an evaluation on all rows, in float64 and with the tighter bound, takes: as long as two epochs of Adam."""
 
 
 def fit_adam(
     model: CVGP,
     source: DataSource,
     plan: Plan,
-    settings: Settings,
+    settings: TrainingOptions,
     run: Run,
     checkpoint: Checkpoint | None = None,
     validation: DataSource | None = None,
@@ -91,9 +79,8 @@ def fit_adam(
     # A cycle is planned in steps: on small data, epochs would run out of patience while the rate still warms up.
     check_every = epoch if plan.schedule_is_constant else max(epoch, STEPS_BETWEEN_CHECKS)
 
-    objective = MinibatchObjective(
-        model, source.total_weight, tight=plan.tight and not plan.polish, known_noise=source.has_known_noise
-    )
+    tight = plan.tight and not plan.polish
+    objective = MinibatchObjective(model, source.total_weight, tight=tight, known_noise=source.has_known_noise)
     # Each process estimates the whole bound from its rows; the mean by their shares counts the KL once.
     scale = -source.share(plan.batch_size) / source.total_weight
 
@@ -112,9 +99,8 @@ def fit_adam(
     def loss_and_backward(step: int) -> float:
         if step % CHECK_EVERY == 0:
             state.rates = _rates(model, state)
-        gradient, loss = sum_of(
-            source.group, lambda: gradient_and_loss(step), [state.gradient, torch.empty((), dtype=torch.float64)]
-        )
+        like = [state.gradient, torch.empty((), dtype=torch.float64)]
+        gradient, loss = sum_of(source.group, lambda: gradient_and_loss(step), like)
         if source.group.world > 1:
             state.gradient.copy_(gradient)
         return loss.item()
@@ -140,6 +126,10 @@ def fit_adam(
             return Status.EARLY_STOPPED
         return status
 
+    def time_used() -> float:
+        """The fraction of Adam's time that is spent: half of what there is, if L-BFGS follows."""
+        return 2.0 * run.budget.used_since(began) if plan.polish else run.budget.used_since(0.0)
+
     if keeper is not None and keeper.patience.exhausted:
         result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
     else:
@@ -148,7 +138,7 @@ def fit_adam(
             loss_and_backward,
             max_steps=plan.max_iter,
             schedule=constant if plan.schedule_is_constant else one_cycle,
-            time_used=_time_of_adam(plan, source, state, run, began),
+            time_used=time_used,
             ending=ending,
             monitor=monitor,
         )
@@ -156,7 +146,7 @@ def fit_adam(
     if keeper is not None:
         keeper.check()  # a run may end between two epochs, or before the first one does
         state.vector.copy_(keeper.best)
-    return result._replace(status=_converged(result, run, settings.tol))
+    return result
 
 
 def adam_fields(state: AdamState) -> State:
@@ -172,48 +162,11 @@ def restore_adam(state: AdamState, stored: State) -> None:
     state.smoothed, state.learning_rate = stored["smoothed"], stored["learning_rate"]
 
 
-def _time_of_adam(plan: Plan, source: DataSource, state: AdamState, run: Run, begin: float) -> Callable[[], float]:
-    """The fraction of Adam's time that is spent: of half the time limit, if L-BFGS can do enough with the other half.
-
-    That depends on the machine, so the first steps are timed.
-    """
-    budget = run.budget
-    if not plan.polish or budget.max_time is None or budget.end <= begin:
-        return lambda: budget.used_since(0.0)
-
-    def time_used() -> float:
-        if state.step < STEPS_TO_TIME:
-            return budget.used_since(begin)
-        step = (budget.seconds - begin) / state.step
-        evaluation = EPOCHS_OF_AN_EVALUATION * (source.num_rows / plan.batch_size) * step
-        is_shared = (budget.end - begin) / 2.0 >= LEAST_POLISH * evaluation
-        return budget.used_since(begin) * (2.0 if is_shared else 1.0)
-
-    return time_used
-
-
-def _converged(result: Result, run: Run, tol: float) -> Status:
-    """A finished cycle has converged if its last tenth moved the bound by less than `tol` nats per row and ten steps.
-
-    A bound that still falls has not converged either. A row of the history may stand for several steps.
-    """
-    if result.status is not Status.ITERATION_LIMIT:
-        return result.status
-    bounds = {row["iteration"]: row["bound"] for row in run.log.history if row["phase"] == "adam"}
-    before = [step for step in bounds if step <= result.num_iter - max(result.num_iter // 10, 1)]
-    if not before:
-        return result.status
-    first, last = max(before), max(bounds)
-    moved = abs(bounds[last] - bounds[first])
-    return Status.CONVERGED if moved < tol * (last - first) / 10.0 else result.status
-
-
 class Precision:
     """The data in float32 while that is safe, in float64 once the weights have grown too large for it."""
 
     def __init__(self, model: CVGP, source: DataSource, dtype: str) -> None:
-        self.model = model
-        self.full = source
+        self.model, self.full = model, source
         if dtype != "float64" and source.largest_value > FLOAT32_LARGEST:
             if dtype == "float32":
                 raise InvalidInputError(
@@ -245,8 +198,8 @@ class Precision:
 def _rates(model: CVGP, state: AdamState) -> Tensor | None:
     """Factors on the learning rate that keep steps of pseudo-inputs small against the lengthscales.
 
-    A step of the usual size, across a column whose lengthscale is a hundredth of it, takes a point away from all that
-    it stands for. The bound then falls until the cheapest way up is to explain nothing.
+    A step of many lengthscales takes a point away from all that it stands for. The bound then falls until the cheapest
+    way up is to explain nothing.
     """
     lengthscale = _lengthscale(model)
     if lengthscale is None or bool((lengthscale >= 1.0).all()):
@@ -266,12 +219,9 @@ def _lengthscale(model: CVGP) -> Tensor | None:
 class BestByValidation:
     """The parameters with the lowest RMSE on held-out rows, which count by their weights."""
 
-    def __init__(self, model: CVGP, validation: DataSource, settings: Settings, state: AdamState) -> None:
-        self.model = model
-        self.validation = validation
-        self.patience = NoImprovement(settings.n_iter_no_change)
-        self.state = state
-        self.best = state.vector.clone()
+    def __init__(self, model: CVGP, validation: DataSource, settings: TrainingOptions, state: AdamState) -> None:
+        self.model, self.validation, self.state = model, validation, state
+        self.patience, self.best = NoImprovement(settings.n_iter_no_change), state.vector.clone()
 
     @torch.no_grad()
     def check(self) -> float:
@@ -290,11 +240,8 @@ class BestByValidation:
 
     def dump(self) -> State:
         """What a checkpoint stores."""
-        return {
-            "best": self.best,
-            "best_rmse": self.patience.best,
-            "checks_since_best": self.patience.checks_since_best,
-        }
+        found, since = self.patience.best, self.patience.checks_since_best
+        return {"best": self.best, "best_rmse": found, "checks_since_best": since}
 
     def load(self, stored: State) -> None:
         """Continue a stored run."""

@@ -25,31 +25,24 @@ __all__ = ["Callback", "FitEvent"]
 
 HISTORY_ROWS = 1000
 """A phase leaves about this many rows in the history, however long it is."""
-LARGEST_COUNT = 2**53
-MOST_CHARACTERS = 50_000_000
+LARGEST_COUNT, MOST_CHARACTERS = 2**53, 50_000_000
 """Limits of a history from a file."""
-LINE_PAUSE, LINE_SHARE = 2.0, 0.1
-"""Seconds between two lines about a phase, at least, and as a share of the time so far."""
 
 
 class Clock:
     """Seconds since a fit began, and how fast this machine is compared with the cost model.
 
-    `read` gives seconds since some time in the past. All processes of a group go by the clock of the first, read when
-    they last met.
+    All processes of a group go by the clock of the first, read when they last met.
     """
 
     def __init__(self, read: Callable[[], float] = time.perf_counter, group: Group = ALONE) -> None:
-        self.group = group
-        self.agreed = 0.0
-        self._read = read
-        self._start = read()
-        self._before = 0.0
+        self.group, self.agreed = group, 0.0
+        self._read, self._start = read, read()
         self._expected, self._measured = 0.0, 0.0
 
     def own_seconds(self) -> float:
         """Time used by the clock of this process, interrupted runs included."""
-        return self._before + self._read() - self._start
+        return self._read() - self._start
 
     @property
     def seconds(self) -> float:
@@ -58,7 +51,7 @@ class Clock:
 
     def advance_to(self, seconds: float) -> None:
         """Count the time that an interrupted run had used when it was here."""
-        self._before += max(seconds - self.own_seconds(), 0.0)
+        self._start -= max(seconds - self.own_seconds(), 0.0)
 
     def measure(self, expected: float, seconds: float) -> None:
         """Record that work of some expected seconds took `seconds`."""
@@ -72,10 +65,7 @@ class Clock:
 
 
 class Budget:
-    """A time limit in seconds for a whole fit, or none; a part of a fit has to end before `end`.
-
-    The budgets of all parts of a fit share one clock.
-    """
+    """A time limit in seconds for a whole fit, or none; a part of a fit has to end before `end`."""
 
     def __init__(self, max_time: float | None = None, clock: Clock | None = None, end: float | None = None) -> None:
         self.max_time = max_time
@@ -92,13 +82,8 @@ class Budget:
         """Seconds until this part has to end; infinite without a limit."""
         return max(self.end - self.seconds, 0.0)
 
-    @property
-    def has_time(self) -> bool:
-        """Whether there is time for anything more."""
-        return self.left > 0.0
-
     def affords(self, seconds: float) -> bool:
-        """Whether work of some seconds by the cost model fits into what is left."""
+        """Whether work of some seconds by the cost model can be done in time."""
         return math.isinf(self.end) or self.clock.pace * seconds <= self.left
 
     def part(self, share: float) -> "Budget":
@@ -116,14 +101,6 @@ class Budget:
         if math.isinf(self.end):
             return 0.0
         return (self.seconds - begin) / (self.end - begin) if self.end > begin else 1.0
-
-    def rows(self, count: int, enough: float) -> int:
-        """How many rows a choice may use that would use `count` of them given `enough` seconds.
-
-        The cost of a choice grows at least with the square of its rows.
-        """
-        short = 1.0 if self.max_time is None else min(max(self.max_time, 0.0) / enough, 1.0)
-        return math.ceil(count * math.sqrt(short))
 
 
 def step_seconds(size: int, batch: int, h: Heuristics) -> float:
@@ -168,9 +145,8 @@ class FitEvent(NamedTuple):
     """
 
     phase: str
-    """What is being done: a choice before the fit (``choose ...``), ``adam``, ``lbfgs``, ``neighbors``, ``noise``."""
+    """What is being done: a choice before the fit (``choose ...``), ``adam``, ``lbfgs`` or ``neighbors``."""
     iteration: int
-    """The number of the iteration in its phase."""
     max_iter: int
     """How many iterations the phase may take."""
     bound: float
@@ -190,13 +166,12 @@ Callback = Callable[[FitEvent], Any]
 
 
 class FitLog:
-    """The history and the callbacks of one fit."""
+    """The history and the callbacks of one fit, and whether a callback has asked for its end."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self.callbacks = tuple(callbacks)
         self.history: list[dict[str, Any]] = []
         self.stopped = False
-        """Whether a callback has asked for the end of the fit."""
 
     def record(self, event: FitEvent, *, keep: bool = True) -> None:
         """Tell the callbacks, and keep the event in the history."""
@@ -209,8 +184,7 @@ class FitLog:
 class Phase:
     """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop.
 
-    In a group of processes the first decides for all when to stop. `warns` tells whether numerical problems are the
-    user's concern: a trial start that fails only loses to the others.
+    `warns` tells whether numerical problems are the user's concern: a trial start that fails only loses to the others.
     """
 
     def __init__(self, run: "Run", name: str, max_iter: int, *, group: Group = ALONE, warns: bool = False) -> None:
@@ -224,11 +198,11 @@ class Phase:
         try:
             status = self._observe(progress)
         except KeyboardInterrupt:
-            self.agree(interrupted=True)
+            self._agree(interrupted=True)
             raise
-        return self.agree(status)
+        return self._agree(status)
 
-    def agree(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
+    def _agree(self, status: Status | None = None, *, interrupted: bool = False) -> Status | None:
         """Take the time, and whether and how to stop, from the first process."""
         if self.group.world == 1:
             return status
@@ -244,16 +218,8 @@ class Phase:
     def _observe(self, progress: Progress) -> Status | None:
         budget, log = self.run.budget, self.run.log
         seconds = budget.clock.own_seconds()
-        event = FitEvent(
-            self.name,
-            progress.iteration,
-            self.max_iter,
-            -progress.value,
-            seconds,
-            progress.learning_rate,
-            self.validation_rmse,
-            progress.event,
-        )
+        place = self.name, progress.iteration, self.max_iter
+        event = FitEvent(*place, -progress.value, seconds, progress.learning_rate, self.validation_rmse, progress.event)
         is_last = progress.iteration == self.max_iter
         log.record(event, keep=bool(progress.event) or is_last or progress.iteration % self._stride == 0)
         if progress.event and self.warns:
@@ -286,7 +252,7 @@ class Run(NamedTuple):
     @property
     def has_time(self) -> bool:
         """Whether anything more may be tried."""
-        return self.budget.has_time and not self.log.stopped
+        return self.budget.left > 0.0 and not self.log.stopped
 
     def rng(self, stage: str) -> np.random.Generator:
         """Random numbers for one stage, which do not depend on what other stages draw."""
@@ -296,13 +262,10 @@ class Run(NamedTuple):
         """The same fit, with this share of its time limit from now on."""
         return self._replace(budget=self.budget.part(share))
 
-    def silent(self) -> "Run":
-        """The same fit, for trials that leave no trace in its history."""
-        return self._replace(log=FitLog())
-
     def rows(self, count: int) -> int:
-        """How many rows a choice may use: fewer where the time limit is short."""
-        return self.budget.rows(count, self.heuristics.enough_seconds)
+        """How many of `count` rows a choice may use: its cost grows at least with their square."""
+        limit = math.inf if self.budget.max_time is None else max(self.budget.max_time, 0.0)
+        return math.ceil(count * math.sqrt(min(limit / self.heuristics.enough_seconds, 1.0)))
 
     def note(self, phase: str, event: str, bound: float = math.nan) -> None:
         """Put a decision into the history, where callbacks see it."""
@@ -341,30 +304,17 @@ def as_columns(history: Sequence[dict[str, Any]]) -> dict[str, NDArray[Any]]:
 
 
 class ProgressLines:
-    """A callback that prints the last event of each phase, and others every few seconds."""
+    """A callback that prints decisions, the last iteration of each phase, and others every few seconds."""
 
     def __init__(self) -> None:
         self._shown_at = 0.0
-        self._waiting: FitEvent | None = None
 
     def __call__(self, event: FitEvent) -> None:
         """Take the next event of the fit."""
-        waiting = self._waiting
-        if waiting is not None and (event.phase != waiting.phase or event.iteration < waiting.iteration):
-            self.finish()
-        self._waiting = event
-        pause = max(LINE_PAUSE, LINE_SHARE * event.seconds)
+        pause = max(2.0, 0.1 * event.seconds)
         if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
-            self.finish()
-
-    def finish(self) -> None:
-        """Print the last event, unless it has been printed."""
-        event, self._waiting = self._waiting, None
-        if event is not None:
             self._shown_at = event.seconds
             validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
-            print(
-                f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}  bound {event.bound:10.4f}  "
-                f"{event.seconds:7.1f} s{validation}  {event.event}".rstrip(),
-                flush=True,
-            )
+            place = f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}"
+            numbers = f"bound {event.bound:10.4f}  {event.seconds:7.1f} s{validation}"
+            print(f"{place}  {numbers}  {event.event}".rstrip(), flush=True)

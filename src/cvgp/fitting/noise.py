@@ -1,36 +1,24 @@
 """The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
 
-Noise maps are learned from residuals that a row did not help to make: the noise, as a function of features of x, under
-which these are most likely, with a normal prior on the weights of the features. The mean of f stays as it is, so this
-takes a second where a fit takes ten. The strength of the prior is chosen by the density of rows that had no part in the
-map. So is whether the noise depends on x at all, whether residuals have heavier tails than the normal distribution, and
-whether the variance of f is discounted.
-
-A row where there is little noise says more about f than one where there is much. Once the noise is known, the coreset
-(with neighbors, what the nearest rows say too) is solved for with the noise of each row, and the noise is learned
-again. This is kept if unseen rows are clearly more likely for it and not clearly less accurate.
+A noise map is the noise, as a function of features of x, under which residuals that a row did not help to make are most
+likely, with a normal prior on the weights of the features. The density of rows that had no part in the map decides on
+the strength of the prior, on whether the noise depends on x at all, on heavy tails, and on a discount on the variance
+of f. The coreset (with neighbors, what the nearest rows say too) is then solved for with the noise of each row. This is
+kept if unseen rows are clearly more likely for it and not clearly less accurate.
 """
 
 import math
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cvgp.data.rows import Rows
-from cvgp.data.source import DataSource, MemorySource, add_noise, with_extra_noise
-from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import (
-    Residuals,
-    Scores,
-    compare,
-    coreset_residuals,
-    exact_residuals,
-    exact_residuals_of_new,
-)
+from cvgp.data.source import DataSource, MemorySource, add_noise
+from cvgp.fitting.compare import Residuals, Scores, compare, coreset_residuals, exact_residuals, exact_residuals_of_new
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
@@ -52,13 +40,12 @@ from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Features, InputNoise, Tails, believed_share, heavy, learn_tails, log_density, normal
 from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
 from cvgp.optim import minimize_lbfgs
+from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
-NoiseName = Literal["auto", "constant", "input-dependent"]
-
-EVALUATIONS, TOL = 40, 1e-4
-TOL_TO_COMPARE = 1e-3
-"""Nats per row for noise maps that are only compared: differences that count are ten times as large."""
+TailsName = Literal["normal", "heavy", "learned"]
+EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3
+"""Of a search. Noise maps that are only compared need fewer digits: differences that count are ten times as large."""
 FOLDS = 2
 WIDEST = 12.0
 """How far the logarithm of the noise may go from its level in a search."""
@@ -68,25 +55,16 @@ SMALLEST_NOISE = 0.1
 """Of the median noise. A row that counts far more than others would determine its own prediction."""
 
 
-def check_noise_name(name: object) -> None:
-    """Raise if `noise` is not a known kind."""
-    if name not in get_args(NoiseName):
-        raise InvalidInputError(f"noise must be one of {', '.join(get_args(NoiseName))}; got {name!r}.")
-
-
-TailsName = Literal["normal", "heavy", "learned"]
-
-
 class NoiseRecipe(NamedTuple):
-    """How the noise is learned."""
+    """How the noise is learned: the precision of the prior on the weights of the features, and the shape of residuals.
+
+    `rounds` is how often the rows were re-weighted by their noise.
+    """
 
     strength: float
-    """Precision of the prior on the weights of the features."""
     tails: TailsName = "normal"
-    """The shape of the residuals: given, or to be learned."""
     discounts_variance: bool = False
     rounds: int = 0
-    """How often the rows were re-weighted by their noise."""
 
 
 class NoiseMap(NamedTuple):
@@ -113,8 +91,7 @@ class NoiseMap(NamedTuple):
 def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float, tol: float = TOL) -> NoiseMap:
     """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest.
 
-    Half of a variance of f may be discounted if it is at most `prior`. A search ends once ten iterations gain less than
-    `tol` nats per row.
+    Half of a variance of f may be discounted if it is at most `prior`.
     """
     largest, total = prior if recipe.discounts_variance else 0.0, rows.weight.sum()
     square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
@@ -197,17 +174,16 @@ def fit_noise(
     """Learn how the noise depends on x, and re-weight the rows by their noise if that helps.
 
     With `always` it is learned even if a constant is as good. Tails are normal if outliers have a distribution of their
-    own. A recipe is a choice that is known. With next to no time left the noise stays constant, and nothing is solved
-    again once the time is up.
+    own. A recipe is a choice that is known. With next to no time left the noise stays constant.
     """
     h, model = run.heuristics, fit.solution.model
     if not always and recipe is None and not run.budget.affords(h.noise_cost * len(model.X_c) ** 3):
         return fit
     rng = np.random.default_rng(int(run.agreed(float(run.rng("noise").integers(2**31)))))
     count = max(run.rows(h.noise_rows), h.fewest_noise_rows)
-    view: _View
+    view: _WithNeighbors | _Exact | _OfCoreset
     if fit.kept is not None:
-        view = _WithNeighbors(fit, source, count, h)
+        view = _WithNeighbors(fit, fit.kept, source.group, count, h)
     elif is_exact_gp(model, source):
         view = _Exact(fit, source, rng)
     else:
@@ -218,33 +194,34 @@ def fit_noise(
     if not learning.square.any():
         return fit  # y is constant, so there is no error to learn from
     maker = _NoiseMaker(model, learning, run, rng)
-    candidates: dict[str, Scores] = {}
     rounds, is_known = h.reweighting_rounds, recipe is not None
     if recipe is None:
         recipe, candidates, is_better = maker.choose(learning, normal_tails=normal_tails)
+        fit = fit._replace(candidates=candidates)
         if not (always or is_better):
-            return fit._replace(candidates=candidates)
+            return fit
     else:
         rounds, recipe = recipe.rounds, recipe._replace(rounds=0)
-    best = fit._replace(noise=maker.learn(learning, recipe), recipe=recipe, candidates=candidates)
+    noise = maker.learn(learning, recipe)
+    best = fit._replace(noise=noise, recipe=recipe)
     # The first fit weights no row by its noise, so all known noise is that of its rows.
-    known, best_residuals, before = judged.known, learning, _noise_scores(_known(best.noise), judged, judged.known)
+    known, before = judged.known, _noise_scores(noise, judged, judged.known)
     for number in range(1, rounds + 1):
         if not run.has_time:
             break
-        tried = view.reweighted(best, learning.x)
+        tried, lowered = view.reweighted(best, noise, learning.x)
         again, judged = view.residuals(tried)
         again = again.take(counted)._replace(known=learning.known)  # noise(x) is to be learned
-        noise = maker.learn(again, recipe)._replace(base=_known(tried.noise).base)
-        tried = tried._replace(noise=noise, recipe=recipe._replace(rounds=number))
-        after = _noise_scores(noise, judged, known)
+        learned = maker.learn(again, recipe)._replace(base=lowered.base)
+        after = _noise_scores(learned, judged, known)
         if not (is_known or compare(after, before).is_clear):
             break
-        best, best_residuals, before = tried, again, after
-    if best_residuals is learning:
+        noise, before = learned, after
+        best = tried._replace(noise=noise, recipe=recipe._replace(rounds=number))
+    if best.recipe == recipe:
         return best
     # Solved once more with the noise that was learned last, so that the model and its noise agree.
-    return view.finished(view.reweighted(best, learning.x))
+    return view.finished(*view.reweighted(best, noise, learning.x))
 
 
 @torch.no_grad()
@@ -258,37 +235,30 @@ class _NoiseMaker:
     """Learns noise maps for one model."""
 
     def __init__(self, model: CVGP, rows: Residuals, run: Run, rng: np.random.Generator) -> None:
-        self.model, self.run, self.rng = model, run, rng
-        h = run.heuristics
+        self.model, self.run, self.rng, h = model, run, rng, run.heuristics
         count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)
         x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
         placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
-        self.centers = torch.tensor(placed.X, device=rows.x.device)
+        centers = torch.tensor(placed.X, device=rows.x.device)
         self.prior = _prior_variance(model, rows.x)
         # The lengthscales of f itself, or others than sqrt(D), do no better.
-        scale = torch.full_like(self.centers[0], len(self.centers[0]) ** -0.5)
-        self.features = Features(self.centers, scale)
+        self.features = Features(centers, torch.full_like(centers[0], centers.shape[1] ** -0.5))
 
     def choose(self, rows: Residuals, *, normal_tails: bool) -> tuple[NoiseRecipe, dict[str, Scores], bool]:
         """The recipe under which unseen rows are most likely, all scores, and whether it beats a constant."""
-        h, budget = self.run.heuristics, self.run.budget
+        h = self.run.heuristics
         if len(rows.x) < h.least_noise_rows:
             return NoiseRecipe(h.noise_strengths[0]), {}, False
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
         folds = torch.as_tensor(self.rng.permutation(len(judged)) % FOLDS).to(rows.x.device)
         some = rows.take(judged.to(rows.x.device))
-        slowest = 0.0
 
         def try_all(at: Tensor, recipes: Iterable[NoiseRecipe]) -> dict[NoiseRecipe, Scores]:
-            nonlocal slowest
             found: dict[NoiseRecipe, Scores] = {}
             for recipe in recipes:
-                # What follows a trial takes about as long as four more.
-                if not found or 5.0 * slowest <= budget.left:
-                    begin = budget.seconds
+                if not found or self.run.budget.left > 0.0:
                     found[recipe] = held_out_scores(at, some, folds, recipe, self.prior)
-                    slowest = max(slowest, budget.seconds - begin)
             return found
 
         first = NoiseRecipe(h.noise_strengths[0])
@@ -334,54 +304,40 @@ class _NoiseMaker:
         )
 
 
-class _View(Protocol):
-    """One way to leave rows out of a fit, and to solve it again with the noise of each row.
-
-    There are three, by what a prediction uses: the coreset, all rows (an exact GP), or a coreset and the nearest rows.
-    Kernel and pseudo-inputs stay as they are. `residuals` are some to learn from, and some to judge by, of rows that
-    had no part in their prediction: where some rows count far more than others, leave-one-out residuals are dominated
-    by rounding. `reweighted` gives rows the noise of a fit; `finished` completes the statistics of one that is kept.
-    """
-
-    def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]: ...
-
-    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit: ...
-
-    def finished(self, fit: NoiseFit) -> NoiseFit: ...
+# For each kind of prediction, one way to leave rows out of a fit, and to solve it again with the noise of each row.
+# `residuals` are some to learn from, and some to judge by, of rows that had no part in their prediction: if some rows
+# count far more than others, leave-one-out residuals are dominated by rounding. `reweighted` gives rows the noise of a
+# fit; `finished` completes the statistics of one that is kept.
 
 
 class _WithNeighbors:
     """Late rows, each predicted by all rows before it, serve for both."""
 
-    def __init__(self, fit: NoiseFit, source: DataSource, count: int, h: Heuristics) -> None:
-        assert fit.kept is not None, "it has neighbors"
-        self.kept, self.count, self.group, self.model = fit.kept, count, source.group, fit.solution.model
-        near = find_near(self.model, self.kept.rows, self.kept.num_neighbors, h, self.group)
-        self.predictions = fit.predictions or predict_sequentially(self.model, self.kept.rows, near, self.group)
+    def __init__(self, fit: NoiseFit, kept: NeighborRows, group: Group, count: int, h: Heuristics) -> None:
+        self.kept, self.count, self.group, self.model = kept, count, group, fit.solution.model
+        near = find_near(self.model, kept.rows, kept.num_neighbors, h, group)
+        self.predictions = fit.predictions or predict_sequentially(self.model, kept.rows, near, group)
 
     def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
-        assert fit.kept is not None, "a fit with neighbors stays one"
-        predictions = fit.predictions or self.predictions
-        found = late_residuals(fit.solution.model, fit.kept.rows, predictions, self.count)
+        rows = (fit.kept or self.kept).rows
+        found = late_residuals(fit.solution.model, rows, fit.predictions or self.predictions, self.count)
         return found, found
 
     @torch.no_grad()
-    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.noise, x)
+    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
+        model, noise = _with_lowest_noise(self.model, noise, x)
         rows = add_noise(self.kept.rows, noise.beyond_base)
         found = predict_sequentially(model, rows, self.predictions.near, self.group)
         kept = self.kept._replace(rows=rows, statistics=found.statistics)
         share = (len(rows.x) - found.near.start) / len(rows.x)
         bound = solve_titsias(found.statistics, whitened(model).L_K_inv).value.item() / share
         solution = fit.solution._replace(model=model, bound=bound, statistics=found.statistics)
-        return fit._replace(solution=solution, kept=kept, predictions=found, noise=noise)
+        return fit._replace(solution=solution, kept=kept, predictions=found, noise=noise), noise
 
-    def finished(self, fit: NoiseFit) -> NoiseFit:
-        assert fit.kept is not None, "a fit with neighbors stays one"
-        assert fit.predictions is not None, "it was re-weighted"
-        model, rows = fit.solution.model, fit.kept.rows
-        found = all_statistics(model, rows, fit.predictions, self.group)
-        kept, bound = adopt_neighbors(model, rows, fit.kept.num_neighbors, found)
+    def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
+        model, rows = fit.solution.model, add_noise(self.kept.rows, noise.beyond_base)
+        found = all_statistics(model, rows, fit.predictions or self.predictions, self.group)
+        kept, bound = adopt_neighbors(model, rows, self.kept.num_neighbors, found)
         return fit._replace(solution=fit.solution._replace(bound=bound, statistics=found), kept=kept)
 
 
@@ -391,26 +347,27 @@ class _Exact:
     def __init__(self, fit: NoiseFit, source: DataSource, rng: np.random.Generator) -> None:
         self.model, self.source = fit.solution.model, source
         self.seen, self.new = _two_parts(all_rows(source), rng)
+        self.work = len(self.model.X_c) ** 3
 
     def residuals(self, fit: NoiseFit) -> tuple[Residuals, Residuals]:
         model, noise = fit.solution.model, fit.noise
-        with threads_for(len(model.X_c) ** 3):
+        with threads_for(self.work):
             learning = exact_residuals(model, _with_noise(all_rows(self.source), noise))
             return learning, exact_residuals_of_new(model, _with_noise(self.seen, noise), self.new)
 
     @torch.no_grad()
-    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.noise, x)
-        source = with_extra_noise(self.source, noise.beyond_base)
+    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
+        model, noise = _with_lowest_noise(self.model, noise, x)
+        source = self.source.with_noise(noise.beyond_base)
         take_observations(model, all_rows(source))
-        with threads_for(len(model.X_c) ** 3):
+        with threads_for(self.work):
             bound = exact_bound(model, source)
         set_site_noise(model, source)
-        return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise)
+        return fit._replace(solution=fit.solution._replace(model=model, bound=bound), noise=noise), noise
 
-    def finished(self, fit: NoiseFit) -> NoiseFit:
-        source = with_extra_noise(self.source, _known(fit.noise).beyond_base)
-        with threads_for(len(fit.solution.model.X_c) ** 3):
+    def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
+        source = self.source.with_noise(noise.beyond_base)
+        with threads_for(self.work):
             found, _ = statistics_and_gain(fit.solution.model, source.chunks(CHUNK_ROWS), source.group)
         return fit._replace(solution=fit.solution._replace(statistics=found))
 
@@ -423,7 +380,6 @@ class _OfCoreset:
         if source.num_rows > h.reweighting_rows and source.group.world == 1:
             # Enough to try a noise with; all rows are read once it is kept.
             self.tried = MemorySource(*source.sample(h.reweighting_rows, rng))
-        self.tight = fit.solution.tight
         self.sample = source.sample(count, rng)
         self.seen, self.new = _two_parts(self.sample, rng)
 
@@ -436,36 +392,29 @@ class _OfCoreset:
             coreset_residuals(model, found, self.new, are_new=True),
         )
 
+    def reweighted(self, fit: NoiseFit, noise: InputNoise, x: Tensor) -> tuple[NoiseFit, InputNoise]:
+        model, noise = _with_lowest_noise(self.model, noise, x)
+        return self._solved(fit, self.tried, model, noise), noise
+
+    def finished(self, fit: NoiseFit, noise: InputNoise) -> NoiseFit:
+        return fit if self.tried is self.source else self._solved(fit, self.source, fit.solution.model, noise)
+
     @torch.no_grad()
-    def reweighted(self, fit: NoiseFit, x: Tensor) -> NoiseFit:
-        model, noise = _with_lowest_noise(self.model, fit.noise, x)
-        return self._solved(fit, self.tried, model, noise)
-
-    def finished(self, fit: NoiseFit) -> NoiseFit:
-        if self.tried is self.source:
-            return fit
-        return self._solved(fit, self.source, fit.solution.model, _known(fit.noise))
-
     def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
         """The best coreset for rows of the source, which count as all rows do."""
-        source = with_extra_noise(source, noise.beyond_base)
+        source = source.with_noise(noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
         if source.total_weight < self.source.total_weight:
             scale = self.source.total_weight / source.total_weight
             found, gain = found.times(scale), scale * gain
-        bound = model.adopt_optimum(found).item() + (gain if self.tight else 0.0)
+        bound = model.adopt_optimum(found).item() + (gain if fit.solution.tight else 0.0)
         set_site_noise(model, source)
         return fit._replace(solution=fit.solution._replace(model=model, bound=bound, statistics=found), noise=noise)
 
 
-def _known(noise: InputNoise | None) -> InputNoise:
-    assert noise is not None, "asked for before it was learned"
-    return noise
-
-
-def _with_lowest_noise(model: CVGP, noise: InputNoise | None, x: Tensor) -> tuple[CVGP, InputNoise]:
+def _with_lowest_noise(model: CVGP, noise: InputNoise, x: Tensor) -> tuple[CVGP, InputNoise]:
     """A copy whose constant is the lowest noise of all, so that no row has less."""
-    model, noise = deepcopy(model), _known(noise)
+    model = deepcopy(model)
     lowest = torch.maximum(noise.lowest.exp(), SMALLEST_NOISE * noise.variance(x).median())
     multiply_inside(model.likelihood.noise_covar, "noise", lowest / model.noise)
     return model, noise._replace(base=model.noise.detach().clone())
@@ -481,9 +430,3 @@ def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tenso
     order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
     first = math.ceil(SEEN_SHARE * len(order))
     return rows.take(order[:first]), rows.take(order[first:])
-
-
-def noise_seconds(num_rows: int, run: Run) -> float:
-    """Seconds of a time limit to reserve for the noise."""
-    h, limit = run.heuristics, run.budget.max_time
-    return 0.0 if limit is None else min(h.noise_seconds + num_rows * h.noise_row_seconds, h.noise_share * limit)

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -16,68 +17,35 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Callback
 
+NoiseName = Literal["auto", "constant", "input-dependent"]
 InitName = Literal["kmeans", "random", "greedy"]
 TargetName = Literal["auto"] | TransformName
 InputWarpName = Literal["auto"] | WarpName
 SolverName = Literal["auto", "lbfgs", "adam", "paper"]
 BoundName = Literal["auto", "elbo", "tight"]
+DtypeName = Literal["auto", "float32", "float64"]
 Number = int | float | np.integer | np.floating
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What the user says about the model; checked."""
+    """What the user says about the model, checked; without a size, the fit chooses it."""
 
     kernel: str | Kernel | None = None
     mean: str | Mean = "zero"
     ard: bool = True
-    noise: str = "auto"
+    noise: NoiseName = "auto"
     n_coreset: int | None = None
-    """None leaves it to the fit."""
     n_neighbors: int | str = "auto"
     input_warp: InputWarpName = "auto"
     target_transform: TargetName = "identity"
     standardize: bool = True
     device: str = "cpu"
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Checked training options; None leaves a choice to the fit."""
-
-    solver: SolverName = "auto"
-    bound: BoundName = "auto"
-    max_iter: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    tol: float = 1e-4
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    n_iter_no_change: int = 20
-    dtype: Literal["auto", "float32", "float64"] = "auto"
-
     def __post_init__(self) -> None:
-        _check_choice("solver", self.solver, ("auto", "lbfgs", "adam", "paper"))
-        _check_choice("bound", self.bound, ("auto", "elbo", "tight"))
-        _check_choice("dtype", self.dtype, ("auto", "float32", "float64"))
-        _check_count("max_iter", self.max_iter)
-        _check_count("batch_size", self.batch_size)
-        _check_count("n_iter_no_change", self.n_iter_no_change)
-        check_positive("learning_rate", self.learning_rate)
-        if not (isinstance(self.tol, Number) and self.tol >= 0):
-            raise InvalidInputError(f"tol must be a number of at least 0; got {self.tol!r}.")
-        if not (isinstance(self.validation_fraction, Number) and 0.0 < self.validation_fraction < 1.0):
-            raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {self.validation_fraction!r}.")
-        if self.early_stopping and self.solver == "lbfgs":
-            raise InvalidInputError(
-                "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
-            )
-
-    @property
-    def leaves_training_open(self) -> bool:
-        """Whether the user has not said how the coreset is to be trained."""
-        is_chosen = self.solver != "auto" or self.bound != "auto" or self.max_iter is not None
-        return not (is_chosen or self.early_stopping)
+        check_choice("noise", self.noise, get_args(NoiseName))
+        check_choice("target_transform", self.target_transform, ("auto", *get_args(TransformName)))
+        check_choice("input_warp", self.input_warp, ("auto", *get_args(WarpName)))
 
 
 class TrainingOptions(BaseEstimator):  # type: ignore[misc]
@@ -143,7 +111,7 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 20,
-        dtype: Literal["auto", "float32", "float64"] = "auto",
+        dtype: DtypeName = "auto",
         checkpoint_dir: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callback] | None = None,
         heuristics: Heuristics | None = None,
@@ -164,35 +132,36 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
         self.heuristics = heuristics
 
 
-def settings_of(training: TrainingOptions) -> Settings:
-    """The checked values of training options; the paper's recipe always stops early."""
-    values = {field.name: getattr(training, field.name) for field in fields(Settings)}
-    return Settings(**values | {"early_stopping": training.early_stopping or training.solver == "paper"})
-
-
-def callbacks_of(training: TrainingOptions) -> list[Callback]:
-    """The callbacks, none by default."""
-    functions = () if training.callbacks is None else training.callbacks
-    if not isinstance(functions, Sequence) or not all(callable(f) for f in functions):
-        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {training.callbacks!r}.")
-    return list(functions)
-
-
-def folder_of(training: TrainingOptions) -> str | None:
-    """The folder of the checkpoint, or None."""
-    if training.checkpoint_dir is not None and not isinstance(training.checkpoint_dir, str | os.PathLike):
+def settings_of(training: TrainingOptions) -> TrainingOptions:
+    """A checked copy of training options, in which the paper's recipe stops early."""
+    check_choice("solver", training.solver, get_args(SolverName))
+    check_choice("bound", training.bound, get_args(BoundName))
+    check_choice("dtype", training.dtype, get_args(DtypeName))
+    for name in ("max_iter", "batch_size", "n_iter_no_change"):
+        _check_count(name, getattr(training, name))
+    check_positive("learning_rate", training.learning_rate)
+    tol, fraction, callbacks = training.tol, training.validation_fraction, training.callbacks
+    if not (isinstance(tol, Number) and tol >= 0):
+        raise InvalidInputError(f"tol must be a number of at least 0; got {tol!r}.")
+    if not (isinstance(fraction, Number) and 0.0 < fraction < 1.0):
+        raise InvalidInputError(f"validation_fraction must be between 0 and 1; got {fraction!r}.")
+    if training.early_stopping and training.solver == "lbfgs":
+        raise InvalidInputError(
+            "early_stopping watches the epochs of Adam, and L-BFGS has none; use solver='adam' or 'auto' with it."
+        )
+    if callbacks is not None and not (isinstance(callbacks, Sequence) and all(callable(f) for f in callbacks)):
+        raise InvalidTypeError(f"callbacks must be a list of functions of one argument; got {callbacks!r}.")
+    if not isinstance(training.checkpoint_dir, str | os.PathLike | None):
         raise InvalidTypeError(f"checkpoint_dir must be a path or None; got {training.checkpoint_dir!r}.")
-    return None if training.checkpoint_dir is None else os.fspath(training.checkpoint_dir)
-
-
-def heuristics_of(training: TrainingOptions) -> Heuristics:
-    """The heuristics, the default ones if none are given."""
-    if training.heuristics is not None and not isinstance(training.heuristics, Heuristics):
+    if not isinstance(training.heuristics, Heuristics | None):
         raise InvalidTypeError(f"heuristics must be a cvgp.Heuristics or None; got {training.heuristics!r}.")
-    return Heuristics() if training.heuristics is None else training.heuristics
+    settings = copy(training)
+    settings.early_stopping = training.early_stopping or training.solver == "paper"
+    return settings
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise if a value is not one of the choices."""
     if value not in choices:
         raise InvalidInputError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 

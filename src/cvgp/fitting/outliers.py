@@ -1,9 +1,8 @@
 """Gross outliers in y: how many there are, how far off, and which rows they are.
 
 A row is regular, or with a small probability an outlier whose y has much more noise. Two exact GPs of a sample each
-predict the rows of the other, so no row has a part in its own residual. From the residuals the share and the
-variance of outliers are learned, and for each row the probability that it is one. Rows then count by their
-probability of not being an outlier, and the GPs learn again (expectation maximization). There are no outliers if a
+predict the rows of the other. From the residuals the share and the variance of outliers are learned, rows then count by
+their probability of not being one, and the GPs learn again (expectation maximization). There are no outliers if a
 Gaussian describes the residuals as well, if the predictions become less accurate, or if outliers lie close together: a
 wrong y says nothing about the rows around it, whereas noise that depends on x does.
 """
@@ -18,12 +17,10 @@ from scipy.optimize import minimize
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import moments_of
 from cvgp.fitting.compare import Scores, compare
-from cvgp.fitting.kernel import default_kernel
 from cvgp.fitting.monitor import Run
-from cvgp.fitting.sample import SampleGP, learn_sample
+from cvgp.fitting.sample import learn_sample
 from cvgp.gp.noise import Contamination, log_normal
 
-PHASE = "choose outliers"
 ROUNDS = 3
 SMALLEST_WEIGHT = 1e-3
 """Rows of a smaller weight are dropped."""
@@ -32,17 +29,21 @@ NEAR, CLUSTERED_ERRORS = 10, 4.0
 
 
 class Outliers(NamedTuple):
-    """The outliers of a data set."""
+    """The share and the variance of outliers in the units of y, and the probability of each row to be one [N]."""
 
     noise: Contamination
-    """Their share, and their variance in the units of y."""
     probability: Array
-    """The probability that each row is an outlier [N]."""
 
     @property
     def num_rows(self) -> int:
         """How many rows are more likely outliers than not."""
         return int((self.probability > 0.5).sum())
+
+    @property
+    def about(self) -> str:
+        """Their share and standard deviation in words."""
+        sd = " and ".join(f"{value:.4g}" for value in np.sqrt(self.noise.variance))
+        return f"{self.noise.share:.2%} of {len(self.probability)} rows, with a standard deviation of {sd}"
 
 
 def regular_rows(rows: Rows[Array], outlier: Array, smallest: float = SMALLEST_WEIGHT) -> Rows[Array]:
@@ -64,15 +65,13 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
     probability = np.zeros(2 * half)
     before: Scores | None = None
     first_log_unit: float | None = None
-    found: _Mixture | None = None
-    models: list[SampleGP] = []
     for round_ in range(ROUNDS):
         if round_ and not run.has_time:
             break
         kept = regular_rows(sample, probability, smallest=0.0)
         first, second = kept.take(parts[0]), kept.take(parts[1])
         pairs = ((first, second), (second, first))
-        learned = [learn_sample(default_kernel, one, other, run.silent(), PHASE) for one, other in pairs]
+        learned = [learn_sample(one, other, run) for one, other in pairs]
         if any(gp is None for gp in learned):
             return None  # what cannot be learned says nothing about outliers
         models = [gp for gp in learned if gp is not None]
@@ -88,12 +87,9 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
             return None
         before = before or found.normal_scores()
         probability = found.noise.probability(found.error, found.f_var + found.regular)
-    assert found is not None, "there was a round"
     assert before is not None, "there was a round"
-    if not compare(found.scores(), before).is_clear:
-        return None
     scaling = models[0].scaling
-    if _are_clustered(scaling.scale_x(sample.x), probability):
+    if not compare(found.scores(), before).is_clear or _are_clustered(scaling.scale_x(sample.x), probability):
         return None
     error, f_var = models[0].residuals(rows)
     every = found.noise.probability(error, f_var + found.regular)
@@ -102,14 +98,16 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
 
 
 class _Mixture(NamedTuple):
-    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply."""
+    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply.
+
+    `unit` is the standard deviation of y, in units of the first round's.
+    """
 
     error: Array  # [n, Q]
     f_var: Array  # [n, Q]
     regular: float
     noise: Contamination
     unit: float
-    """The standard deviation of y, in units of the first round's."""
 
     def is_far(self, factor: float) -> bool:
         """Whether outliers vary far more than regular rows, and more than y.

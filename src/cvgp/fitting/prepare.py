@@ -2,8 +2,8 @@
 
 Transforms of y and warps of x are chosen by rows that a GP of a sample has not seen. Densities are those of y in its
 own units, so the slope of a transform of y counts. A warp mixes each column with its ranks: an exact GP learns with
-each column and its ranks as inputs, and the ratio of their two lengthscales is the share of the ranks. The identity is
-kept unless another transform is clearly better.
+each column and its ranks as inputs, and the ratio of their two lengthscales is the share of the ranks. The warp is
+judged by a GP of the warped rows. The identity is kept unless another transform is clearly better.
 
 Solvers suit numbers of about one. With ``standardize=True`` every column gets mean zero and variance one. Otherwise the
 prior is to be that of the data as they are, which allows only changes that it cannot feel: a unit is absorbed by a
@@ -12,8 +12,8 @@ learned lengthscale or outputscale, and an origin by a kernel of differences or 
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
-from typing import NamedTuple, get_args
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +39,6 @@ from cvgp.data.transforms import (
     Path,
     TargetTransform,
     TransformName,
-    WarpName,
     learn_target,
     mixed_path,
     normal_scores,
@@ -48,11 +47,10 @@ from cvgp.data.transforms import (
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.fitting.compare import Scores, compare
 from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
-from cvgp.fitting.kernel import default_kernel
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
-from cvgp.fitting.sample import Sample, learn_sample
+from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
@@ -64,31 +62,27 @@ FARTHEST_INPUT = 1e3
 """Inputs farther out than this many standard deviations are moved here: float64 would lose the others' digits."""
 SORTED_ROWS = 100_000
 """Up to this many rows their order does not matter: minibatches shuffle more."""
-MOST_NAMES = 10
-"""Columns that a warning names."""
-FEW_ROWS = 30
-"""Weights that add up to more than this leave something to learn, however small they are."""
 
 Candidates = dict[str, Scores | None]
 """Scores of unseen rows by the name of a candidate; None for one that could not be learned."""
 
 
 class FitData(NamedTuple):
-    """Scaled rows, and how they were made."""
+    """Scaled rows, and how they were made.
+
+    `spread` is that of the scaled rows, unless every column has variance one, and `only_y` the outputs [Q] of all rows,
+    if these are the same. `log_slopes` is the sum over rows and outputs of log T'(y), by which a bound for T(y) differs
+    from one for y. Where there are outliers, the rows count by their probability of not being one.
+    """
 
     train: DataSource
     held_out: DataSource | None
-    """The rows of early stopping."""
     scaling: Scaling
     spread: Spread | None
-    """Of the scaled rows; None if every column has variance one."""
     only_y: Array | None
-    """The outputs [Q] of all rows, if these are the same."""
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None
-    """If there are outliers, the rows count by their probability of not being one."""
     log_slopes: float = 0.0
-    """The sum over rows and outputs of log T'(y), by which a bound for T(y) differs from one for y."""
     decisions: Decisions = Decisions()
 
     @property
@@ -136,15 +130,13 @@ def memory_data(
     if outliers is not None:
         train = regular_rows(train, outliers.probability[:count])
         held_out = None if held_out is None else regular_rows(held_out, outliers.probability[count:])
+        run.note("choose outliers", outliers.about)
     log_slopes = sum_of_log_slopes(target, train)
     train = transformed(target, train)
     warp, warp_choice = decide_warp(train, options, run, pinned)
-    decisions = Decisions(
-        outliers=pinned.outliers or _outlier_choice(outliers, run, may_have=may_have, seconds=seconds),
-        target_transform=target_choice,
-        input_warp=warp_choice,
-        seed=run.seed,
-    )
+    found = pinned.outliers or Choice("none", None, "" if may_have else "not looked for", seconds=seconds)
+    if outliers is not None and pinned.outliers is None:
+        found = Choice(f"{outliers.num_rows} rows", to_value(outliers.noise), outliers.about, seconds=seconds)
     learned = learn_warped_scaling(warp, train)
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = choose_scaling(learned, options, y_varies=y_varies)
@@ -159,19 +151,8 @@ def memory_data(
         target,
         None if outliers is None else outliers.noise,
         log_slopes,
-        decisions,
+        Decisions(outliers=found, target_transform=target_choice, input_warp=warp_choice, seed=run.seed),
     )
-
-
-def _outlier_choice(outliers: Outliers | None, run: Run, *, may_have: bool, seconds: float) -> Choice:
-    if outliers is None:
-        return Choice("none", None, "" if may_have else "not looked for", seconds=seconds)
-    noise, sd = outliers.noise, np.sqrt(outliers.noise.variance)
-    sds = f"{sd.min():.4g}" + (f" to {sd.max():.4g}" if len(sd) > 1 else "")
-    taken = f"{outliers.num_rows} of {len(outliers.probability)} rows"
-    reason = f"{noise.share:.2%} of all rows, with a standard deviation of {sds}"
-    run.note("choose outliers", f"{taken}: {reason}")
-    return Choice(taken, to_value(noise), reason, seconds=seconds)
 
 
 def _decide_target(
@@ -179,36 +160,31 @@ def _decide_target(
 ) -> tuple[TargetTransform, Choice]:
     """The transform of y, from the first rows; it must be defined for all rows."""
     if pinned.target_transform is not None:
-        known: TargetTransform = from_value(TargetTransform, pinned.target_transform.value)
-        return known, pinned.target_transform
-    name, begin, train = options.target_transform, run.budget.seconds, every[0]
-    if name != "auto":
-        chosen = learn_target(name, train.y, train.sample_weight)
-        return chosen, Choice(chosen.name, to_value(chosen), "as asked for", {}, run.budget.seconds - begin)
-    rows = train if outliers is None else regular_rows(train, outliers.probability[: len(train.x)])
-    chosen, scores = choose_target(rows, run.part(0.12))
-    if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
-        chosen = IDENTITY  # outliers or held-out rows are not above 0
-    return chosen, Choice(chosen.name, to_value(chosen), "", Choice.scored(scores), run.budget.seconds - begin)
+        return from_value(TargetTransform, pinned.target_transform.value), pinned.target_transform
+    begin, rows, reason = run.budget.seconds, every[0], "as asked for"
+    scores: Candidates = {}
+    if options.target_transform == "auto":
+        rows, reason = rows if outliers is None else regular_rows(rows, outliers.probability[: len(rows.x)]), ""
+        chosen, scores = choose_target(rows, run.part(0.12))
+        if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
+            chosen = IDENTITY  # outliers or held-out rows are not above 0
+    else:
+        chosen = learn_target(options.target_transform, rows.y, rows.sample_weight)
+    return chosen, Choice(chosen.name, to_value(chosen), reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Decisions) -> tuple[InputWarp, Choice]:
     """The warp of the inputs, and the decision about it."""
     if pinned.input_warp is not None:
-        known: InputWarp = from_value(InputWarp, pinned.input_warp.value)
-        return known, pinned.input_warp
+        return from_value(InputWarp, pinned.input_warp.value), pinned.input_warp
     begin = run.budget.seconds
     warp, scores = choose_warp(options.input_warp, rows, run.part(0.1))
     reason = "" if scores else "as asked for" if options.input_warp != "auto" else "too few rows, or nothing to warp"
-    choice = Choice(warp.name, to_value(warp), reason, Choice.scored(scores), run.budget.seconds - begin)
-    return warp, choice
+    return warp, Choice(warp.name, to_value(warp), reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
-    """Merge equal rows into one with their summed weight, and sort.
-
-    A weight of two and a row given twice then give the same fit, to the bit, and the order of rows does not matter.
-    """
+    """Merge equal rows into one with their summed weight, and sort, so that the order of rows does not matter."""
     columns = [data.x, data.y] + ([] if data.noise_variance is None else [data.noise_variance[:, None]])
     table = np.ascontiguousarray(np.hstack(columns)) + 0.0  # -0 and 0 are equal
     # Rows are compared as strings of bytes, which costs less than column by column.
@@ -245,32 +221,21 @@ def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
     return float(slopes.sum() if rows.sample_weight is None else rows.sample_weight @ slopes)
 
 
-def check_transform_names(target_transform: object, input_warp: object) -> None:
-    """Raise if a transform is not a known one."""
-    for name, value, known in (
-        ("target_transform", target_transform, get_args(TransformName)),
-        ("input_warp", input_warp, get_args(WarpName)),
-    ):
-        if value not in ("auto", *known):
-            raise InvalidInputError(f"{name} must be one of auto, {', '.join(known)}; got {value!r}.")
-
-
-def suitable_warp(
-    name: InputWarpName, *, standardize: bool, kernel: str | Kernel | None, mean: str | Mean, ard: bool, solver: str
-) -> InputWarpName:
+def suitable_warp(options: ModelOptions, solver: str) -> InputWarpName:
     """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact.
 
     That is so for a kernel of distances by name with a lengthscale for each column. A line, a period, and a kernel or
     mean that is an object refer to the columns as they are.
     """
-    if name not in ("auto", "identity") and not standardize:
+    name, kernel = options.input_warp, options.kernel
+    if name not in ("auto", "identity") and not options.standardize:
         raise InvalidInputError(
             f"input_warp={name!r} changes the units of the columns, and standardize=False asks for those of the data. "
             "Use standardize=True, or input_warp='identity'."
         )
-    by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
+    by_name = not (isinstance(kernel, Kernel) or isinstance(options.mean, Mean))
     of_distances = by_name and not any(part in str(kernel) for part in ("linear", "periodic"))
-    is_suited = standardize and of_distances and ard and solver != "paper"
+    is_suited = options.standardize and of_distances and options.ard and solver != "paper"
     return name if name != "auto" or is_suited else "identity"
 
 
@@ -290,8 +255,8 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
     others = [transform for transform in others if _normal_density(transform, some) > plain + h.least_transform_gain]
     if not others:
         return IDENTITY, {}
-    sample = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
-    scores: Candidates = {transform.name: _target_scores(transform, sample, run) for transform in (IDENTITY, *others)}
+    parts = draw_halves(rows, run.rows(h.sample_rows), run.rng("sample"))
+    scores: Candidates = {transform.name: _target_scores(transform, *parts, run) for transform in (IDENTITY, *others)}
     identity = scores["identity"]
     known = {name: found for name, found in scores.items() if found is not None}
     best = max(known, key=lambda name: known[name].density, default="identity")
@@ -307,12 +272,12 @@ def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
     return float((slopes - np.log(scales)).mean())
 
 
-def _target_scores(transform: TargetTransform, sample: Sample, run: Run) -> Scores | None:
+def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], run: Run) -> Scores | None:
     """Scores of both parts, each predicted by the GP of the other; squared errors are those of the median of y."""
     parts = []
-    for learning, judging in (sample, tuple(reversed(sample))):
+    for learning, judging in ((a, b), (b, a)):
         known, new = (rows._replace(y=transform.apply(rows.y)) for rows in (learning, judging))
-        gp = learn_sample(default_kernel, known, new, run.silent(), "choose target")
+        gp = learn_sample(known, new, run)
         if gp is None:
             return None
         error, _ = gp.residuals(new)
@@ -343,19 +308,23 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
     learning: Rows[Array] = rows
     judging: Rows[Array] | None = None  # few rows are left out one by one
     if len(rows.x) > run.rows(h.leave_one_out_rows):
-        learning, judging = Sample.draw(rows, run.rows(h.sample_rows), run.rng("sample"))
-    unseen = None if judging is None else with_ranks(judging)
-    mixed = learn_sample(default_kernel, with_ranks(learning), unseen, run.silent(), "choose warp")
-    if mixed is None:
+        learning, judging = draw_halves(rows, run.rows(h.sample_rows), run.rng("sample"))
+
+    def learned(change: Callable[[Rows[Array]], Rows[Array]]) -> SampleGP | None:
+        return learn_sample(change(learning), None if judging is None else change(judging), run)
+
+    both = learned(with_ranks)
+    if both is None:
         return NO_WARP, {}
     # Processes whose last digits differ must not warp in different ways.
-    (lengthscales,) = run.group.first([torch.as_tensor(mixed.lengthscales)])
-    warp = _mixed_warp(lengthscales.numpy(), ranks, known, h.irrelevant_column)
-    if name == "mixed":
+    (own,) = run.group.first([both.start.kernel.base_kernel.lengthscale.detach().reshape(-1)])
+    lengthscales = own.numpy() * np.where(both.scaling.varies, both.scaling.x_scale, 1.0)  # in the units of the inputs
+    warp = _mixed_warp(lengthscales, ranks, known, h.irrelevant_column)
+    if name == "mixed" or warp is NO_WARP:
         return warp, {}
-    plain = learn_sample(default_kernel, learning, judging, run.silent(), "choose warp")
-    is_better = plain is None or compare(mixed.scores, plain.scores).is_clear
-    scores: Candidates = {"identity": None if plain is None else plain.scores, "mixed": mixed.scores}
+    plain, mixed = learned(lambda part: part), learned(lambda part: part._replace(x=warp.apply(part.x)))
+    is_better = mixed is not None and (plain is None or compare(mixed.scores, plain.scores).is_clear)
+    scores = {key: None if gp is None else gp.scores for key, gp in (("identity", plain), ("mixed", mixed))}
     return (warp if run.agreed(is_better) else NO_WARP), scores
 
 
@@ -381,8 +350,7 @@ def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = 
 
     Without standardizing, a kernel or mean that is an object sees the data as they are. For one by name, lengthscales
     per column allow units per column, and one for all allows a common one. Outputs share a covariance, hence a unit.
-    A constant column stays one. Outputs without spread cannot say what is function and what is noise: their origin is
-    their value.
+    The origin of outputs without spread is their value.
     """
     kernel, mean = options.kernel, options.mean
     by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
@@ -423,34 +391,27 @@ def check_variance(y_scale: Array) -> None:
 
 def warn_about(data: FitData, names: Sequence[str], quiet: Collection[str] = ()) -> None:
     """Say before the fit what the data cannot teach; constant columns among `quiet` ones are expected."""
-    rows, weight = data.train.num_rows, data.train.total_weight
+    rows, weight, found = data.train.num_rows, data.train.total_weight, list[str]()
     pairs = zip(names, data.scaling.varies, strict=True)
     constant = [name for name, varies in pairs if not varies and name not in quiet]
     if rows > 1 and constant:
-        shown = ", ".join(map(repr, constant[:MOST_NAMES])) + (", ..." if len(constant) > MOST_NAMES else "")
-        what = "so the model predicts one value" if len(constant) == len(names) else "so the model leaves them out"
-        _warn(
-            f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, "
-            f"{what}, and no prediction depends on them."
+        shown = ", ".join(map(repr, constant[:10])) + (", ..." if len(constant) > 10 else "")
+        found.append(
+            f"Columns with one value in all rows: {shown} ({len(constant)} of {len(names)}). They teach nothing, so "
+            "the model leaves them out, and no prediction depends on them."
         )
     # Weights that make a handful of rows of many were mostly meant to compare rows.
-    if weight <= min(rows / 2, FEW_ROWS):
-        _warn(
-            f"The sample weights of {rows} rows add up to {weight:.3g}. A row of weight w counts as w rows, so there "
-            f"is as little to learn as from {weight:.3g} rows. Weights that compare rows should have a mean of one: "
-            "divide them by their mean."
+    if weight <= min(rows / 2, 30):
+        found.append(
+            f"The sample weights of {rows} rows add up to {weight:.3g}, and one of weight w counts as w rows. Weights "
+            "that compare rows should have a mean of one: divide them by their mean."
         )
     if data.only_y is not None:
         sd = constant_output_sd(data.only_y, np.full_like(data.only_y, weight))
-        _warn(
-            f"y is {_listed(data.only_y)} in every row, which says nothing about its spread. The standard deviation of "
-            f"predictions is set to |y| divided by the number of rows, {_listed(sd)}."
+        value, spread = (", ".join(f"{number:.4g}" for number in numbers) for numbers in (data.only_y, sd))
+        found.append(
+            f"y is {value} in every row, which says nothing about its spread. The standard deviation of predictions is "
+            f"set to |y| divided by the number of rows, {spread}."
         )
-
-
-def _listed(values: Array) -> str:
-    return ", ".join(f"{value:.4g}" for value in values)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, CVGPWarning, stacklevel=4)
+    for text in found:
+        warnings.warn(text, CVGPWarning, stacklevel=3)

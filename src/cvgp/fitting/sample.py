@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
@@ -23,14 +22,15 @@ from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.errors import FactorizationError
 from cvgp.fitting.compare import Scores, leave_one_out_scores, model_scores
 from cvgp.fitting.maximize import maximize_by_lbfgs
-from cvgp.fitting.monitor import Run, exact_seconds
+from cvgp.fitting.monitor import FitLog, Run, exact_seconds
 from cvgp.gp import bounds
-from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, prior_mean
+from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, make_kernel, prior_mean
 from cvgp.gp.model import CVGP
 from cvgp.objectives import ExactObjective
 from cvgp.runtime import kept_warnings
 
 CHUNK_ROWS = 4096
+DEFAULT_KERNEL = "matern32"
 
 
 class Start(NamedTuple):
@@ -43,9 +43,7 @@ class Start(NamedTuple):
     evidence: float = -math.inf
     """The exact log marginal likelihood of the rows that the start has learned from, in nats."""
     noise_floor: float = NOISE_FLOOR
-    """The smallest noise variance that may be learned."""
     noise_is_known: bool = False
-    """Whether the noise is given rather than learned."""
     name: str = ""
 
     @property
@@ -53,21 +51,12 @@ class Start(NamedTuple):
         """Mean log density of unseen rows, in nats per row."""
         return -math.inf if self.scores is None else self.scores.density
 
-    def likelihood(self) -> GaussianLikelihood:
-        """The noise as a part of a model."""
-        likelihood = gaussian_likelihood(self.noise, self.noise_floor)
-        likelihood.raw_noise.requires_grad_(not self.noise_is_known)
-        return likelihood
-
     def model(self, coreset: Coreset, beta_transform: Literal["log", "softplus"] = "log") -> CVGP:
         """A model that begins here, with copies of kernel and mean; weights are parametrized by `beta_transform`."""
         kernel, mean = deepcopy(self.kernel), deepcopy(self.mean)
-        return CVGP(coreset, kernel, mean=mean, likelihood=self.likelihood(), beta_transform=beta_transform)
-
-    def learned(self, model: CVGP, scores: Scores, least_noise: float) -> "Start":
-        """What a model that began here has learned, with its scores of unseen rows."""
-        noise = self.noise if self.noise_is_known else max(model.noise.item(), least_noise * self.noise_floor)
-        return self._replace(kernel=model.kernel, mean=model.mean, noise=noise, scores=scores)
+        likelihood = gaussian_likelihood(self.noise, self.noise_floor)
+        likelihood.raw_noise.requires_grad_(not self.noise_is_known)
+        return CVGP(coreset, kernel, mean=mean, likelihood=likelihood, beta_transform=beta_transform)
 
 
 def learn_exact(
@@ -85,7 +74,8 @@ def learn_exact(
     take_observations(trial, rows)
     evidence = -found.value * len(rows.x) - trial.log_prior().item()
     scores = leave_one_out_scores(trial, rows) if judging is None else model_scores(trial, judging)
-    return start.learned(trial, scores, h.least_start_noise)._replace(evidence=evidence)
+    noise = start.noise if start.noise_is_known else max(trial.noise.item(), h.least_start_noise * start.noise_floor)
+    return start._replace(kernel=trial.kernel, mean=trial.mean, noise=noise, scores=scores, evidence=evidence)
 
 
 def best_start(learn: Callable[[Start], Start], starts: Iterable[Start], run: Run) -> Start | None:
@@ -101,10 +91,7 @@ def best_start(learn: Callable[[Start], Start], starts: Iterable[Start], run: Ru
 
 
 def distinct_rows(rows: Rows[Tensor]) -> Rows[Tensor]:
-    """Rows in which copies count once.
-
-    Taken for separate measurements, copies are proof of zero noise, and the likelihood then prefers it.
-    """
+    """Rows in which copies count once: as separate measurements they would prove that there is no noise."""
     return rows if rows.sample_weight is None else rows._replace(sample_weight=rows.sample_weight.clamp_max(1.0))
 
 
@@ -116,22 +103,15 @@ def take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     model.set_sites(data.y - prior_mean(model.mean, data.x, data.y), precision)
 
 
-class Sample(NamedTuple):
-    """Two parts of a sample of rows, in the user's units."""
-
-    first: Rows[Array]
-    second: Rows[Array]
-
-    @staticmethod
-    def draw(rows: Rows[Array], size: int, rng: np.random.Generator) -> "Sample":
-        """At most `size` rows in each part."""
-        order = rng.permutation(len(rows.x))
-        half = min(size, (len(order) + 1) // 2)
-        return Sample(rows.take(order[:half]), rows.take(order[half : 2 * half]))
+def draw_halves(rows: Rows[Array], size: int, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array]]:
+    """Two parts of a sample, each of at most `size` rows."""
+    order = rng.permutation(len(rows.x))
+    half = min(size, (len(order) + 1) // 2)
+    return rows.take(order[:half]), rows.take(order[half : 2 * half])
 
 
 class SampleGP(NamedTuple):
-    """The exact GP that one part of a sample has learned, and its scores of the other part.
+    """The exact GP that one part of a sample has learned (scaled), and its scores of the other part.
 
     Densities are those of y in its own units, squared errors those of the scaled y.
     """
@@ -140,7 +120,6 @@ class SampleGP(NamedTuple):
     scaling: Scaling
     scores: Scores
     learning: Rows[Tensor]
-    """The rows that it has learned from, scaled."""
 
     @torch.no_grad()
     def residuals(self, rows: Rows[Array]) -> tuple[Array, Array]:
@@ -155,30 +134,23 @@ class SampleGP(NamedTuple):
         error = self.scaling.scale_y(rows.y) - np.concatenate(means)
         return error, np.broadcast_to(np.concatenate(variances)[:, None], error.shape)
 
-    @property
-    def lengthscales(self) -> Array:
-        """Lengthscales in the units of the inputs [D]."""
-        own: Array = self.start.kernel.base_kernel.lengthscale.detach().numpy().reshape(-1)
-        return own * np.where(self.scaling.varies, self.scaling.x_scale, 1.0)
-
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
-def learn_sample(
-    kernel: Callable[[int], Kernel], learning: Rows[Array], judging: Rows[Array] | None, run: Run, phase: str
-) -> SampleGP | None:
+def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -> SampleGP | None:
     """Learn an exact GP from one part of a sample, and score the other; None where it cannot be learned.
 
-    `kernel` makes a kernel for a number of standardized columns. Without another part, each row is left out in turn.
+    Without another part, each row is left out in turn. The history of the fit does not show the search.
     """
-    bulk = bulk_of(learning.x, learning.sample_weight)
+    h, bulk = run.heuristics, bulk_of(learning.x, learning.sample_weight)
     scaling = learn_scaling(learning.x, learning.y, learning.sample_weight, bulk)
-    h = run.heuristics
-    start = Start(kernel(len(scaling.x_mean)), ZeroMean(), h.start_noise)
+    kernel = make_kernel(DEFAULT_KERNEL, learning.x.shape[1])
+    kernel.base_kernel.lengthscale = torch.full_like(kernel.base_kernel.lengthscale, math.sqrt(learning.x.shape[1]))
+    start = Start(kernel, ZeroMean(), h.start_noise)
     try:
         with kept_warnings():
             tensors = scaling.tensors(learning)
             unseen = None if judging is None else scaling.tensors(judging)
-            found = learn_exact(start, tensors, unseen, run, phase, h.sample_evaluations)
+            found = learn_exact(start, tensors, unseen, run._replace(log=FitLog()), "sample", h.sample_evaluations)
     except (FactorizationError, FloatingPointError):
         return None
     assert found.scores is not None, "it was judged"

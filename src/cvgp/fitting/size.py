@@ -3,9 +3,6 @@
 For a fixed kernel and noise the best coreset on a nested set of points is known in closed form for every number of them
 (:mod:`cvgp.gp.sites`). So one pass over some rows gives a curve: the density of held-out rows by the number of points.
 The size is where the curve becomes flat; all rows are points where the exact GP is affordable.
-
-Points start at the centers of k-means, as random noise, or by the greedy choice of Burt et al. (2020). Their
-weights add up to the weight of the data, as the weights of the posterior do when each point speaks for its share.
 """
 
 import math
@@ -40,11 +37,7 @@ GREEDY_CANDIDATES = 4_000
 
 
 def exact_is_affordable(num_rows: int, num_dims: int, run: Run, *, has_neighbors: bool) -> bool:
-    """Whether to learn kernel and noise with every row as a point.
-
-    The exact GP has no pseudo-inputs to search for, and so learns better; but its cost grows with the cube of the rows.
-    If predictions may use neighbors, that is the cheaper way from fewer rows on.
-    """
+    """Whether to learn kernel and noise with every row as a point; neighbors are cheaper from fewer rows on."""
     h, limit = run.heuristics, run.budget.max_time
     seconds = h.exact_evaluations * exact_seconds(num_rows, num_dims, h)
     longest = h.exact_seconds_with_neighbors if has_neighbors else h.exact_seconds
@@ -56,24 +49,20 @@ def largest_size(max_time: float | None, h: Heuristics) -> int:
     if max_time is None:
         return h.largest_coreset
     size = 50
-    while size < 2000 and h.timed_adam_steps * step_seconds(size + 50, default_batch(size + 50), h) <= max_time:
+    while size < 2000 and h.most_adam_steps * step_seconds(size + 50, default_batch(size + 50), h) <= max_time:
         size += 50
     return size
 
 
 def default_batch(size: int) -> int:
     """The smallest power of two from 512 on that is at least twice the coreset."""
-    batch = 512
-    while batch < 2 * size:
-        batch *= 2
-    return batch
+    return max(512, 1 << (2 * size - 1).bit_length())
 
 
 class SizeCurve(NamedTuple):
-    """Scores of held-out rows by the number of points, for one kernel and noise."""
+    """Scores of held-out rows by the number of points (in rising order), for one kernel and noise."""
 
     sizes: list[int]
-    """In rising order, at least one."""
     scores: list[Scores]
     margin: float
 
@@ -98,12 +87,7 @@ def choose_size(start: Start, source: DataSource, run: Run) -> SizeCurve:
 
 @torch.no_grad()
 def size_curve(
-    start: Start,
-    learning: Rows[Tensor],
-    judging: Rows[Tensor],
-    limit: int,
-    rng: np.random.Generator,
-    h: Heuristics,
+    start: Start, learning: Rows[Tensor], judging: Rows[Tensor], limit: int, rng: np.random.Generator, h: Heuristics
 ) -> SizeCurve:
     """The curve of a start up to `limit` points, which are rows that it learns from."""
     x, y = learning.x.to(torch.float64), learning.y.to(torch.float64)
@@ -113,7 +97,9 @@ def size_curve(
         model = start.model(Coreset(x[points], y[points], np.ones(len(points)))).to(x.device)
         L_inv = whitener(model.jittered_covariance())
         found = model.gather(L_inv, x, y, sample_weight=learning.sample_weight, noise_variance=learning.noise_variance)
-        sizes = _sizes_up_to(len(points), h.smallest_coreset)
+        least, most = min(h.smallest_coreset, len(points)), len(points)
+        steps = max(math.ceil(SIZES_PER_DOUBLING * math.log2(most / least)), 1)
+        sizes = sorted({round(least * (most / least) ** (i / steps)) for i in range(steps + 1)})  # in equal ratios
         psi = L_inv @ cross_matrix(start.kernel, model.X_c, judging.x)  # [M, n]
         numbers = torch.tensor(sizes, device=x.device)
         prediction = nested_prediction(found, psi, diagonal(start.kernel, judging.x), numbers)
@@ -130,32 +116,20 @@ def size_curve(
     return SizeCurve(sizes, scores, h.size_margin)
 
 
-def points_to_keep(kernel: Kernel, noise: float, x: NDArray[np.float64], h: Heuristics) -> int | None:
-    """How many greedy points explain the inputs of an exact GP, or nearly do; None if all rows are to be kept."""
+def points_to_keep(kernel: Kernel, noise: float, x: Array, h: Heuristics) -> int | None:
+    """How many greedy points (Burt et al. 2020) explain the inputs up to a share of the noise; at most half of all.
+
+    The largest coreset may leave more unexplained. None if all rows are to be kept.
+    """
     limit = min(len(x) // 2, h.largest_coreset)
-    size = needed_points(kernel, noise, x, limit, h)
-    if size is None and limit == h.largest_coreset:
-        is_bearable = needed_points(kernel, h.bearable_loss * noise, x, limit, h) is not None
-        return limit if is_bearable else None
-    return size
-
-
-def needed_points(kernel: Kernel, noise: float, x: NDArray[np.float64], limit: int, h: Heuristics) -> int | None:
-    """How many greedy points (Burt et al. 2020) explain the inputs up to a share of the noise; None if not `limit`."""
     chosen, unexplained = greedy_order(kernel, x, limit)
-    enough = np.flatnonzero(unexplained <= h.unexplained_share * noise)
-    if not len(enough) and len(chosen) == limit:
-        return None
-    needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # where the kernel has no further direction
-    return min(max(needed, h.smallest_coreset), limit, max(len(chosen), 1))
-
-
-def _sizes_up_to(limit: int, smallest: int) -> list[int]:
-    """Sizes in equal ratios, from the smallest one to the limit."""
-    if limit <= smallest:
-        return [limit]
-    count = math.ceil(SIZES_PER_DOUBLING * math.log2(limit / smallest))
-    return sorted({round(smallest * (limit / smallest) ** (i / count)) for i in range(count + 1)})
+    for factor in (1.0, h.bearable_loss) if limit == h.largest_coreset else (1.0,):
+        enough = np.flatnonzero(unexplained <= factor * h.unexplained_share * noise)
+        if len(enough) or len(chosen) < limit:
+            needed = int(enough[0]) + 1 if len(enough) else len(chosen)  # the kernel has no further direction
+            size = min(max(needed, h.smallest_coreset), limit, max(len(chosen), 1))
+            return size if factor == 1.0 else limit
+    return None
 
 
 def begin_model(
@@ -173,16 +147,10 @@ def begin_model(
     A coreset that is given is in the units of the source. Unless all columns have variance one (`is_standard`), random
     points are given the spread of the rows.
     """
-    if isinstance(init, Coreset):
-        coreset = init
-    else:
-        placed = _place(init, source, size, start, run)
-        if init == "random" and not is_standard:
-            placed = _spread_out(placed, source.sample(run.heuristics.ladder_rows, run.rng("spread")))
-        coreset = _first_coreset(source, placed)
+    coreset = init if isinstance(init, Coreset) else _place(init, source, size, start, run, is_standard=is_standard)
     model = start.model(coreset, beta_transform).to(source.device)
     if size < source.num_rows and not start.noise_is_known:
-        rows = source.sample(run.rows(run.heuristics.ladder_rows), run.rng("noise ladder"))
+        rows = source.sample(run.rows(run.heuristics.judging_rows), run.rng("noise ladder"))
         raise_noise(model, rows, run.heuristics.noise_ladder)
     if source.has_known_noise:
         # The weights of a first coreset count rows, and a row's precision is that of its total noise.
@@ -200,29 +168,24 @@ def adopt_first(source: DataSource, model: CVGP) -> None:
         tensor.copy_(value)
 
 
-def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run) -> Coreset:
+def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run, *, is_standard: bool) -> Coreset:
+    """The first coreset, in a group that of the first process."""
     rng, total = run.rng("points"), source.total_weight
     rows = source.sample(size if method == "random" else rows_to_see(size), rng)
     x, y, weight, _ = rows.map(lambda values: values.cpu().numpy())
     if method == "kmeans" and size >= source.num_rows:
-        return Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
-    return initial_coreset(method, x, y, size, rng, sample_weight=weight, total_weight=total, kernel=start.kernel)
-
-
-def _first_coreset(source: DataSource, coreset: Coreset) -> Coreset:
-    """The coreset of the first process, for all of a group."""
-    (size,) = source.group.first([torch.tensor(float(len(coreset)), dtype=torch.float64)])
+        placed = Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
+    else:
+        placed = initial_coreset(method, x, y, size, rng, sample_weight=weight, total_weight=total, kernel=start.kernel)
+    if method == "random" and not is_standard:
+        some = source.sample(run.heuristics.judging_rows, run.rng("spread"))
+        x, y = (values.cpu().numpy() for values in (some.x, some.y))
+        placed = Coreset(placed.X * x.std(0) + x.mean(0), placed.y * y.std(0) + y.mean(0), placed.beta)
+    (count,) = source.group.first([torch.tensor(float(len(placed)), dtype=torch.float64)])
     # Clusters may be lost: to receive the first process's points, the others need arrays of their number.
-    arrays = [np.resize(a, (int(size), *a.shape[1:])) for a in (coreset.X, coreset.y, coreset.beta)]
-    x, y, beta = source.group.first([torch.as_tensor(a) for a in arrays])
-    return Coreset(x, y, beta)
-
-
-def _spread_out(noise: Coreset, rows: Rows[Tensor]) -> Coreset:
-    """White noise with the means and standard deviations of some rows."""
-    x, y = (values.reshape(len(values), -1).cpu().numpy() for values in (rows.x, rows.y))
-    outputs = noise.y.reshape(len(noise), -1) * y.std(0) + y.mean(0)
-    return Coreset(noise.X * x.std(0) + x.mean(0), outputs.reshape(noise.y.shape), noise.beta)
+    arrays = [np.resize(a, (int(count), *a.shape[1:])) for a in (placed.X, placed.y, placed.beta)]
+    x_c, y_c, beta = source.group.first([torch.as_tensor(a) for a in arrays])
+    return Coreset(x_c, y_c, beta)
 
 
 def initial_coreset(
@@ -238,10 +201,9 @@ def initial_coreset(
 ) -> Coreset:
     """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units.
 
-    ``kmeans`` takes centroids, cluster means and cluster sizes, with distances in the lengthscales of a kernel if there
-    is one. ``random`` is white noise with equal weights (the paper's RandomCVGP). ``greedy`` takes the rows that leave
-    the least prior variance unexplained, with the outputs and weights of the rows nearest to each. The weights add up
-    to `total_weight`, by default to that of the rows.
+    ``kmeans`` takes centroids, cluster means and cluster sizes, ``random`` white noise with equal weights (the paper's
+    RandomCVGP), ``greedy`` the rows that leave the least prior variance unexplained, with the outputs and weights of
+    the rows nearest to each. The weights add up to `total_weight`, by default to that of the rows.
     """
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     total = float(weight.sum()) if total_weight is None else total_weight

@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,58 +19,46 @@ from cvgp.fitting.compare import model_scores, simple_densities, weight_of
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.minibatches import fit_adam
 from cvgp.fitting.monitor import Run, evaluation_seconds, exact_seconds
-from cvgp.fitting.options import Settings
+from cvgp.fitting.options import TrainingOptions
 from cvgp.fitting.sample import distinct_rows, take_observations
 from cvgp.fitting.size import default_batch, initial_coreset, points_to_keep
 from cvgp.gp import bounds
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import prior_mean, release, square_matrix
 from cvgp.gp.model import CVGP
-from cvgp.objectives import (
-    CHUNK_ROWS,
-    ExactObjective,
-    Objective,
-    TitsiasObjective,
-    chunk_work,
-    full_bound,
-    statistics_and_gain,
-)
+from cvgp.objectives import CHUNK_ROWS, ExactObjective, TitsiasObjective, chunk_work, full_bound, statistics_and_gain
 from cvgp.optim import Result, Status
 from cvgp.runtime import reused_memory, threads_for
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A solver with everything decided."""
+    """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained).
+
+    `tight` is whether the reported bound is the tighter one, `max_iter` counts steps of Adam or evaluations of L-BFGS,
+    and `polish` evaluations of L-BFGS after Adam.
+    """
 
     solver: str
-    """``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` where nothing is trained."""
     tight: bool
-    """Whether the reported bound is the tighter one."""
     max_iter: int
-    """Steps of Adam, or evaluations of L-BFGS."""
     batch_size: int = 0
     learning_rate: float = 0.0
     schedule_is_constant: bool = False
     dtype: str = "float64"
     solve_at_end: bool = True
-    """Whether pseudo-outputs and weights are solved for in closed form after training."""
     polish: int = 0
-    """Evaluations of L-BFGS on all rows after Adam."""
 
 
-def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False) -> Plan:
-    """Decide how to train a coreset.
-
-    Little is to be gained by long training (`brief`) if neighbors were no better than the coreset at its start.
-    """
+def make_plan(
+    settings: TrainingOptions, num_rows: int, size: int, num_dims: int, run: Run, *, brief: bool = False
+) -> Plan:
+    """Decide how to train a coreset; briefly if neighbors were no better than the coreset at its start."""
     h, limit, paper = run.heuristics, run.budget.max_time, settings.solver == "paper"
     solver = chosen_solver(settings, num_rows, run, brief=brief)
     if solver == "lbfgs":
-        is_exact = size >= num_rows
-        tight = settings.bound != "elbo"
         evaluations = settings.max_iter or lbfgs_evaluations(num_rows, size, num_dims, run, brief=brief)
-        return Plan("exact" if is_exact else "lbfgs", tight, evaluations)
+        return Plan("exact" if size >= num_rows else "lbfgs", settings.bound != "elbo", evaluations)
     batch = min(settings.batch_size or (h.paper_batch if paper else default_batch(size)), num_rows)
     growth = math.sqrt(max(num_rows / h.usual_rows, 1.0))  # how much longer a fit may take than on the usual rows
     steps = settings.max_iter
@@ -77,11 +66,12 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: 
         steps = h.paper_epochs * max(num_rows // batch, 1)
     elif steps is None:
         steps = min(int(h.adam_steps * growth), h.most_adam_steps)
-        steps = steps if limit is None else max(steps, h.timed_adam_steps)
+        steps = steps if limit is None else max(steps, h.most_adam_steps)
     polish = 0
     if settings.solver == "auto" and settings.max_iter is None and not settings.early_stopping:
         # Evaluations on all rows after Adam, unless they would be too few to help.
         seconds = h.polish_seconds * min(growth, h.longest_growth)
+        seconds = seconds if limit is None else min(seconds, 0.5 * limit / run.budget.clock.pace)
         affordable = int(seconds / evaluation_seconds(num_rows, size, num_dims, h))
         polish = min(affordable, h.polish_evaluations) if affordable >= h.fewest_polish_evaluations else 0
     return Plan(
@@ -97,7 +87,7 @@ def make_plan(settings: Settings, num_rows: int, size: int, num_dims: int, run: 
     )
 
 
-def chosen_solver(settings: Settings, num_rows: int, run: Run, *, brief: bool = False) -> str:
+def chosen_solver(settings: TrainingOptions, num_rows: int, run: Run, *, brief: bool = False) -> str:
     """L-BFGS on all rows where rows are few, and otherwise Adam on minibatches."""
     h = run.heuristics
     if settings.solver == "auto":
@@ -125,18 +115,14 @@ def reports_tight_bound(bound: str, solver: str) -> bool:
 
 
 class Solution(NamedTuple):
-    """A trained model and what is known about its rows."""
+    """A trained model, its bound in total nats, and the statistics of all rows at its kernel and pseudo-inputs."""
 
     model: CVGP
-    """The model that was given, or one with a smaller coreset."""
     solver: str
     bound: float
-    """Total nats, in the model's units."""
     result: Result
     statistics: Statistics
-    """Of all rows, at the model's kernel and pseudo-inputs."""
     tight: bool = False
-    """Whether the bound is the tighter one."""
 
 
 @reused_memory()
@@ -145,7 +131,7 @@ def solve(
     model: CVGP,
     source: DataSource,
     plan: Plan,
-    settings: Settings,
+    settings: TrainingOptions,
     run: Run,
     *,
     checkpoint: Checkpoint | None = None,
@@ -161,23 +147,14 @@ def solve(
     reserved = min(run.budget.clock.pace * evaluation, h.largest_closing_share * run.budget.left)
     training = run if limit is None else run._replace(budget=run.budget.reserving(reserved))
 
-    def by_lbfgs(objective: Objective, total: float, evaluations: int) -> Result:
-        return maximize_by_lbfgs(
-            objective,
-            total,
-            training,
-            max_evaluations=evaluations,
-            tol=settings.tol,
-            group=source.group,
-            checkpoint=checkpoint,
-        )
+    by_lbfgs = partial(maximize_by_lbfgs, run=training, tol=settings.tol, group=source.group, checkpoint=checkpoint)
 
     def maximize_bound(evaluations: int) -> Result:
         """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
         objective = TitsiasObjective(
             model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
         )
-        return by_lbfgs(objective, source.total_weight, evaluations)
+        return by_lbfgs(objective, source.total_weight, max_evaluations=evaluations)
 
     if plan.solver == "closed form":
         result = Result(Status.CONVERGED, math.nan, 0)
@@ -185,7 +162,7 @@ def solve(
         # Copies of a row count once while kernel, mean and noise are learned, and all of them count in the posterior.
         rows = all_rows(source)
         data = distinct_rows(rows)
-        result = by_lbfgs(ExactObjective(model, data), weight_of(data).sum().item(), plan.max_iter)
+        result = by_lbfgs(ExactObjective(model, data), weight_of(data).sum().item(), max_evaluations=plan.max_iter)
         take_observations(model, rows)
     elif plan.solver == "lbfgs":
         if checkpoint is None and not training.budget.affords(evaluation):
@@ -246,12 +223,10 @@ def _all_statistics(model: CVGP, source: DataSource, run: Run) -> tuple[Statisti
     if limit is None or seconds <= most:
         return statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
     count = max(int(source.num_rows * most / seconds), CHUNK_ROWS)
-    warnings.warn(
-        f"max_time left time to read {count} of {source.num_rows} rows at the end of the fit, so the coreset was "
-        "solved for these. Give it more time or fewer pseudo-points.",
-        CVGPWarning,
-        stacklevel=2,
+    text = (
+        f"max_time left time to solve for the coreset with {count} of {source.num_rows} rows; give the fit more time."
     )
+    warnings.warn(text, CVGPWarning, stacklevel=2)
     rows = source.sample(count, run.rng("closing"))
     chunks = (rows.take(slice(first, first + CHUNK_ROWS)) for first in range(0, len(rows.x), CHUNK_ROWS))
     found, gain = statistics_and_gain(model, chunks)

@@ -106,11 +106,6 @@ def make_kernel(name: str, num_dims: int, *, ard: bool = True) -> Kernel:
     gpytorch.kernels.Kernel
         Its positive parameters are learned as logarithms.
 
-    Raises
-    ------
-    InvalidInputError
-        If the name is unknown.
-
     Examples
     --------
     >>> from cvgp.gp.kernels import make_kernel
@@ -437,15 +432,14 @@ def _priors(part: nn.Module) -> Any:
     return getattr(part, "_priors", {})
 
 
-def _lengthscale(kernel: Any) -> Tensor:
-    found: Tensor = kernel.lengthscale
-    return found
+# Functions that can be pickled, as priors need them.
+def _lengthscale(kernel: Any) -> Any:
+    return kernel.lengthscale
 
 
-def _log_lengthscale(kernel: Any) -> Tensor:
-    return torch.log(kernel.lengthscale)
+def _log_lengthscale(kernel: Any) -> Any:
+    return kernel.lengthscale.log()
 
 
-def _inverse_f_sd(kernel: Any) -> Tensor:
-    found: Tensor = kernel.outputscale.rsqrt()
-    return found
+def _inverse_f_sd(kernel: Any) -> Any:
+    return kernel.outputscale.rsqrt()

@@ -202,9 +202,12 @@ class _WithGradients(torch.autograd.Function):
 
 
 def backward_from(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Continue backward from tensors whose gradients are known, into the `grad` of their parameters.
+    """Continue backward from tensors whose gradients are known, into the `grad` of parameters that they depend on.
 
     `torch.autograd.backward` does the same, but it loads SymPy to compare shapes, which takes longer than a small fit.
     """
-    value: Tensor = _WithGradients.apply(len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
-    torch.autograd.backward(value)
+    live = [(tensor, gradient) for tensor, gradient in zip(tensors, gradients, strict=True) if tensor.requires_grad]
+    if live:
+        outputs, known = zip(*live, strict=True)
+        value: Tensor = _WithGradients.apply(len(live), *outputs, *known)  # type: ignore[no-untyped-call]
+        torch.autograd.backward(value)

@@ -71,12 +71,14 @@ class CVGP(nn.Module):
         beta_transform: Literal["log", "softplus"] = "log",
     ) -> None:
         super().__init__()
-        _check_type("coreset", coreset, Coreset, "a cvgp.Coreset")
-        _check_type("kernel", kernel, (str, Kernel), "a name or a gpytorch.kernels.Kernel")
-        _check_type("mean", mean, (Mean, type(None)), "a gpytorch.means.Mean")
-        _check_type(
-            "likelihood", likelihood, (GaussianLikelihood, type(None)), "a gpytorch.likelihoods.GaussianLikelihood"
-        )
+        for name, value, kinds, expected in (
+            ("coreset", coreset, Coreset, "a cvgp.Coreset"),
+            ("kernel", kernel, str | Kernel, "a name or a gpytorch.kernels.Kernel"),
+            ("mean", mean, Mean | None, "a gpytorch.means.Mean"),
+            ("likelihood", likelihood, GaussianLikelihood | None, "a gpytorch.likelihoods.GaussianLikelihood"),
+        ):
+            if not isinstance(value, kinds):
+                raise InvalidTypeError(f"{name} must be {expected}; got {type(value).__name__}.")
         if likelihood is not None and likelihood.noise.numel() != 1:
             raise InvalidInputError(
                 f"likelihood must have one noise variance, without batch_shape; got {likelihood.noise.numel()}."
@@ -139,23 +141,14 @@ class CVGP(nn.Module):
         """The noise variance of some rows: the learned one `[]`, plus the known one of each row `[B]` if any."""
         if noise_variance is None:
             return self.noise
-        if noise_variance.device != self.X_c.device:
-            raise InvalidInputError(
-                f"noise_variance must be on {self.X_c.device}, where the model is; got {noise_variance.device}."
-            )
         if bool((noise_variance < 0).any()):
             raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
         return self.noise + noise_variance
 
     def log_prior(self) -> Tensor:
-        """The log density of kernel, mean and noise under the GPyTorch priors that are registered on them.
+        """The log density of kernel, mean and noise under their GPyTorch priors, in nats; zero without priors.
 
         A fit maximizes the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
-
-        Returns
-        -------
-        Tensor of shape []
-            Nats, differentiable in the parameters; zero without priors.
 
         Examples
         --------
@@ -219,11 +212,6 @@ class CVGP(nn.Module):
             How often each row counts; once if None.
         noise_variance : Tensor of shape [B] or None
             Known noise variances, added to the learned one.
-
-        Returns
-        -------
-        Tensor of shape []
-            The bound, differentiable in the model's parameters.
 
         Raises
         ------
@@ -312,8 +300,7 @@ class CVGP(nn.Module):
     ) -> bounds.Statistics:
         """Statistics of some rows, from which :meth:`adopt_optimum` solves the best coreset after all are merged.
 
-        `L_K_inv` [M, M] is `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all parts of the
-        data.
+        `L_K_inv` [M, M] is `cvgp.gp.bounds.whitener` of :meth:`jittered_covariance`, formed once for all data.
 
         Examples
         --------
@@ -353,7 +340,7 @@ class CVGP(nn.Module):
         return CoresetProcess(self.kernel, self.mean, self.X_c, factor)
 
     def posterior(self, x: Tensor) -> "Prediction":
-        """The posterior of f at x `[..., B, D]`: mean, variance, covariance_matrix, sample, distribution."""
+        """The posterior of f at x `[..., B, D]`: mean, variance, covariance_matrix, sample."""
         return self.process()(x)
 
     def forward(self, x: Tensor) -> "Prediction":
@@ -367,8 +354,3 @@ class CVGP(nn.Module):
     def _residual_c(self) -> Tensor:
         """The pseudo-outputs minus the prior mean at the pseudo-inputs."""
         return self.y_c - prior_mean(self.mean, self.X_c, self.y_c)
-
-
-def _check_type(name: str, value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
-    if not isinstance(value, kinds):
-        raise InvalidTypeError(f"{name} must be {expected}; got {type(value).__name__}.")

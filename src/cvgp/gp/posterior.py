@@ -159,11 +159,6 @@ def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
             f"With K_cc of {M} x {M}, w must be [{M}] and y_c [{M}] or [{M}, Q]; "
             f"got {tuple(w.shape)} and {tuple(y_c.shape)}."
         )
-    if len({K_cc.device, w.device, y_c.device}) > 1:
-        raise InvalidInputError(
-            f"K_cc, w and y_c must be on one device; got {K_cc.device}, {w.device} and {y_c.device}. "
-            "Move them with .to(device)."
-        )
     if not bool(((w >= 0) & torch.isfinite(w)).all()):
         raise InvalidInputError("Site precisions w = beta / noise must be finite and not negative.")
 

@@ -3,11 +3,9 @@
 A process is a value: it has no parameters to train and never changes. Conditioning returns a larger one.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -29,11 +27,6 @@ from cvgp.gp.posterior import Factor
 from cvgp.gp.stationary import Placed, covariance_at, place
 
 __all__ = ["CoresetProcess", "Prediction"]
-
-
-def normal(shape: tuple[int, int], generator: torch.Generator, like: Tensor) -> Tensor:
-    """Standard normal numbers in float64 from the generator's device, on the device of `like`."""
-    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device).to(like.device)
 
 
 class Prediction:
@@ -78,25 +71,6 @@ class Prediction:
         K_xx = evaluate(self._process.kernel, self._x, self._x)
         return posterior.covariance(self._process.factor, self._cross, K_xx)
 
-    def distribution(self) -> MultivariateNormal:
-        """Return the joint posterior as GPyTorch's MultivariateNormal, for one output.
-
-        Returns
-        -------
-        gpytorch.distributions.MultivariateNormal
-            Of the mean and the joint covariance of f.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0]))
-        >>> model.posterior(torch.tensor([[0.0], [0.5]], dtype=torch.float64)).distribution().event_shape
-        torch.Size([2])
-        """
-        if self._process.factor.y_c.ndim != 1:
-            raise InvalidInputError("distribution() is for one output; read mean and covariance_matrix instead.")
-        return MultivariateNormal(self.mean, self.covariance_matrix)
-
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
         """Draw f at these points [B, D] jointly and exactly, for one output.
 
@@ -128,8 +102,8 @@ class Prediction:
         identity = torch.eye(len(K), dtype=K.dtype, device=K.device)
         prior_scale = diagonal(self._process.kernel, points).mean()
         L = safe_cholesky(K + 1e-10 * prior_scale * identity, "posterior covariance")
-        draws = normal((num_samples, len(K)), generator, K)
-        return self.mean + (draws @ L.mT).to(self._x.dtype)
+        draws = torch.randn(num_samples, len(K), generator=generator, dtype=K.dtype, device=generator.device)
+        return self.mean + (draws.to(K.device) @ L.mT).to(self._x.dtype)
 
 
 class CoresetProcess:
@@ -208,7 +182,7 @@ class CoresetProcess:
         return posterior.kl_divergence(self.factor)
 
     def condition(self, x: Tensor, y: Tensor, noise: Tensor) -> "CoresetProcess":
-        """Return the process that has also seen some observations, in closed form. This one stays as it is.
+        """Return the process that has also seen some observations, in closed form.
 
         Parameters
         ----------
@@ -240,11 +214,6 @@ class CoresetProcess:
                 f"x must be [n, D], y {list(expected)} and noise [] or [n]; "
                 f"got {tuple(x.shape)}, {tuple(y.shape)} and {tuple(noise.shape)}."
             )
-        if y.device != x.device or noise.device != x.device:
-            raise InvalidInputError(
-                f"x, y and noise must be on one device; got {x.device}, {y.device} and {noise.device}. "
-                "Move them with .to(device)."
-            )
         check_finite("x", x)
         check_finite("y", y)
         x = x.to(self.X_c.dtype)
@@ -257,50 +226,3 @@ class CoresetProcess:
             noise.to(torch.float64).reciprocal().expand(len(x)),
         )
         return CoresetProcess(self.kernel, self.mean, torch.cat([self.X_c, x]), factor)
-
-    def sample_functions(
-        self, num_samples: int, *, num_features: int = 1024, generator: torch.Generator
-    ) -> Callable[[Tensor], Tensor]:
-        """Draw functions that can be evaluated anywhere, again and again.
-
-        Matheron's rule turns draws from the prior into draws from the posterior. Prior draws come from the kernel's own
-        features where it has finitely many, and from random Fourier features for a stationary kernel, whose error falls
-        as one over the square root of their number. In a sum, each term has its own.
-
-        Parameters
-        ----------
-        num_samples : int
-            How many functions S.
-        num_features : int
-            Pairs of Fourier features, for a stationary kernel.
-        generator : torch.Generator
-            Where random numbers come from.
-
-        Returns
-        -------
-        function
-            From x [B, D] to the values [S, B] of the same S functions.
-
-        Examples
-        --------
-        >>> import cvgp, torch
-        >>> process = cvgp.CVGP(cvgp.Coreset(X=[[0.0], [1.0]], y=[0.0, 1.0], beta=[9.0, 9.0])).process()
-        >>> draw = process.sample_functions(3, generator=torch.Generator().manual_seed(0))
-        >>> draw(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]).shape
-        torch.Size([3, 5])
-        """
-        from cvgp.gp.features import prior_features  # only for samples, so no fit or prediction loads it
-
-        features = prior_features(self.kernel, self.X_c.shape[-1], num_features, generator)
-        phi_c = features(self.X_c).detach().to(torch.float64)  # [M, F]
-        weights = normal((num_samples, phi_c.shape[-1]), generator, self.X_c)  # [S, F]
-        site_noise = normal((num_samples, len(self.X_c)), generator, self.X_c)
-        update = posterior.pathwise_weights(self.factor, weights @ phi_c.mT, site_noise).detach()  # [S, M]
-
-        def evaluate(x: Tensor) -> Tensor:
-            with torch.no_grad():
-                prior = weights.to(x.dtype) @ features(x).to(x.dtype).mT
-                correction = update.to(x.dtype) @ cross_matrix(self.kernel, self.X_c, x)
-                return prior_mean(self.mean, x, self.factor.y_c) + prior + correction
-
-        return evaluate

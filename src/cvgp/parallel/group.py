@@ -120,7 +120,7 @@ def process_group() -> Iterator[Group]:
     Yields
     ------
     Group
-        `rank` is the number of this process, and `world` the number of processes.
+        As :func:`current_group` returns it.
 
     Raises
     ------

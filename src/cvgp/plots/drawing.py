@@ -6,7 +6,6 @@ The colors can be told apart with any kind of color vision: two of Okabe and Ito
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,12 +27,10 @@ BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
 MOST_DOTS = 2000
 """A scatter plot of more rows than this shows a random sample of them."""
-LONGEST_NAME, LONGEST_TICK = 40, 16
-"""Characters of a column's name along an axis, and of a category at a tick."""
+LONGEST_NAME, LONGEST_TICK, WIDEST_TICKS = 40, 16, 28
+"""Characters of a column's name along an axis, of a category at a tick, and of all ticks of a horizontal axis."""
 STEPS = [1, 2, 2.5, 5, 10]
 """Steps between ticks, but for powers of ten."""
-WIDEST_TICKS = 28
-"""Characters of all tick labels along a horizontal axis."""
 UNUSED = 1e-4
 """A pseudo-point below this share of the mean weight is not used and not drawn."""
 
@@ -44,25 +41,20 @@ def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:
 
 
 def columns_by_importance(model: CVGPRegressor) -> list[str]:
-    """Return the names of the columns, the most important first, without those that were constant in the fit.
+    """Return the names of the columns, the most important first, without those that were constant in the fit."""
+    return [column.name for column in ranked_columns(model)]
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(3 * X[:, 1]))
-    >>> plots.columns_by_importance(model)
-    ['x1', 'x0']
-    """
-    varies = model._gp.scaling.varies
-    ranked = sorted(zip(model.feature_importances_, user_columns(model), strict=True), key=lambda pair: -pair[0])
-    return [column.name for _, column in ranked if varies[column.features].any()]
+
+def ranked_columns(model: CVGPRegressor) -> list[UserColumn]:
+    """The columns that varied in the fit, the most important first."""
+    varies, columns = model._gp.scaling.varies, user_columns(model)
+    ranked = [columns[j] for j in np.argsort(-model.feature_importances_, kind="stable")]
+    return [column for column in ranked if varies[column.features].any()]
 
 
 def most_important(model: CVGPRegressor, count: int) -> list[UserColumn]:
     """At most `count` columns, the most important first; the first ones if none varied in the fit."""
-    return [find_column(model, name) for name in columns_by_importance(model)[:count]] or user_columns(model)[:count]
+    return (ranked_columns(model) or user_columns(model))[:count]
 
 
 def find_column(model: CVGPRegressor, wanted: str | int) -> UserColumn:
@@ -103,7 +95,7 @@ def place_text(column: UserColumn, place: float) -> str:
 
 def is_date(column: UserColumn) -> bool:
     """Whether the first feature of a column is the days of a date, since 1970."""
-    return bool(column.parts) and column.parts[0] == "trend"
+    return column.parts[:1] == ("trend",)
 
 
 def as_date(days: float) -> str:
@@ -183,10 +175,17 @@ def readable_ticks(ax: Axes) -> None:
 
 
 def name_axis(axis: Axis, column: UserColumn) -> None:
-    """Label an axis by its column, and write dates and categories along it."""
+    """Label an axis by its column, and write dates along it, or categories at 0, 1, 2, ..."""
     axis.set_label_text(as_label(column.name) + (" (effect of its level)" if column.is_level else ""))
     if column.categories:
-        name_ticks(axis, column.categories)
+        from matplotlib.axis import XAxis
+
+        step = math.ceil(len(column.categories) / 20)
+        labels = [as_label(name, LONGEST_TICK) for name in column.categories[::step]]
+        axis.set_ticks(range(0, len(column.categories), step), labels=labels)
+        if isinstance(axis, XAxis) and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
+            for text in axis.get_majorticklabels():
+                text.set(rotation=30, ha="right", rotation_mode="anchor")
     elif is_date(column):
         from matplotlib.dates import AutoDateLocator
         from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -196,18 +195,6 @@ def name_axis(axis: Axis, column: UserColumn) -> None:
         years = AutoDateLocator(minticks=2, maxticks=4)  # type: ignore[no-untyped-call]
         axis.set_major_locator(years if is_usual else MaxNLocator(3))
         axis.set_major_formatter(FuncFormatter(date_tick))
-
-
-def name_ticks(axis: Axis, names: Sequence[str]) -> None:
-    """Write categories at 0, 1, 2, ...: slanted if there is no room to write them side by side."""
-    from matplotlib.axis import XAxis
-
-    step = math.ceil(len(names) / 20)
-    labels = [as_label(name, LONGEST_TICK) for name in names[::step]]
-    axis.set_ticks(range(0, len(names), step), labels=labels)
-    if isinstance(axis, XAxis) and sum(len(label) + 2 for label in labels) > WIDEST_TICKS:
-        for label in axis.get_majorticklabels():
-            label.set(rotation=30, ha="right", rotation_mode="anchor")
 
 
 def used_points(beta: Array) -> NDArray[np.intp]:

@@ -1,16 +1,19 @@
-"""What a fit found: the function, the noise, the relevance of columns, the coreset and the course of training."""
+"""The pictures: what a fit found, how it was trained, and how well it predicts rows that it has not seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.frames import UserColumn, user_columns
+from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive
 from cvgp.plots import drawing
 from cvgp.tables.columns import date_features
@@ -22,17 +25,13 @@ if TYPE_CHECKING:
 
 GRID = 30
 """Values along the axis of a column."""
-FARTHEST = 3.0
-"""How many standard deviations from the middle an axis reaches."""
 MOST_POINTS = 100
 """Averages are over the heaviest points; more of them cost much and change little."""
+LEVELS = np.linspace(0.05, 0.95, 19)
+"""The probabilities of the intervals that calibration is shown by."""
 LARGEST = 1e200
 """Larger bounds leave no room for an axis around them."""
-LARGEST_DOT = 180.0
-"""The area of the heaviest point, in square points of a page."""
-SMALLEST_SHARE = 1e-6
-"""Weights that are a smaller share of the largest one are drawn as this one."""
-FEWEST_BINS, MOST_BINS = 4, 20
+SOLVER_NAMES = {"exact": "exact GP", "lbfgs": "L-BFGS", "adam": "Adam"}
 
 
 def plot_posterior(
@@ -48,16 +47,6 @@ def plot_posterior(
     For a model of one input the coreset is drawn too, and `X` and `y` if they are given: the picture then reaches a
     tenth of their range beyond them. For a model of several columns it is a slice: the other columns are those of the
     pseudo-point that is nearest to the middle of the coreset.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_posterior(model, X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
-    'x0'
     """
     gp = model._gp
     num_inputs = len(gp.scaling.x_mean)
@@ -69,26 +58,25 @@ def plot_posterior(
             f"{num_inputs}; leave X and y out, or use plot_predicted."
         )
     ax = drawing.axes_or_current(ax)
-    chosen = drawing.varying_column(model, column)
-    values = column_grid(model, chosen)
+    along = Along(ax, model, drawing.varying_column(model, column))
     if X is not None:
         x, observed = np.asarray(X, dtype=np.float64).reshape(-1), np.asarray(y, dtype=np.float64).reshape(-1)
         margin, shown = 0.1 * np.ptp(x), drawing.some_rows(len(x))
-        values = np.linspace(x.min() - margin, x.max() + margin, 300)[:, None]
+        along.values = np.linspace(x.min() - margin, x.max() + margin, 300)[:, None]
         ax.scatter(x[shown], observed[shown], s=7, color=drawing.GRAY, alpha=0.5, lw=0, label="data")
     scaled = gp.scaling.scale_x(model.coreset_.X)
     away = scaled - np.average(scaled, axis=0, weights=model.coreset_.beta)
-    rows = np.repeat(model.coreset_.X[[np.square(away).sum(axis=1).argmin()]], len(values), axis=0)
-    rows[:, chosen.features] = values
+    rows = np.repeat(model.coreset_.X[[np.square(away).sum(axis=1).argmin()]], len(along.values), axis=0)
+    rows[:, along.column.features] = along.values
     found = Predictive.at(gp, rows)
     mean, far = found.moments.mean[:, 0], drawing.Z95 * np.sqrt(found.moments.f_variance[:, 0])
     low, high = found.quantiles(np.array([0.025, 0.975]))[:, 0].T
-    draw_band(ax, chosen, values, low, high, drawing.BLUE, 0.15, "95 % of new data")
-    draw_band(ax, chosen, values, mean - far, mean + far, drawing.BLUE, 0.4, "95 % of the function")
-    draw_middle(ax, chosen, values, mean, drawing.BLUE, "mean")
+    along.band(low, high, drawing.BLUE, 0.15, "95 % of new data")
+    along.band(mean - far, mean + far, drawing.BLUE, 0.4, "95 % of the function")
+    along.line(mean, drawing.BLUE, "mean")
     if num_inputs == 1:
         draw_points(ax, model, 0)
-    finish_along(ax, chosen, values)
+    along.finish()
     ax.set_ylabel(drawing.as_label(drawing.target_name(model)))
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize="small")
     return ax
@@ -99,27 +87,14 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
 
     The line is the mean prediction over the coreset's points, weighted by their weights, with the column set to the
     value on the axis. The band is the 95 % credible interval of that mean. Dots are the pseudo-points themselves.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_partial_dependence(model, "x0", ax=Figure().subplots()).get_xlabel()
-    'x0'
     """
-    ax = drawing.axes_or_current(ax)
-    chosen = drawing.varying_column(model, column)
-    values = column_grid(model, chosen)
-    mean, sd = partial_dependence(model, chosen, values)
-    draw_dependence(ax, chosen, values, mean, sd, model._gp.y_spread[0])
-    if not chosen.categories:
-        draw_points(ax, model, chosen.features.start)
-    finish_along(ax, chosen, values)
-    ax.set(ylabel=drawing.as_label(drawing.target_name(model)), title="Partial dependence")
-    return ax
+    along = Along(drawing.axes_or_current(ax), model, drawing.varying_column(model, column))
+    draw_dependence(along)
+    if not along.column.categories:
+        draw_points(along.ax, model, along.column.features.start)
+    along.finish()
+    along.ax.set(ylabel=drawing.as_label(drawing.target_name(model)), title="Partial dependence")
+    return along.ax
 
 
 def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes | None = None) -> Axes:
@@ -127,51 +102,25 @@ def plot_noise(model: CVGPRegressor, column: str | int | None = None, ax: Axes |
 
     The line is the root mean square of the noise's standard deviation over the coreset's points, weighted by their
     weights, with the column set to the value on the axis. The band holds the noise of nine in ten of the points.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_noise(model, "x0", ax=Figure().subplots()).get_title()
-    'Noise'
     """
-    ax = drawing.axes_or_current(ax)
-    chosen = drawing.varying_column(model, column)
-    values = column_grid(model, chosen)
-    points, share = heaviest_points(model)
-    variances = []
-    for value in values:
-        points[:, chosen.features] = value
-        variances.append(Predictive.at(model._gp, points).moments.noise_variance[:, 0])
+    along = Along(drawing.axes_or_current(ax), model, drawing.varying_column(model, column))
+    share, rows = along.rows()
+    variances = np.array([Predictive.at(model._gp, x).moments.noise_variance[:, 0] for x in rows])  # [G, P]
     low, high = np.quantile(np.sqrt(variances), (0.05, 0.95), axis=1)
-    draw_band(ax, chosen, values, low, high, drawing.ORANGE, 0.3, "90 % of the points")
-    draw_middle(ax, chosen, values, np.sqrt(np.array(variances) @ share), drawing.ORANGE, "root mean square")
-    finish_along(ax, chosen, values)
-    ax.set(ylabel=f"noise sd of {drawing.as_label(drawing.target_name(model))}", title="Noise")
-    ax.set_ylim(bottom=0.0)
-    return ax
+    along.band(low, high, drawing.ORANGE, 0.3, "90 % of the points")
+    along.line(np.sqrt(variances @ share), drawing.ORANGE, "root mean square")
+    along.finish()
+    along.ax.set(ylabel=f"noise sd of {drawing.as_label(drawing.target_name(model))}", title="Noise")
+    along.ax.set_ylim(bottom=0.0)
+    return along.ax
 
 
 def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) -> Axes:
-    """Draw the `top` largest `feature_importances_` as bars with their standard deviations.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_relevance(model, ax=Figure().subplots()).get_xlabel()
-    'share of the variance'
-    """
+    """Draw the `top` largest `feature_importances_` as bars with their standard deviations."""
     ax = drawing.axes_or_current(ax)
     found, columns, varies = model.sobol_indices(), user_columns(model), model._gp.scaling.varies
     shown = [j for j in np.argsort(-found.total, kind="stable") if varies[columns[j].features].any()][:top][::-1]
-    share, spread = found.total[shown], np.minimum(found.total_uncertainty[shown], 1.0)
+    share, spread = found.total[shown], np.minimum(found.total_error[shown], 1.0)
     at = np.arange(len(shown))
     bars = ax.barh(at, share, xerr=spread, color=drawing.BLUE, ecolor=drawing.GRAY)
     ax.set_yticks(at, labels=[drawing.as_label(columns[j].name, 24) for j in shown])
@@ -182,20 +131,14 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
 
 
 def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw the bound over the iterations of the solver, and the validation error if there is one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_training(model, ax=Figure().subplots()).get_xlabel()
-    'iteration'
-    """
+    """Draw the bound over the iterations of the last phase of training, and the validation error if there is one."""
     ax = drawing.axes_or_current(ax)
-    iteration, bound, validation = training_course(model)
+    history, phases = model.history_, model.history_["phase"]
+    is_shown = (phases != "noise") & (np.abs(history["bound"]) < LARGEST)
+    if not is_shown.any():
+        raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
+    is_shown &= phases == phases[is_shown][-1]
+    iteration, bound, validation = (history[name][is_shown] for name in ("iteration", "bound", "validation_rmse"))
     ax.plot(iteration, bound, color=drawing.BLUE, marker="o" if len(bound) == 1 else "")
     # The first iterations gain so much that the others would look flat.
     settled = bound[len(bound) // 10 :]
@@ -203,8 +146,9 @@ def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     ax.set_ylim(settled.min() - margin, settled.max() + margin)
     drawing.readable_ticks(ax)
     ax.locator_params(axis="x", integer=True)
-    ax.set(xlabel="iteration", ylabel="bound (nats per row)", title=f"Training by {drawing.as_label(model.solver_)}")
-    checked = np.isfinite(validation)
+    ax.set(xlabel="iteration", ylabel="bound (nats per row)")
+    ax.set_title(f"Training ({drawing.as_label(SOLVER_NAMES.get(model.solver_, model.solver_))})")
+    checked = np.abs(validation) < LARGEST  # not NaN
     if checked.any():
         ax.yaxis.label.set_color(drawing.BLUE)
         twin = ax.twinx()
@@ -218,16 +162,6 @@ def plot_coreset(model: CVGPRegressor, columns: Sequence[str | int] | None = Non
 
     The two most important columns are the default. A model of one column is drawn over it and the pseudo-output, and
     points of several outputs have one color. Points that have next to no weight are left out.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(3 * X[:, 1]))
-    >>> plots.plot_coreset(model, ["x0", "x1"], ax=Figure().subplots()).get_ylabel()
-    'x1'
     """
     if columns is not None and len(columns) != 2:
         raise InvalidInputError(f"A coreset is drawn over two columns; got {list(columns)}.")
@@ -249,7 +183,7 @@ def draw_coreset(
     own = coreset.y.reshape(len(coreset), -1)[order, output or 0]
     at = [drawing.places(coreset.X[order], column) for column in columns]
     is_colored = len(columns) > 1 and (coreset.num_outputs == 1 or output is not None)
-    areas = np.maximum(LARGEST_DOT * coreset.beta[order] / coreset.beta.max(), 4.0)
+    areas = np.maximum(180.0 * coreset.beta[order] / coreset.beta.max(), 4.0)  # in square points of a page
     colors = {"c": own, "cmap": "viridis"} if is_colored else {"color": drawing.BLUE}
     dots = ax.scatter(at[0], [*at, own][1], areas, ec="black", lw=0.4, alpha=0.8, rasterized=True, **colors)
     drawing.readable_ticks(ax)
@@ -261,25 +195,14 @@ def draw_coreset(
 
 
 def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw a histogram of the weights of the pseudo-points on a logarithmic axis, with their mean.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cvgp import CVGPRegressor, plots
-    >>> from matplotlib.figure import Figure
-    >>> X = np.linspace(0, 6, 40)[:, None]
-    >>> model = CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-    >>> plots.plot_weights(model, ax=Figure().subplots()).get_ylabel()
-    'pseudo-points'
-    """
+    """Draw a histogram of the weights of the pseudo-points on a logarithmic axis, with their mean."""
     with optional_packages():
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     ax = drawing.axes_or_current(ax)
     beta = model.coreset_.beta
-    bins = int(np.clip(2.0 * np.sqrt(len(beta)), FEWEST_BINS, MOST_BINS))
-    weights = np.maximum(beta, SMALLEST_SHARE * beta.max())
+    bins = int(np.clip(2.0 * np.sqrt(len(beta)), 4, 20))
+    weights = np.maximum(beta, 1e-6 * beta.max())
     # Equal weights are one bar, with room on both sides.
     low, high = min(weights.min(), 0.5 * beta.max()), max(beta.max(), 2.0 * weights.min())
     ax.hist(weights, np.geomspace(low, high * (1 + 1e-9), bins + 1).tolist(), color=drawing.BLUE)
@@ -295,96 +218,85 @@ def plot_weights(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def training_course(model: CVGPRegressor) -> tuple[NDArray[np.int64], Array, Array]:
-    """Iterations, bounds per row and validation errors (or NaN) of the last phase that trained the model."""
-    phases = model.history_["phase"]
-    # Neither the noise nor the line that says whether neighbors are consulted is training.
-    is_training = phases != "noise"
-    is_training &= (phases != "neighbours") | np.isfinite(model.history_["learning_rate"])
-    if model.solver_ != "neighbours":
-        is_training &= phases != "neighbours"
-    is_shown = is_training & (np.abs(model.history_["bound"]) < LARGEST)
-    if not is_shown.any():
-        raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
-    last = is_shown & (phases == phases[is_shown][-1])
-    iteration, bound, validation = (model.history_[name][last] for name in ("iteration", "bound", "validation_rmse"))
-    return iteration, bound, np.where(np.abs(validation) < LARGEST, validation, np.nan)
+class Along:
+    """Axes whose x runs along a column of a model: each category, or a grid over the range of the data."""
+
+    def __init__(self, ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
+        self.ax, self.model, self.column = ax, model, column
+        self.values = self._grid()
+        """Of the column's features, [G, w]. The first is the number itself, the effect of a level, or days."""
+
+    def _grid(self) -> Array:
+        own, width = self.column.features.start, self.column.features.stop - self.column.features.start
+        if self.column.categories:
+            return np.eye(len(self.column.categories), width)
+        coreset, scaling = self.model.coreset_, self.model._gp.scaling
+        center = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
+        low, high = scaling.unscale_x(np.concatenate([center - 3.0, center + 3.0]))[:, own]  # standard deviations
+        seen = drawing.feature_quantiles(self.model)
+        inputs = coreset.X[:, own] if seen is None else seen.x[:, own]
+        values = np.zeros((GRID, width))  # nothing is missing, and levels have no slopes
+        values[:, 0] = np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)
+        if self.column.parts:
+            dates = date_features(values[:, 0], self.column.parts)
+            values[:, : dates.shape[1]] = dates
+        return values
+
+    @property
+    def at(self) -> Array:
+        """Where each value is on the axis."""
+        return np.arange(float(len(self.values))) if self.column.categories else self.values[:, 0]
+
+    def rows(self) -> tuple[Array, Iterator[Array]]:
+        """Shares of the coreset's heaviest points, and for each value their inputs with the column set to it."""
+        coreset = self.model.coreset_
+        heaviest = np.argsort(-coreset.beta, kind="stable")[:MOST_POINTS]
+
+        def inputs() -> Iterator[Array]:
+            for value in self.values:
+                points = coreset.X[heaviest]
+                points[:, self.column.features] = value
+                yield points
+
+        return coreset.beta[heaviest] / coreset.beta[heaviest].sum(), inputs()
+
+    def band(self, low: Array, high: Array, color: str, alpha: float, label: str) -> None:
+        """An interval at each value: a band, or a bar for each category."""
+        if self.column.categories:
+            self.ax.vlines(self.at, low, high, color=color, alpha=alpha, lw=6, label=label)
+        else:
+            self.ax.fill_between(self.at, low, high, color=color, alpha=alpha, lw=0, label=label)
+
+    def line(self, middle: Array, color: str, label: str) -> None:
+        """A line, or a dot for each category; above the dots of the coreset."""
+        marker = "o" if self.column.categories else "-"
+        self.ax.plot(self.at, middle, marker, color=color, lw=2, zorder=4, label=label)
+
+    def finish(self) -> None:
+        """Limits, ticks and the name of the axis."""
+        low, high = self.at[0], self.at[-1]
+        margin = 0.6 if self.column.categories else 0.02 * (high - low) or 1.0
+        self.ax.set_xlim(low - margin, high + margin)
+        drawing.readable_ticks(self.ax)
+        drawing.name_axis(self.ax.xaxis, self.column)
 
 
-def column_grid(model: CVGPRegressor, column: UserColumn) -> Array:
-    """Values of the column's features [G, w] along an axis: each category, or a grid over the range of the data.
-
-    The axis is the first feature: the number itself, the effect of a level, or the days of a date.
-    """
-    width = column.features.stop - column.features.start
-    if column.categories:
-        return np.eye(len(column.categories), width)
-    own, coreset, scaling = column.features.start, model.coreset_, model._gp.scaling
-    center = scaling.scale_x(np.average(coreset.X, axis=0, weights=coreset.beta)[None])
-    low, high = scaling.unscale_x(np.concatenate([center - FARTHEST, center + FARTHEST]))[:, own]
-    seen = drawing.feature_quantiles(model)
-    inputs = coreset.X[:, own] if seen is None else seen.x[:, own]
-    values = np.zeros((GRID, width))  # nothing is missing, and levels have no slopes
-    values[:, 0] = np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)
-    if column.parts:
-        dates = date_features(values[:, 0], column.parts)
-        values[:, : dates.shape[1]] = dates
-    return values
-
-
-def partial_dependence(model: CVGPRegressor, column: UserColumn, values: Array, output: int = 0) -> tuple[Array, Array]:
-    """Mean and standard deviation [G] of the averaged function with the column's features at each of values [G, w]."""
-    gp = model._gp
-    points, share = heaviest_points(model)
+def draw_dependence(along: Along, output: int = 0) -> tuple[Array, Array]:
+    """Draw the averaged function along a column with its 95 % interval; gives its mean and standard deviation [G]."""
+    gp, (share, rows) = along.model._gp, along.rows()
     means, variances = [], []
-    for value in values:
-        points[:, column.features] = value
-        found = Predictive.at(gp, points)
+    for x in rows:
+        found = Predictive.at(gp, x)
         means.append(share @ found.moments.mean[:, output])
-        covariance = found.function_covariance(gp.covariance(points))[:, :, output]
+        covariance = found.function_covariance(gp.covariance(x))[:, :, output]
         variances.append(max(float(share @ covariance @ share), 0.0))
-    return np.array(means), np.sqrt(variances)
-
-
-def heaviest_points(model: CVGPRegressor) -> tuple[Array, Array]:
-    """Inputs of the coreset's heaviest points, and the shares of their weights."""
-    coreset = model.coreset_
-    heaviest = np.argsort(-coreset.beta, kind="stable")[:MOST_POINTS]
-    return coreset.X[heaviest], coreset.beta[heaviest] / coreset.beta[heaviest].sum()
-
-
-def draw_dependence(ax: Axes, column: UserColumn, values: Array, mean: Array, sd: Array, spread: float) -> None:
-    """Mean predictions along a column with their 95 % interval; the y axis shows `spread` at least."""
-    draw_band(ax, column, values, mean - drawing.Z95 * sd, mean + drawing.Z95 * sd, drawing.ORANGE, 0.3, "95 %")
-    draw_middle(ax, column, values, mean, drawing.ORANGE, "mean")
+    mean, sd = np.array(means), np.sqrt(variances)
+    along.band(mean - drawing.Z95 * sd, mean + drawing.Z95 * sd, drawing.ORANGE, 0.3, "95 %")
+    along.line(mean, drawing.ORANGE, "mean")
     # Differences that are small against the spread of y should look small.
-    middle, (low, high) = 0.5 * (mean.min() + mean.max()), ax.get_ylim()
-    ax.set_ylim(min(low, middle - 0.5 * spread), max(high, middle + 0.5 * spread))
-
-
-def draw_band(
-    ax: Axes, column: UserColumn, values: Array, low: Array, high: Array, color: str, alpha: float, label: str
-) -> None:
-    """An interval at each place along a column: a band, or a bar for each category."""
-    if column.categories:
-        ax.vlines(np.arange(len(values)), low, high, color=color, alpha=alpha, lw=6, label=label)
-    else:
-        ax.fill_between(values[:, 0], low, high, color=color, alpha=alpha, lw=0, label=label)
-
-
-def draw_middle(ax: Axes, column: UserColumn, values: Array, middle: Array, color: str, label: str) -> None:
-    """A value at each place along a column: a line, or a dot for each category; above the dots of the coreset."""
-    at = np.arange(len(values)) if column.categories else values[:, 0]
-    ax.plot(at, middle, "o" if column.categories else "-", color=color, lw=2, zorder=4, label=label)
-
-
-def finish_along(ax: Axes, column: UserColumn, values: Array) -> None:
-    """Limits, ticks and the name of an axis that runs along a column."""
-    low, high = (0.0, len(values) - 1.0) if column.categories else (values[0, 0], values[-1, 0])
-    margin = 0.6 if column.categories else 0.02 * (high - low) or 1.0
-    ax.set_xlim(low - margin, high + margin)
-    drawing.readable_ticks(ax)
-    drawing.name_axis(ax.xaxis, column)
+    middle, spread, (low, high) = 0.5 * (mean.min() + mean.max()), float(gp.y_spread[output]), along.ax.get_ylim()
+    along.ax.set_ylim(min(low, middle - 0.5 * spread), max(high, middle + 0.5 * spread))
+    return mean, sd
 
 
 def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
@@ -402,3 +314,92 @@ def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
     points = ax.scatter(x, y, area, weight, cmap="viridis", ec="black", lw=0.4, zorder=3, label="coreset")
     ax.set_ylim(min(low, max(y.min(), least)), max(high, min(y.max(), most)))
     ax.figure.colorbar(points, ax=ax, label="weight")
+
+
+def plot_calibration(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw the share of observations inside central intervals against the probability that the intervals claim.
+
+    Above the diagonal the model is less certain than it could be, below it more certain than it should be.
+    """
+    ax = drawing.axes_or_current(ax)
+    found = Predictive.at(drawing.one_output(model)._gp, check_prediction(model, X))
+    observed = check_observed(y, (len(found.mean),))
+    draw_calibration(ax, shares_inside(lambda levels: found.quantiles(levels)[:, 0], observed), len(observed))
+    ax.set_title("Calibration")
+    return ax
+
+
+def shares_inside(quantiles: Callable[[Array], Array], observed: Array) -> Array:
+    """The share of observations [n] inside the central interval of each of `LEVELS`, from quantiles [n, L]."""
+    found = []
+    for level in LEVELS:  # one by one: the ends of all intervals of a million rows would fill the memory
+        low, high = quantiles(np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])).T
+        found.append(((low <= observed) & (observed <= high)).mean())
+    return np.array(found)
+
+
+def chance_of_shares(count: int) -> Array:
+    """How far the share of `count` observations is from each of `LEVELS` by chance, in 95 of 100 cases."""
+    return drawing.Z95 * np.sqrt(LEVELS * (1.0 - LEVELS) / count)
+
+
+def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
+    """Shares of `count` observations inside the intervals of `LEVELS`, with what chance allows."""
+    chance = chance_of_shares(count)
+    ax.fill_between(
+        LEVELS, LEVELS - chance, LEVELS + chance, color=drawing.GRAY, alpha=0.2, lw=0, label="chance (95 %)"
+    )
+    ax.plot([0, 1], [0, 1], color=drawing.GRAY, lw=1)
+    ax.plot(LEVELS, inside, "o-", color=drawing.BLUE, ms=4, label="model")
+    ax.set(xlabel="probability of the interval", ylabel="share of observations inside")
+    ax.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1)
+    ax.legend(loc="upper left", framealpha=0.7, edgecolor="none", fontsize="small")
+
+
+def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw observations against predictions, and mark those outside their 95 % interval."""
+    ax = drawing.axes_or_current(ax)
+    mean = drawing.one_output(model).predict(X)
+    observed = check_observed(y, (len(mean),))
+    low, high = model.predict_quantiles(X, [0.025, 0.975]).T
+    draw_predicted(ax, mean, observed, (observed < low) | (observed > high), drawing.target_name(model))
+    ax.set_title(f"Predictions: RMSE {drawing.number(metrics.rmse(observed, mean))}")
+    return ax
+
+
+def draw_predicted(ax: Axes, mean: Array, observed: Array, is_outside: NDArray[np.bool_], target: str) -> None:
+    """Observations against predictions; those outside their 95 % interval are marked."""
+    shown = drawing.some_rows(len(mean))
+    groups = {"inside": (~is_outside, drawing.BLUE, "o"), "outside": (is_outside, drawing.ORANGE, "^")}
+    for place, (group, color, marker) in groups.items():
+        rows, label = shown[group[shown]], f"{place} 95 %: {100 * group.mean():.1f} %"
+        style: dict[str, Any] = {"color": color, "marker": marker, "alpha": 0.6, "lw": 0, "rasterized": True}
+        ax.scatter(mean[rows], observed[rows], 14, label=label, **style)
+    ends = [min(mean.min(), observed.min()), max(mean.max(), observed.max())]
+    ax.plot(ends, ends, color=drawing.GRAY, lw=1)
+    drawing.readable_ticks(ax)
+    ax.set(xlabel=f"predicted {drawing.as_label(target)}", ylabel=f"observed {drawing.as_label(target)}")
+    ax.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize="small")
+
+
+def plot_quality_by_size(quality: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
+    """Draw the error and the log-likelihood of held-out rows against the number of pseudo-points.
+
+    `quality` is what `cvgp.quality_by_size` returns. The log-likelihood has an axis of its own on the right.
+    """
+    missing = {"size", "rmse", "mean_log_likelihood"} - set(quality)
+    if missing:
+        raise InvalidInputError(f"quality must have the columns of cvgp.quality_by_size; it lacks {sorted(missing)}.")
+    ax = drawing.axes_or_current(ax)
+    size = np.asarray(quality["size"])
+    ax.plot(size, quality["rmse"], "o-", color=drawing.BLUE, ms=4)
+    ax.set_xscale("log", base=2)
+    ticks = size[:: math.ceil(len(size) / 6)]
+    ax.set_xticks(ticks, labels=[drawing.tick_text(points) for points in ticks])
+    ax.set(xlabel="pseudo-points", title="Quality by size")
+    ax.yaxis.set_major_formatter(drawing.tick_text)
+    ax.set_ylabel("RMSE", color=drawing.BLUE)
+    twin = ax.twinx()
+    twin.plot(size, quality["mean_log_likelihood"], "^--", color=drawing.ORANGE, ms=4)
+    twin.set_ylabel("mean log-likelihood", color=drawing.ORANGE)
+    return ax

@@ -9,12 +9,11 @@ import numpy as np
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import schema_of, user_columns
+from cvgp.estimators.frames import is_in_files, schema_of, user_columns
 from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
-from cvgp.estimators.tables import is_in_files
 from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
-from cvgp.plots.drawing import UNUSED, feature_quantiles, most_important, shortened, some_rows
+from cvgp.plots.drawing import UNUSED, feature_quantiles, ranked_columns, shortened, some_rows
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
@@ -25,17 +24,8 @@ Scores = dict[str, dict[str, float]]
 """Scores by the name of the model."""
 FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000
 """Training rows that gradient boosting needs, and uses."""
-NEAR_FLOOR = 2.0
-"""A noise variance of at most this many times the smallest one is at its floor."""
-BEYOND = 0.05
-"""A value is outside the range of the fit if it is beyond it by this share of the range."""
 DIFFERENT = 0.1
 """Distributions differ if the largest difference of their shares is more than this, beside what chance allows."""
-SAME = 0.2
-"""If more than this share of the rows are training rows, the scores are too good."""
-MOST_NAMED = 5
-PART_ROWS = 10_000
-"""Training rows that are compared at a time."""
 
 
 class Facts:
@@ -63,15 +53,10 @@ class Facts:
         self.sd = np.sqrt(moments.variance[:, output])
         self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, output])
 
-        # The most important columns come first, and those that were constant in the fit last.
-        every = user_columns(model)
-        ranked = most_important(model, len(every))
-        self.columns = [*ranked, *(column for column in every if column not in ranked)]
-        self.varying = [column for column in ranked if self.gp.scaling.varies[column.features].any()]
+        self.varying = ranked_columns(model)
+        self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
         self.seen = feature_quantiles(model) if self.train is None else FeatureQuantiles.learn(*self.train)
         self.scores = self._scores()
-        own = self.gp.model
-        self.noise_over_floor = own.noise.item() / float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound)
 
     def quantiles(self, levels: Array) -> Array:
         """Quantiles of observations [n, L]."""
@@ -149,13 +134,13 @@ def _plain(inputs: Array | Inputs) -> Array:
 
 
 def cautions(facts: Facts) -> list[str]:
-    """All cautions, in plain words."""
+    """Everything to be careful about, in plain words."""
     return [*_about_the_model(facts), *_about_the_rows(facts), *_about_the_scores(facts)]
 
 
 def _about_the_model(facts: Facts) -> list[str]:
-    model, found = facts.model, list[str]()
-    if facts.noise_over_floor <= NEAR_FLOOR:
+    model, own, found = facts.model, facts.gp.model, list[str]()
+    if own.noise.item() <= 2.0 * float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound):
         found.append(
             "The noise is at its floor: the model takes the observations as exact. Duplicated rows, or a target that "
             "is a function of the columns, can cause this; check that no column gives the target away."
@@ -173,17 +158,25 @@ def _about_the_model(facts: Facts) -> list[str]:
 
 def _about_the_rows(facts: Facts) -> list[str]:
     found = list[str]()
-    if (same := _share_of_known(facts)) > SAME:
+    if (same := _share_of_known(facts)) > 0.2:
         found.append(f"{same:.0%} of these rows are training rows, so the scores are better than on new rows.")
     seen = facts.seen
     if seen is None:
         return [*found, "The model does not know the range of its training rows, so drift was not looked for."]
     outside, drifted = dict[str, str](), dict[str, str]()
     for column in facts.columns:
-        x, quantiles = facts.x[:, column.features], seen.x[:, column.features]
-        if not column.categories and (count := _num_outside(x, quantiles)):
-            outside[column.name] = "1 row" if count == 1 else f"{count} rows"
-        if (far := _drift(x, seen, column.features, is_text=bool(column.categories))) is not None:
+        x = facts.x[:, column.features]
+        if column.categories:
+            far = 0.5 * float(np.abs(x.mean(axis=0) - seen.x_mean[column.features]).sum())
+            limit = DIFFERENT + 0.6 * float(np.sqrt(x.shape[1] * (1.0 / len(x) + 1.0 / seen.num_rows)))
+        else:
+            quantiles = seen.x[:, column.features.start]
+            far, limit = distance(quantiles, x[:, 0]), _limit(quantiles, seen.num_rows, len(x))
+            low, high = seen.x[[0, -1], column.features]
+            margin = 0.05 * (high - low)
+            if count := int(((x < low - margin) | (x > high + margin)).any(axis=1).sum()):
+                outside[column.name] = "1 row" if count == 1 else f"{count} rows"
+        if far > limit:
             drifted[column.name] = f"{far:.0%}"
     if outside:
         found.append(
@@ -220,27 +213,9 @@ def _about_the_scores(facts: Facts) -> list[str]:
 
 
 def _listed(named: dict[str, str]) -> str:
-    shown = [f"“{shortened(name)}” ({words})" for name, words in list(named.items())[:MOST_NAMED]]
+    shown = [f"“{shortened(name)}” ({words})" for name, words in list(named.items())[:5]]
     left = len(named) - len(shown)
     return ", ".join(shown) + (f" and {left} more columns" if left else "")
-
-
-def _num_outside(x: Array, quantiles: Array) -> int:
-    """How many rows [n, w] are beyond the range of a column in the training rows [parts, w]."""
-    low, high = quantiles[0], quantiles[-1]
-    margin = BEYOND * (high - low)
-    return int(((x < low - margin) | (x > high + margin)).any(axis=1).sum())
-
-
-def _drift(x: Array, seen: FeatureQuantiles, features: slice, *, is_text: bool) -> float | None:
-    """How far the distribution of a column [n, w] is from the training rows', if by more than chance allows."""
-    if is_text:
-        far = 0.5 * float(np.abs(x.mean(axis=0) - seen.x_mean[features]).sum())
-        limit = DIFFERENT + 0.6 * float(np.sqrt(x.shape[1] * (1.0 / len(x) + 1.0 / seen.num_rows)))
-    else:
-        quantiles = seen.x[:, features.start]
-        far, limit = distance(quantiles, x[:, 0]), _limit(quantiles, seen.num_rows, len(x))
-    return far if far > limit else None
 
 
 def distance(quantiles: Array, values: Array) -> float:
@@ -264,12 +239,13 @@ def _share_of_known(facts: Facts) -> float:
         return 0.0
     scaling, shown = facts.gp.scaling, some_rows(len(facts.x))
 
-    def keys(x: Array, y: Array) -> set[bytes]:
-        """Rows as values to compare, without the last digits."""
+    def keys(x: Array, y: Array) -> set[bytes]:  # without the last digits
         return {row.tobytes() for row in np.round(np.hstack([scaling.scale_x(x), y / scaling.y_scale]), 6) + 0.0}
 
     wanted = keys(facts.x[shown], facts.y[shown])
     x, y = facts.train
-    parts = [slice(start, start + PART_ROWS) for start in range(0, len(x), PART_ROWS)]
-    known = set[bytes]().union(*(wanted & keys(x[part], y[part]) for part in parts))
+    known = set[bytes]()
+    for start in range(0, len(x), 10_000):
+        part = slice(start, start + 10_000)
+        known |= wanted & keys(x[part], y[part])
     return len(known) / len(wanted)

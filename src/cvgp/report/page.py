@@ -6,13 +6,12 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cvgp import __version__
 from cvgp.data.rows import Array
@@ -20,9 +19,9 @@ from cvgp.errors import optional_packages, printable
 from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
 from cvgp.files import atomic_write
-from cvgp.plots import drawing, plot_relevance, plot_training, plot_weights, quality
+from cvgp.plots import drawing
+from cvgp.plots import model as pictures
 from cvgp.plots.drawing import number, shortened
-from cvgp.plots.model import column_grid, draw_coreset, draw_dependence, finish_along, partial_dependence
 from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
 """Columns that have charts, bars of relevance, and pseudo-points and columns in the table of the coreset."""
-BINS, FEWEST_IN_BIN, MOST_CATEGORIES, MOST_ERRORS = 10, 5, 12, 800
+BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800
 """Groups of rows along a column, and dots in a chart of errors."""
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
@@ -86,11 +85,6 @@ class Report:
         path : str or path
             The file; one that exists is replaced.
 
-        Raises
-        ------
-        MissingFileError, FileAccessError
-            If the folder does not exist, or the disk refuses the file.
-
         Examples
         --------
         >>> model.report(X, y).save("report.html")  # doctest: +SKIP
@@ -137,7 +131,7 @@ def make_report(
         relevance=_relevance(facts),
         dependence=[_dependence(facts, column) for column in columns],
         decisions=_decisions(model),
-        training=Chart(svg("Training", partial(plot_training, model)), "The bound over the iterations."),
+        training=Chart(svg("Training", partial(pictures.plot_training, model)), "The bound over the iterations."),
     )
     return Report(html.lstrip(), facts.scores, found)
 
@@ -202,13 +196,13 @@ def _decisions(model: CVGPRegressor) -> Table | None:
 
 
 def _calibration(facts: Facts) -> Chart:
-    inside, chance = quality.shares_inside(facts.quantiles, facts.observed), quality.chance_of_shares(len(facts.y))
+    inside, chance = pictures.shares_inside(facts.quantiles, facts.observed), pictures.chance_of_shares(len(facts.y))
     rows = [
         [f"{level:.0%}", f"{share:.1%}", f"± {far:.1%}"]
-        for level, share, far in zip(quality.LEVELS, inside, chance, strict=True)
+        for level, share, far in zip(pictures.LEVELS, inside, chance, strict=True)
     ]
     return Chart(
-        svg("Calibration", partial(quality.draw_calibration, inside=inside, count=len(facts.y))),
+        svg("Calibration", partial(pictures.draw_calibration, inside=inside, count=len(facts.y))),
         "Calibration: on the diagonal, intervals hold as many observations as they claim. Above it they are wider than "
         "needed, below it too narrow. The gray band is what chance allows.",
         Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
@@ -221,40 +215,28 @@ def _predicted(facts: Facts) -> Chart:
     rows = []
     for part in np.array_split(np.argsort(facts.mean, kind="stable"), min(BINS, len(facts.y))):
         mean, observed = facts.mean[part], facts.observed[part]
-        rms = float(np.sqrt(np.mean((observed - mean) ** 2)))
-        values = [f"{number(mean[0])} to {number(mean[-1])}", str(len(part)), number(observed.mean()), number(rms)]
-        rows.append([*values, f"{1.0 - outside[part].mean():.1%}"])
-    few = "." if len(drawing.some_rows(len(facts.y))) == len(facts.y) else ", for a random sample of the rows."
+        values = len(part), observed.mean(), float(np.sqrt(np.mean((observed - mean) ** 2)))
+        ends = f"{number(mean[0])} to {number(mean[-1])}"
+        rows.append([ends, *map(number, values), f"{1.0 - outside[part].mean():.1%}"])
+    few = "." if len(facts.y) <= drawing.MOST_DOTS else ", for a random sample of the rows."
     return Chart(
-        svg("Predictions", lambda ax: quality.draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
+        svg("Predictions", lambda ax: pictures.draw_predicted(ax, facts.mean, facts.observed, outside, facts.target)),
         f"Observed against predicted “{shortened(facts.target)}”, inside and outside the 95 % intervals{few}",
         Table("Groups of rows", ["predicted", "rows", "mean observed", "RMSE", "inside 95 %"], rows),
     )
 
 
-def _groups(at: Array, column: UserColumn) -> list[NDArray[np.intp]]:
-    """Row numbers by category, the most frequent ones, or by tenths of the rows."""
-    if column.categories:
-        counts = np.bincount(at.astype(np.int64), minlength=len(column.categories))
-        most = np.sort(np.argsort(-counts, kind="stable")[:MOST_CATEGORIES])
-        return [np.flatnonzero(at == k) for k in most if counts[k]]
-    return np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
-
-
 def _errors(facts: Facts, column: UserColumn) -> Chart:
-    at, error = drawing.places(facts.x, column), facts.observed - facts.mean
-    groups = _groups(at, column)
+    """Errors along a column: of each row, and of each category or tenth of the rows."""
+    at, error, spots = drawing.places(facts.x, column), facts.observed - facts.mean, drawing.places(facts.x, column)
+    if column.categories:
+        groups = [group for k in range(len(column.categories)) if len(group := np.flatnonzero(at == k))]
+        spots += np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
+    else:
+        groups = np.array_split(np.argsort(at, kind="stable"), max(1, min(BINS, len(at) // FEWEST_IN_BIN)))
     ends = [[drawing.place_text(column, at[g[i]]) for i in (0, -1)] for g in groups]
     names = [first if column.categories else f"{first} to {last}" for first, last in ends]
-    if column.categories:
-        column = column._replace(categories=tuple(names))
-        middle, spots = np.arange(float(len(groups))), np.full(len(at), np.nan)  # rare categories are not drawn
-        jitter = np.random.default_rng(0).uniform(-0.25, 0.25, len(at))
-        for k, group in enumerate(groups):
-            spots[group] = k + jitter[group]
-    else:
-        middle, spots = np.array([np.median(at[g]) for g in groups]), at
-    mean = np.array([error[g].mean() for g in groups])
+    middle, mean = (np.array([of(values[g]) for g in groups]) for of, values in ((np.median, at), (np.mean, error)))
     far = np.array([drawing.Z95 * error[g].std() / np.sqrt(len(g)) for g in groups])
     rms, sd, noise = (
         np.array([np.sqrt(np.mean(values[g] ** 2)) for g in groups]) for values in (error, facts.sd, facts.noise_sd)
@@ -263,13 +245,8 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
     def draw(ax: Axes) -> None:
         shown = drawing.some_rows(len(at), MOST_ERRORS)
         ax.scatter(spots[shown], error[shown], s=7, color=drawing.GRAY, alpha=0.5, lw=0, rasterized=True)
-        if column.categories:
-            ax.vlines(middle, -drawing.Z95 * sd, drawing.Z95 * sd, color=drawing.BLUE, alpha=0.3, lw=8)
-        else:
-            reach = np.concatenate([[at.min()], middle, [at.max()]])
-            far_sd, far_noise = (drawing.Z95 * np.pad(values, 1, mode="edge") for values in (sd, noise))
-            ax.fill_between(reach, -far_sd, far_sd, color=drawing.BLUE, alpha=0.25, lw=0)
-            ax.plot(reach, np.outer(far_noise, [-1.0, 1.0]), color=drawing.BLUE, lw=1, ls="--")
+        for half, width in ((drawing.Z95 * sd, 9), (drawing.Z95 * noise, 4)):
+            ax.vlines(middle, -half, half, color=drawing.BLUE, alpha=0.3, lw=width)
         ax.axhline(0.0, color=drawing.GRAY, lw=1)
         ax.errorbar(middle, mean, far, fmt="o", ms=4, color=drawing.ORANGE)
         limit = max(float(np.quantile(np.abs(error), 0.995)), 1.1 * drawing.Z95 * float(sd.max()))
@@ -277,11 +254,9 @@ def _errors(facts: Facts, column: UserColumn) -> Chart:
         drawing.readable_ticks(ax)
         drawing.name_axis(ax.xaxis, column)
 
-    counts = [str(len(group)) for group in groups]
-    numbers = [map(number, values) for values in (mean, far, rms, sd, noise)]
     head = [shortened(column.name), "rows", "mean error", "± 95 %", "RMS error", "expected sd", "noise sd"]
     title = f"Errors by “{shortened(column.name)}”"
-    return Chart(svg(title, draw), title, Table(title, head, list(zip(names, counts, *numbers, strict=True))))
+    return Chart(svg(title, draw), title, _table(title, head, names, map(len, groups), mean, far, rms, sd, noise))
 
 
 def _coreset(facts: Facts) -> list[Chart]:
@@ -290,34 +265,33 @@ def _coreset(facts: Facts) -> list[Chart]:
     charts = []
     for pair in [columns[:2], columns[::2]] if len(columns) > 2 else [columns]:
         title = "Pseudo-points over " + " and ".join(f"“{shortened(column.name)}”" for column in pair)
-        draw = partial(draw_coreset, model=facts.model, columns=pair, target=facts.target, output=facts.output)
+        draw = partial(pictures.draw_coreset, model=facts.model, columns=pair, target=facts.target, output=facts.output)
         colors = f" and colors values of “{name}”" if len(pair) > 1 else f", and heights values of “{name}”"
         charts.append(Chart(svg(title, draw), f"{title}: areas are weights{colors}."))
-    return [*charts, Chart(svg("Weights", partial(plot_weights, facts.model)), "Weights of the pseudo-points.")]
+    weights = svg("Weights", partial(pictures.plot_weights, facts.model))
+    return [*charts, Chart(weights, "Weights of the pseudo-points.")]
 
 
 def _points(facts: Facts) -> Table:
     """The heaviest points."""
     coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
     order = drawing.used_points(coreset.beta)[:MOST_POINTS]
-    outputs, weights = coreset.y.reshape(len(coreset), -1)[order, facts.output], coreset.beta[order]
     cells = [[drawing.place_text(column, at) for at in drawing.places(coreset.X[order], column)] for column in columns]
-    cells = [[str(i + 1) for i in range(len(order))], *cells, list(map(number, outputs)), list(map(number, weights))]
+    outputs = coreset.y.reshape(len(coreset), -1)[order, facts.output]
     head = ["point", *(shortened(column.name) for column in columns), shortened(facts.target), "weight"]
-    return Table("The heaviest pseudo-points", head, list(zip(*cells, strict=True)))
+    return _table("The heaviest pseudo-points", head, range(1, len(order) + 1), *cells, outputs, coreset.beta[order])
 
 
 def _relevance(facts: Facts) -> Chart:
     found, columns = facts.model.sobol_indices(), user_columns(facts.model)
     ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
-    far = drawing.Z95 * found.total_uncertainty
+    far = drawing.Z95 * found.total_error
     rows = [
         [shortened(columns[j].name), f"{found.total[j]:.3f}", f"± {far[j]:.3f}", f"{found.first_order[j]:.3f}"]
         for j in ranked
     ]
-    height = max(2.0, 0.8 + 0.22 * len(ranked))
     return Chart(
-        svg("Relevance", partial(plot_relevance, facts.model, top=MOST_BARS), height),
+        svg("Relevance", partial(pictures.plot_relevance, facts.model, top=MOST_BARS), 2.0 + 0.2 * len(ranked)),
         "Total Sobol indices: the share of the variance of predictions that needs the column, alone or together with "
         "others. They add up to more than one where columns act together.",
         Table("Relevance of columns", ["column", "total", "95 %", "alone"], rows),
@@ -325,25 +299,23 @@ def _relevance(facts: Facts) -> Chart:
 
 
 def _dependence(facts: Facts, column: UserColumn) -> Chart:
-    values = column_grid(facts.model, column)
-    if column.categories:
-        values = values[:MOST_CATEGORIES]
-        column = column._replace(categories=column.categories[:MOST_CATEGORIES])
-    mean, sd = partial_dependence(facts.model, column, values, facts.output)
+    drawn: list[Array] = []
 
     def draw(ax: Axes) -> None:
-        draw_dependence(ax, column, values, mean, sd, float(facts.gp.y_spread[facts.output]))
-        finish_along(ax, column, values)
+        along = pictures.Along(ax, facts.model, column)
+        drawn.extend([along.at, *pictures.draw_dependence(along, facts.output)])
+        along.finish()
         ax.set_ylabel(f"mean {drawing.as_label(facts.target)}")
 
-    at = np.arange(len(values)) if column.categories else values[:, 0]
-    rows = [
-        [
-            drawing.place_text(column, at[i]),
-            *map(number, (mean[i], mean[i] - drawing.Z95 * sd[i], mean[i] + drawing.Z95 * sd[i])),
-        ]
-        for i in range(0, len(at), 1 if column.categories else 3)
-    ]
     title = f"Dependence on “{shortened(column.name)}”"
+    chart = svg(title, draw)
+    at, mean, sd = (values[:: 1 if column.categories else 3] for values in drawn)
     head = [shortened(column.name), f"mean {shortened(facts.target)}", "from", "to"]
-    return Chart(svg(title, draw), title, Table(title, head, rows))
+    places = [drawing.place_text(column, place) for place in at]
+    return Chart(chart, title, _table(title, head, places, mean, mean - drawing.Z95 * sd, mean + drawing.Z95 * sd))
+
+
+def _table(title: str, head: Sequence[str], *columns: Iterable[Any]) -> Table:
+    """A table of columns of text and of numbers."""
+    cells = [[value if isinstance(value, str) else number(value) for value in column] for column in columns]
+    return Table(title, head, list(zip(*cells, strict=True)))

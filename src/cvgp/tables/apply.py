@@ -1,4 +1,4 @@
-"""Reading a table by the schema of a fitted model, and which rows of any table count.
+"""The rows of a table in numbers: which of them count, and reading them by the schema of a fitted model.
 
 A row is bad if it holds infinity (text where numbers are expected counts as that), has no target, or has a negative
 weight or noise variance. Bad rows are an error that names file and row, or are left out and counted.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import reprlib  # a cell may be very long
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -22,9 +23,8 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import SECONDS_PER_DAY, cell_numbers, days, is_number_type, numbers
-from cvgp.tables.columns import Schema
+from cvgp.tables.columns import Reading, Schema
 from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
-from cvgp.tables.formats import Reading
 from cvgp.tables.read import Location, Opened, Part, open_table
 
 ADVICE = "Correct it, or leave the row out."
@@ -33,7 +33,6 @@ TRAINING_ADVICE = (
 )
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
-Tell = Callable[[str, Reading], None]
 
 
 def near_names(name: str, names: Sequence[str]) -> list[str]:
@@ -42,31 +41,23 @@ def near_names(name: str, names: Sequence[str]) -> list[str]:
     return [other for other in names if other.lower().strip() in similar]
 
 
+@dataclass
 class BadRows:
-    """Finds bad rows; `gaps` may be missing. With `drops`, rows that lack any value are dropped, and are not bad."""
+    """Finds bad rows, and counts those that were left out."""
 
-    def __init__(
-        self,
-        opened: Opened,
-        names: Sequence[str],
-        special: Sequence[str],
-        on_bad_rows: OnBadRows,
-        advice: str = TRAINING_ADVICE,
-        gaps: Sequence[bool] | None = None,
-        *,
-        drops: bool = False,
-    ) -> None:
-        if on_bad_rows not in ("error", "skip"):
-            raise InvalidInputError(f"on_bad_rows must be 'error' or 'skip'; got {on_bad_rows!r}.")
-        self.on_bad_rows, self.advice, self.drops = on_bad_rows, advice, drops
-        self._opened, self._names = opened, [*names, *special]
-        self._gaps = np.ones(len(names), dtype=np.bool_) if gaps is None else np.array(gaps, dtype=np.bool_)
-        self.skipped = 0
-        """Bad rows that were left out."""
-        self.dropped = 0
-        """Rows that the rule for missing values left out."""
-        self.first = ""
-        """The first bad row and its fault."""
+    opened: Opened
+    names: list[str]
+    """Features, targets, weight and noise."""
+    gaps: Mask
+    """Which features may be missing."""
+    on_bad_rows: OnBadRows
+    drops: bool
+    """Whether rows that lack any value are dropped, rather than bad."""
+    advice: str = TRAINING_ADVICE
+    skipped: int = 0
+    dropped: int = 0
+    first: str = ""
+    """The first bad row and its fault."""
 
     def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
@@ -75,7 +66,7 @@ class BadRows:
         kept = np.ones(len(rows.x), dtype=np.bool_)
         if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
             wrong, missing = np.isinf(values), np.isnan(values)
-            wrong[:, :D] |= missing[:, :D] & ~self._gaps
+            wrong[:, :D] |= missing[:, :D] & ~self.gaps
             wrong[:, D : D + Q] |= missing[:, D : D + Q] & (not self.drops)
             wrong[:, D + Q :] |= missing[:, D + Q :] | (values[:, D + Q :] < 0.0)
             bad = np.logical_or.reduce(wrong, axis=1)
@@ -109,9 +100,9 @@ class BadRows:
 
     def _note_first(self, values: Array, wrong: Mask, part: Part, start: int) -> None:
         row, position = (int(index[0]) for index in np.nonzero(wrong))
-        name, value = self._names[position], values[row, position]
+        name, value = self.names[position], values[row, position]
         found = "is missing" if np.isnan(value) else "is infinite or not a number" if np.isinf(value) else "is negative"
-        text = self._opened.cell_text(part, name, start + row) if not np.isfinite(value) else None
+        text = self.opened.cell_text(part, name, start + row) if not np.isfinite(value) else None
         held = "" if text is None else f": it holds {reprlib.repr(text)}"
         first = part.first_row + start + 1
         others = [str(first + other) for other in np.flatnonzero(wrong[:, position])[1 : 1 + MOST_SHOWN]]
@@ -140,31 +131,23 @@ class Piece(NamedTuple):
         return np.hstack([kept.x, kept.y, *extra, self.numbers[:, None].astype(np.float64)])
 
 
+@dataclass
 class RowReader:
-    """Reads the rows of a table in numbers; `cells` says by column how."""
+    """Reads the rows of a table in numbers."""
 
-    def __init__(
-        self,
-        opened: Opened,
-        cells: Mapping[str, Callable[[pa.Array], Array]],
-        kinds: Mapping[str, str],
-        targets: Sequence[str],
-        extra: tuple[str | None, str | None],
-        bad: BadRows,
-    ) -> None:
-        self.opened, self.cells, self.kinds, self.targets, self.extra, self.bad = (
-            opened,
-            cells,
-            kinds,
-            targets,
-            extra,
-            bad,
-        )
+    opened: Opened
+    cells: Mapping[str, Callable[[pa.Array], Array]]
+    """How each feature column becomes numbers."""
+    kinds: Mapping[str, str]
+    targets: Sequence[str]
+    extra: tuple[str | None, str | None]
+    """The columns of weights and noise."""
+    bad: BadRows
 
-    def pieces(self, parts: list[Part], names: list[str] | None = None) -> Iterator[Piece]:
+    def pieces(self, parts: list[Part], names: Sequence[str] = ()) -> Iterator[Piece]:
         """The rows of some parts, with more columns of the batches if they are named."""
         special = [*self.targets, *(name for name in self.extra if name is not None)]
-        wanted = list(dict.fromkeys([*self.cells, *special, *(names or ())]))
+        wanted = list(dict.fromkeys([*self.cells, *special, *names]))
         for part in parts:
             before = 0
             for batch in self.opened.batches(part, wanted, self.kinds):
@@ -181,53 +164,33 @@ class RowReader:
                 before += len(batch)
 
 
-class SchemaReader(RowReader):
-    """Reads a table whose columns a model knows; columns that it does not know are ignored."""
-
-    def __init__(
-        self,
-        opened: Opened,
-        schema: Schema,
-        *,
-        targets: Sequence[str] = (),
-        sample_weight: str | None = None,
-        noise_variance: str | None = None,
-        on_bad_rows: OnBadRows = "error",
-        advice: str = ADVICE,
-    ) -> None:
-        used = [column.name for column in schema.columns]
-        special = [*targets, *(name for name in (sample_weight, noise_variance) if name is not None)]
-        absent = [name for name in (*used, *special) if name not in opened.names]
-        if absent:
-            raise _absent(opened, absent, "which the model was fitted with")
-        for part in opened.parts:
-            for name in used:
-                opened.type_of(part, name)  # every part has them
-        kinds: dict[str, str] = {c.name: "categorical" if c.is_text else c.kind for c in schema.columns}
-        found = opened.kinds(special)
-        kinds |= {name: "boolean" if found.get(name) == "boolean" else "numeric" for name in special}
-        drops = schema.impute == "drop"
-        gaps = [c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in schema.columns]
-        bad = BadRows(opened, used, special, on_bad_rows, advice, None if drops else gaps, drops=drops)
-        cells = {column.name: partial(cell_numbers, column) for column in schema.columns}
-        super().__init__(opened, cells, kinds, targets, (sample_weight, noise_variance), bad)
-
-
-def load_rows(
-    location: Location | Opened,
+def schema_reader(
+    opened: Opened,
     schema: Schema,
-    csv: Mapping[str, object] | None = None,
-    tell: Tell | None = None,
-    *,
-    with_target: bool = True,
-) -> tuple[Inputs, Array]:
-    """Features and targets [n, Q] of a table; under the rule "drop" without its incomplete rows.
+    targets: Sequence[str] = (),
+    extra: tuple[str | None, str | None] = (None, None),
+    on_bad_rows: OnBadRows = "error",
+    advice: str = ADVICE,
+) -> RowReader:
+    """The reader of a table whose columns a model knows; columns that it does not know are ignored."""
+    columns, used = schema.columns, [column.name for column in schema.columns]
+    special = [*targets, *(name for name in extra if name is not None)]
+    _check_present(opened, [*used, *special], "which the model was fitted with")
+    for part in opened.parts:
+        for name in used:
+            opened.type_of(part, name)  # every part has them
+    kinds: dict[str, str] = {column.name: "categorical" if column.is_text else column.kind for column in columns}
+    kinds |= {name: "boolean" if opened.kind(name) == "boolean" else "numeric" for name in special}
+    drops = schema.impute == "drop"
+    gaps = [drops or c.fill is not None or c.marks_missing or bool(c.typical or c.effects) for c in columns]
+    bad = BadRows(opened, [*used, *special], np.array(gaps), on_bad_rows, drops, advice)
+    cells = {column.name: partial(cell_numbers, column) for column in columns}
+    return RowReader(opened, cells, kinds, targets, extra, bad)
 
-    Text is read as `csv` says, and otherwise as the file and the schema do; `tell` is called with how it was read.
-    Cells of which the model knows nothing are integrated out, and a warning counts them.
-    """
-    inputs, targets, _ = load_rows_in_time(location, schema, None, csv, tell, with_target=with_target)
-    return inputs, targets
+
+def load_rows(location: Location | Opened, schema: Schema, *arguments: Any, **options: Any) -> tuple[Inputs, Array]:
+    """Features and targets [n, Q] of a table; see :func:`load_rows_in_time`."""
+    return load_rows_in_time(location, schema, None, *arguments, **options)[:2]
 
 
 def load_rows_in_time(
@@ -235,26 +198,30 @@ def load_rows_in_time(
     schema: Schema,
     time: str | None,
     csv: Mapping[str, object] | None = None,
-    tell: Tell | None = None,
+    tell: Callable[[str, Reading], None] = lambda location, reading: None,
     *,
     with_target: bool = True,
 ) -> tuple[Inputs, Array, NDArray[Any]]:
-    """Features, targets [n, Q] and the times [n] that a column of the table has: dates in UTC, or numbers."""
+    """Features, targets [n, Q] and the times [n] that a column of the table has: dates in UTC, or numbers.
+
+    Text is read as `csv` says, and otherwise as the file and the schema do; `tell` is called with how it was read.
+    Cells of which the model knows nothing are integrated out, and a warning counts them. The rule "drop" leaves out
+    incomplete rows.
+    """
     opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
-    if tell is not None:
-        tell(str(location), opened.reading)
-    reader = SchemaReader(opened, schema, targets=schema.targets if with_target else ())
-    if time is not None and time not in opened.names:
-        raise _absent(opened, [time], "by which rows are put in order")
+    tell(str(location), opened.reading)
+    reader = schema_reader(opened, schema, schema.targets if with_target else ())
+    asked = [] if time is None else [time]
+    _check_present(opened, asked, "by which rows are put in order")
     findings, pieces, targets, num_bytes = Findings(), [], [], 0
     times: list[NDArray[Any]] = []
-    for piece in reader.pieces(opened.parts, [] if time is None else [time]):
+    for piece in reader.pieces(opened.parts, asked):
         good = piece.rows.take(piece.kept)
         inputs, found = new_inputs(schema.columns, good.x, piece.numbers, piece.part.file)
         findings.add(found)
         pieces.append(inputs)
         targets.append(good.y)
-        times.append(np.empty(0) if time is None else _times(time, piece.batch.column(time))[piece.kept])
+        times += [_times(name, piece.batch.column(name))[piece.kept] for name in asked]
         num_bytes += inputs.x.nbytes
         if num_bytes > memory_left():  # a small file can unpack to a very large table
             raise InvalidInputError(
@@ -263,7 +230,7 @@ def load_rows_in_time(
             )
     findings.warn()
     reader.bad.check_any(sum(map(len, pieces)))
-    return Inputs.join(pieces), np.concatenate(targets), np.concatenate(times)
+    return Inputs.join(pieces), np.concatenate(targets), np.concatenate(times) if times else np.empty(0)
 
 
 def _times(name: str, cells: pa.Array) -> NDArray[Any]:
@@ -274,10 +241,12 @@ def _times(name: str, cells: pa.Array) -> NDArray[Any]:
     return found if is_number else np.round(found * SECONDS_PER_DAY).astype("datetime64[s]")
 
 
-def _absent(opened: Opened, names: Sequence[str], why: str) -> InvalidInputError:
-    meant = {name: near_names(name, [other for other in opened.names if other not in names]) for name in names}
-    pairs = [f"{found[0]!r} for {name!r}" for name, found in meant.items() if found]
-    hint = f"Perhaps it has {', '.join(pairs)}. " if pairs else ""
-    return InvalidInputError(
-        f"The table lacks the columns {list(names)}, {why}; it has {opened.names}. {hint}Add or rename them."
-    )
+def _check_present(opened: Opened, names: Sequence[str], why: str) -> None:
+    absent = [name for name in names if name not in opened.names]
+    if absent:
+        meant = {name: near_names(name, [other for other in opened.names if other not in names]) for name in absent}
+        pairs = [f"{found[0]!r} for {name!r}" for name, found in meant.items() if found]
+        hint = f"Perhaps it has {', '.join(pairs)}. " if pairs else ""
+        raise InvalidInputError(
+            f"The table lacks the columns {absent}, {why}; it has {opened.names}. {hint}Add or rename them."
+        )

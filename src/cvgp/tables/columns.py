@@ -1,7 +1,6 @@
-"""The columns of a table and the features that they become: learned from the training table, stored with the model.
+"""How a table was read, its columns and the features that they become: learned from it, and stored with the model.
 
-A schema and its columns are plain data, stored as JSON. They are checked when they are made, also from a file that need
-not be trusted.
+All of it is plain data, stored as JSON. It is checked when it is made, also from a file that need not be trusted.
 """
 
 from __future__ import annotations
@@ -9,17 +8,33 @@ from __future__ import annotations
 import math
 import reprlib  # what comes from a file may be too long or too deep for repr
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, field, fields
 from itertools import accumulate, chain, pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from cvgp.data.rows import Array
-from cvgp.errors import FileFormatError, InvalidInputError
-from cvgp.tables.formats import Reading
+from cvgp.errors import FileFormatError, InvalidInputError, printable
 
+Stored = TypeVar("Stored")
+DECIMALS = (".", ",")
+THOUSANDS = ("", ",", ".", " ", "'", "_")
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date"]
+Impute = Literal["mean", "median", "drop"]
+
+MAX_INDICATORS = 10
+"""Categories up to this many become one indicator each; more become the effects of levels."""
+MAX_CATEGORIES = 50
+"""Indicators of a column in a file; a fit makes fewer."""
+MAX_LEVELS = 10_000
+"""Levels with an effect of their own: the most frequent ones. Others count as unknown."""
+MAX_COUNT = 2**53
+TYPICAL = 16
+"""Values that represent the distribution of a column."""
 YEAR, WEEK = 365.2425, 7.0
 """In days."""
 FIRST_MONDAY = 4.0
@@ -31,6 +46,114 @@ PART_FEATURES = {
     "hour": ("hour sin", "hour cos"),
 }
 """The parts of a date, and the features that each becomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """How the numbers of a column are written."""
+
+    decimal: str = "."
+    thousands: str = ""
+    percent: bool = False
+    """Whether a percent sign may follow; `12 %` is the number 12."""
+
+    def __post_init__(self) -> None:
+        is_known = self.decimal in DECIMALS and self.thousands in THOUSANDS and isinstance(self.percent, bool)
+        if not is_known or self.decimal == self.thousands:
+            raise InvalidInputError(
+                f"Numbers have a decimal sign of {DECIMALS} and another sign of {THOUSANDS} between thousands; got "
+                f"{reprlib.repr((self.decimal, self.thousands, self.percent))}."
+            )
+
+    def describe(self) -> str:
+        """In words; empty for plain numbers."""
+        words = ["decimal comma"] if self.decimal == "," else []
+        words += [f"thousands {self.thousands!r}"] if self.thousands else []
+        return ", ".join([*words, *(["percent"] if self.percent else [])])
+
+
+PLAIN = NumberFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a table was read; without separator and encoding for a format that has none."""
+
+    sep: str | None = None
+    encoding: str | None = None
+    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)
+    """Columns of text that are read as numbers, and how these are written."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is UTF-8 with plain numbers between commas or tabs."""
+        plain_numbers = all(how == PLAIN for how in self.numbers.values())
+        return self.sep in (None, ",", "\t") and self.encoding in (None, "utf-8") and plain_numbers
+
+    def describe(self) -> str:
+        """In words, in one line."""
+        words = []
+        if self.sep is not None:
+            words += [f"columns separated by {SEPARATOR_NAMES.get(self.sep, repr(self.sep))}"]
+            words += [f"encoding {self.encoding}"]
+        columns: dict[str, list[str]] = {}
+        for name, how in self.numbers.items():
+            if how != PLAIN:
+                columns.setdefault(how.describe(), []).append(repr(name))
+        words += [f"{how} in {named(names)}" for how, names in columns.items()]
+        return ", ".join(words)
+
+    def __post_init__(self) -> None:
+        texts = (self.sep, self.encoding, *self.numbers)
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise InvalidInputError(f"A separator and an encoding are text; got {reprlib.repr(texts)}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of JSON types."""
+        numbers = {name: list(astuple(how)) for name, how in self.numbers.items()}
+        return {"sep": self.sep, "encoding": self.encoding, "numbers": numbers}
+
+    @classmethod
+    def from_json(cls, data: object) -> Reading:
+        """From a file that need not be trusted."""
+        numbers = data.get("numbers") if isinstance(data, dict) else None
+        if not isinstance(numbers, dict) or not all(isinstance(how, list) for how in numbers.values()):
+            raise FileFormatError("How a table was read must say how its numbers are written.")
+        with _as_stored("How the table was read"):
+            return _from_fields(cls, data, numbers={name: NumberFormat(*how) for name, how in numbers.items()})
+
+
+@contextmanager
+def _as_stored(what: str) -> Iterator[None]:
+    """Turn errors about values that come from a file into errors about the file."""
+    try:
+        yield
+    except (InvalidInputError, TypeError) as error:
+        raise FileFormatError(f"{what} cannot be as the file says: {error}") from error
+
+
+def _from_fields(cls: type[Stored], data: Any, **known: Any) -> Stored:
+    """The dataclass that was stored as a dictionary; lists become tuples, down to lists of lists."""
+    names = {own.name for own in fields(cls)}  # type: ignore[arg-type]
+    if not isinstance(data, dict) or set(data) != names:
+        raise FileFormatError(f"In a schema, a {cls.__name__.lower()} must have exactly {', '.join(sorted(names))}.")
+    return cls(**{name: _as_tuples(value) for name, value in data.items()} | known)
+
+
+def _as_tuples(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def named(names: list[str], most: int = 6) -> str:
+    """Some of the names, and how many more there are."""
+    shown = ", ".join(map(printable, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more columns"
 
 
 def date_features(days: Array, parts: tuple[str, ...]) -> Array:
@@ -59,46 +182,31 @@ def varying_parts(days: Array) -> tuple[str, ...]:
     return tuple(part for part in PART_FEATURES if wanted[part])
 
 
-Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date"]
-Impute = Literal["mean", "median", "drop"]
-
-MAX_INDICATORS = 10
-"""Categories up to this many become one indicator each; more become the effects of levels."""
-MAX_CATEGORIES = 50
-"""Indicators of a column in a file; a fit makes fewer."""
-MAX_LEVELS = 10_000
-"""Levels with an effect of their own: the most frequent ones. Others count as unknown."""
-MAX_COUNT = 2**53
-TYPICAL = 16
-"""Values that represent the distribution of a column."""
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column of a table is encoded."""
+    """How one column of a table is encoded.
+
+    By its kind, a column becomes a feature as it is, 0 and 1, an indicator of each category, the effect of its level on
+    the target, the position among ordered categories, or parts of a date.
+    """
 
     name: str
     kind: Kind
-    """As itself, as 0 and 1, as one indicator per category, as the effect of its level on the target, as the position
-    among ordered categories, or as parts of a date."""
     categories: tuple[str, ...] = ()
     fill: float | bool | str | None = None
-    """The value of a missing cell, if there is one."""
     n_missing: int = 0
-    """Missing cells of the training table."""
     marks_missing: bool = False
-    """Whether a feature of its own says that the cell is missing; among levels, missing is a level of its own."""
+    """Whether missing is a feature of its own, or a level of its own."""
     typical: tuple[float, ...] = ()
-    """The distribution in the training table, over which an unknown cell is integrated out: quantiles, or the share of
-    each category."""
+    """Quantiles in the training table, or the share of each category: an unknown cell is integrated out over them."""
     dims: tuple[str, ...] = ()
-    """For levels: the features that a level is embedded by, its effect on the target and slopes in other features."""
+    """For levels: the names of the features that embed a level, its effect on the target and its slopes."""
     effects: tuple[tuple[float, ...], ...] = ()
-    """For levels: the features of each; the last ones are those of missing cells, if they are marked."""
+    """For levels: the features of each; the last are those of missing cells, if they are marked."""
     effect_sd: tuple[tuple[float, ...], ...] = ()
     """Their standard deviations, beyond those of a typical training row."""
     prior_sd: tuple[float, ...] = ()
-    """The standard deviations of the features of a level that was never seen."""
+    """Those of a level that was never seen."""
     parts: tuple[str, ...] = ()
     """For dates: which parts become features."""
 
@@ -112,6 +220,8 @@ class Column:
     def _problem(self) -> str:
         """Why there can be no such column; empty if there can be."""
         texts, is_levels, is_marked = self.categories, self.kind == "levels", self.marks_missing
+        if not all(isinstance(getattr(self, own.name), tuple) for own in fields(self) if own.default == ()):
+            return "must have its categories, parts and numbers in lists"
         if type(is_marked) is not bool or type(self.n_missing) is not int or not 0 <= self.n_missing <= MAX_COUNT:
             return "must say how many cells are missing, and if that is marked"
         most = {"categorical": MAX_CATEGORIES, "levels": MAX_LEVELS, "ordered": MAX_LEVELS}.get(self.kind, 0)
@@ -173,17 +283,9 @@ class Column:
 
     @classmethod
     def from_json(cls, data: object) -> Column:
-        """The column of such a dictionary, which may come from an untrusted file."""
-        names = {own.name for own in fields(cls)}
-        if not isinstance(data, dict) or set(data) != names:
-            raise FileFormatError(f"A column of the schema must have exactly {', '.join(sorted(names))}.")
-        lists = [own.name for own in fields(cls) if own.default == ()]
-        if not all(isinstance(data[name], list) for name in lists):
-            raise FileFormatError(f"The {', '.join(lists)} of a column of the schema must be lists.")
-        try:
-            column = cls(**data | {name: _as_tuples(data[name]) for name in lists})
-        except (InvalidInputError, TypeError) as error:
-            raise FileFormatError(f"The schema has an invalid column: {error}") from error
+        """From a file that need not be trusted."""
+        with _as_stored("A column of the schema"):
+            column = _from_fields(cls, data)
         if column.marks_missing and not (column.effects if column.kind == "levels" else column.typical):
             raise FileFormatError(f"Column {column.name!r} of the schema has no features for its missing cells.")
         return column
@@ -193,15 +295,6 @@ def feature_slices(columns: Sequence[Column]) -> list[slice]:
     """The features of each column."""
     ends = accumulate((len(column.feature_names) for column in columns), initial=0)
     return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
-def _as_lists(value: Any) -> Any:
-    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _as_tuples(value: list[Any]) -> tuple[Any, ...]:
-    """A list of lists as tuples; deeper lists are refused later."""
-    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 
 def _is_float(value: object) -> bool:
@@ -214,15 +307,12 @@ class Schema:
 
     target: str | tuple[str, ...]
     columns: tuple[Column, ...]
-    """The features, in order."""
     impute: Impute | None = None
     """The rule for missing values; None if the model learns from them."""
     n_dropped: int = field(default=0, compare=False)
     """Rows of the training table that the rule "drop" left out."""
     reading: Reading = field(default_factory=Reading, compare=False)
-    """How the text of the training table was read."""
     unused: tuple[str, ...] = field(default=(), compare=False)
-    """Columns of the training table that are neither target nor feature."""
 
     def __post_init__(self) -> None:
         is_named = isinstance(self.target, str | tuple) and all(isinstance(name, str) for name in self.targets)
@@ -241,7 +331,8 @@ class Schema:
         if any((c.fill is not None) != fills and (self.impute or not c.marks_missing) for c in self.columns):
             raise InvalidInputError(f"With impute={self.impute!r}, {'all' if fills else 'no'} columns have a fill.")
         is_counted = type(self.n_dropped) is int and 0 <= self.n_dropped <= MAX_COUNT
-        if not is_counted or not all(isinstance(name, str) for name in self.unused):
+        is_listed = isinstance(self.unused, tuple) and all(isinstance(name, str) for name in self.unused)
+        if not is_counted or not is_listed:
             found = reprlib.repr((self.n_dropped, self.unused))
             raise InvalidInputError(f"Dropped rows must be a count, and unused columns names; got {found}.")
 
@@ -266,20 +357,14 @@ class Schema:
         return found | {"columns": [column.to_json() for column in self.columns], "reading": self.reading.to_json()}
 
     @classmethod
-    def from_json(cls, data: object) -> Schema:
-        """The schema of such a dictionary, which may come from an untrusted file."""
-        names = [own.name for own in fields(cls)]
-        if not isinstance(data, dict) or set(data) != set(names):
-            raise FileFormatError(f"A schema must have exactly {', '.join(names)}.")
-        if not (isinstance(data["columns"], list) and isinstance(data["unused"], list)):
-            raise FileFormatError("The columns and the unused columns of a schema must be lists.")
-        columns = tuple(Column.from_json(column) for column in data["columns"])
-        target = tuple(data["target"]) if isinstance(data["target"], list) else data["target"]
-        reading, unused = Reading.from_json(data["reading"]), tuple(data["unused"])
-        try:
-            return cls(target, columns, data["impute"], data["n_dropped"], reading, unused)
-        except InvalidInputError as error:
-            raise FileFormatError(f"The schema cannot be used: {error}") from error
+    def from_json(cls, data: Any) -> Schema:
+        """From a file that need not be trusted."""
+        columns = data.get("columns") if isinstance(data, dict) else None
+        if not isinstance(columns, list):
+            raise FileFormatError("A schema must have a list of columns.")
+        known = tuple(map(Column.from_json, columns))
+        with _as_stored("The schema"):
+            return _from_fields(cls, data, columns=known, reading=Reading.from_json(data.get("reading")))
 
 
 def check_rule(impute: object) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,23 +43,22 @@ def features_of(
     """
     x = np.empty((len(cells), sum(len(column.feature_names) for column in columns)))
     for column, at, values in zip(columns, feature_slices(columns), cells.T, strict=True):
-        own = None if fold_effects is None else fold_effects.get(column.name)
-        if own is not None and folds is not None:
-            codes = level_codes(column, values)
-            is_open = np.isnan(values) & (codes < 0)
-            x[:, at] = np.where(is_open[:, None], np.nan, own[folds, codes])
-        else:
-            x[:, at] = column_features(column, values)
+        x[:, at] = column_features(column, values, (fold_effects or {}).get(column.name), folds)
     return x
 
 
-def column_features(column: Column, cells: Array) -> Array:
+def column_features(
+    column: Column, cells: Array, fold_effects: Array | None = None, folds: NDArray[np.int64] | None = None
+) -> Array:
     """The features [n, w] of the cells [n] of one column."""
     missing = np.isnan(cells)
     if column.kind == "levels":
         codes = level_codes(column, cells)
-        effects = np.vstack([column.effects, np.zeros(len(column.dims))])  # an unknown level has the last one
-        return np.where((missing & (codes < 0))[:, None], np.nan, effects[codes])
+        if fold_effects is None:
+            effects = np.vstack([column.effects, np.zeros(len(column.dims))])[codes]  # an unknown level has the last
+        else:
+            effects = fold_effects[folds, codes]
+        return np.where((missing & (codes < 0))[:, None], np.nan, effects)
     found: Array
     if column.kind == "categorical":
         codes = _codes(column, cells, -1)
@@ -105,7 +104,7 @@ KINDS = {
 
 
 class Cells(NamedTuple):
-    """Cells of one column that are not known."""
+    """Cells of one column that are not known, and the features that they may have."""
 
     features: slice
     rows: NDArray[np.int64]  # [r], in order
@@ -117,35 +116,32 @@ class Cells(NamedTuple):
         return Cells(self.features, where, self.values[inside])
 
 
-@dataclass
 class Findings:
-    """The remarkable cells of new rows (see KINDS), counted by column."""
+    """The remarkable cells of new rows: how many there are of each kind (see KINDS) in each column, and the first."""
 
-    unknown: Counter[str] = field(default_factory=Counter)
-    missing: Counter[str] = field(default_factory=Counter)
-    outside: Counter[str] = field(default_factory=Counter)
-    first: dict[str, str] = field(default_factory=dict)
-    """Where the first cells of each kind and column are, by both."""
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.first: dict[tuple[str, str], str] = {}
 
     def note(self, kind: str, column: str, cells: NDArray[np.bool_], rows: NDArray[np.int64], file: str) -> None:
         """Count cells [n] of one kind in a column; the rows [n] have numbers in their file."""
         if cells.any():
-            getattr(self, kind)[column] += int(cells.sum())
+            self.counts[kind, column] += int(cells.sum())
             shown = ", ".join(str(row + 1) for row in rows[cells][:MOST_SHOWN])
-            self.first.setdefault(f"{kind} {column}", f"{file}{', ' if file else ''}data row {shown}")
+            self.first.setdefault((kind, column), f"{file}{', ' if file else ''}data row {shown}")
 
     def add(self, other: Findings) -> None:
         """Count those of other rows too, which come after."""
-        for kind in KINDS:
-            getattr(self, kind).update(getattr(other, kind))
+        self.counts.update(other.counts)
         self.first = other.first | self.first
 
     def warn(self) -> None:
         """Warn of what was found, if anything."""
         for kind, (words, advice) in KINDS.items():
-            counts = getattr(self, kind).items()
-            if listed := [f"{name!r} {count} ({self.first[f'{kind} {name}']})" for name, count in counts]:
-                warnings.warn(f"{words}: {', '.join(listed)}. {advice}", CVGPWarning, stacklevel=3)
+            found = [(name, self.counts[own, name], self.first[own, name]) for own, name in self.counts if own == kind]
+            if found:
+                listed = ", ".join(f"{name!r} {count} ({first})" for name, count, first in found)
+                warnings.warn(f"{words}: {listed}. {advice}", CVGPWarning, stacklevel=3)
 
 
 class Inputs:
@@ -201,16 +197,13 @@ class Inputs:
 def new_inputs(
     columns: Sequence[Column], cells: Array, numbers: NDArray[np.int64] | None = None, file: str = ""
 ) -> tuple[Inputs, Findings]:
-    """The features of new rows from their cells [n, C], and what is remarkable about them.
+    """The features of new rows, which have numbers [n] in their file, from their cells [n, C], and what is remarkable.
 
-    A missing cell stays NaN where the column can neither fill it nor integrate it out. The rows have numbers [n] in
-    their file, from 0 on, by which warnings name them.
+    A missing cell stays NaN where the column can neither fill it nor integrate it out.
     """
     x = features_of(columns, cells)
     rows_in_file = np.arange(len(cells)) if numbers is None else numbers
-    found = Findings()
-    unknown: list[Cells] = []
-    gaps: list[Cells] = []
+    found, unknown, gaps = Findings(), list[Cells](), list[Cells]()
     for position, (column, at) in enumerate(zip(columns, feature_slices(columns), strict=True)):
         values = cells[:, position]
         is_new = values == UNKNOWN if column.is_text else np.zeros(len(values), dtype=np.bool_)

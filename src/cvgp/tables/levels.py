@@ -40,10 +40,8 @@ WELL_KNOWN, MANY_ROWS = 0.9, 30.0
 class LevelPrior(NamedTuple):
     """What is known of a level before any of its rows: the first entry is the intercept, the others are slopes."""
 
-    noise: float
-    """Variance within levels."""
-    which: tuple[int, ...]
-    """The features whose slopes count."""
+    noise: float  # variance within levels
+    which: tuple[int, ...]  # the features whose slopes count
     mean: Array  # [d]
     variance: Array  # [d]
 
@@ -157,10 +155,8 @@ class _Line(NamedTuple):
     """A ridge regression on the features of the columns that have no levels, and on squares of the numbers."""
 
     columns: tuple[Column, ...]
-    where: list[int]
-    """Their positions among all columns."""
-    squared: NDArray[np.int64]
-    """The features that are squared, and in which levels may have slopes."""
+    where: list[int]  # their positions among all columns
+    squared: NDArray[np.int64]  # the features that are squared, and in which levels may have slopes
     centre: Array  # [D]
     scale: Array  # [D]
     middle: Array  # [F]
@@ -191,9 +187,7 @@ class _Line(NamedTuple):
         x = self._scaled(rows.x)
         return rows.y - self.level - (self._terms(x) - self.middle) @ self.slopes, x[:, self.squared[:MOST_TRIED]]
 
-    @property
     def slope_names(self) -> list[str]:
-        """The names of these features."""
         names = [name for column in self.columns for name in column.feature_names]
         return [names[d] for d in self.squared[:MOST_TRIED]]
 
@@ -212,13 +206,10 @@ def learn_levels(
     blocks: Iterable[tuple[Rows[Array], NDArray[np.int64]]],
     group: Group,
 ) -> tuple[tuple[Column, ...], dict[str, Array]]:
-    """The columns with the effects of all levels, and those for the training rows of each fold, from one pass.
-
-    Rows are in numbers, one per cell; the blocks have their numbers in their files beside them.
-    """
+    """The columns with the effects of all levels, and those for the training rows of each fold, from one pass."""
     line = _Line.learn(columns, sample)
     levels = [(position, column) for position, column in enumerate(columns) if column.kind == "levels"]
-    num_terms = 3 + 3 * len(line.slope_names)
+    num_terms = 3 + 3 * len(line.slope_names())
     sums = {c.name: np.zeros((len(targets), NUM_FOLDS, _num_levels(c), num_terms)) for _, c in levels}
     for rows, numbers in blocks:
         r, z = line.residuals(rows)
@@ -231,7 +222,7 @@ def learn_levels(
     added = group.sum([torch.from_numpy(part) for part in sums.values()])
     learned, effects = list(columns), {}
     for (position, column), total in zip(levels, added, strict=True):
-        learned[position], effects[column.name] = _embedded(column, total.numpy(), targets, line.slope_names)
+        learned[position], effects[column.name] = _embedded(column, total.numpy(), targets, line.slope_names())
     return tuple(learned), effects
 
 

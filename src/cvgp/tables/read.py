@@ -1,8 +1,7 @@
-"""Opening tables: files of any format, databases and data frames, as parts that Arrow reads batch by batch.
+"""Opening tables: files of any format and data frames, as parts that Arrow reads batch by batch.
 
 pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
-and number formats (:mod:`cvgp.tables.formats`), and limits on what a file may claim or unpack to
-(:mod:`cvgp.files.limits`). :mod:`cvgp.tables.rows` reads formats whose cells are Python values.
+and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to (:mod:`cvgp.files`).
 """
 
 from __future__ import annotations
@@ -33,24 +32,31 @@ from cvgp.errors import (
     InvalidTypeError,
     MissingFileError,
 )
-from cvgp.files.limits import check_columns, check_metadata, check_unpacked
-from cvgp.tables.cells import is_text_type, kind_of_type
-from cvgp.tables.encode import MOST_SHOWN
-from cvgp.tables.formats import (
+from cvgp.files import check_columns, check_metadata, check_unpacked
+from cvgp.tables.cells import (
     ENOUGH_CELLS,
-    PLAIN,
     CsvOptions,
     Evidence,
-    Reading,
     allowed_forms,
     check_csv,
     check_names,
     choose_formats,
+    is_text_type,
+    kind_of_type,
     parse_numbers,
     sniff,
 )
-from cvgp.tables.locate import ARROW_FORMATS, JSON_ENDINGS, SEPARATORS, find_files
-from cvgp.tables.rows import DATABASES, arrow_of_cells, load_database, load_json, load_sheet, split_sheet
+from cvgp.tables.columns import PLAIN, Reading
+from cvgp.tables.encode import MOST_SHOWN
+from cvgp.tables.files import (
+    ARROW_FORMATS,
+    JSON_ENDINGS,
+    SEPARATORS,
+    arrow_of_cells,
+    find_files,
+    load_json,
+    load_sheet,
+)
 
 Location: TypeAlias = Any
 """A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
@@ -65,8 +71,6 @@ BLOCK_BYTES = 1 << 20
 """Parsed at a time of a text file; a line must not be longer."""
 MANY_TEXTS = 50
 """A column of more different texts, most of which are numbers, is one of numbers with some bad cells."""
-CELL_BYTES = 8
-"""A cell in memory, whatever it takes in the file."""
 TEXT_OVERHEAD = 3
 """Bytes in memory per byte of a text file, for short cells."""
 IN_MEMORY = "the table in memory"
@@ -79,15 +83,11 @@ class Part:
 
     file: str
     types: Mapping[str, pa.DataType]
-    """Those that its columns have in the file."""
     read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
     """The rows with some of its columns."""
-    num_bytes: int = 0
-    """The size of the file; 0 for a table in memory."""
+    num_bytes: int = 0  # of the file; 0 for a table in memory
     first_row: int = 0
-    """Rows of the file that come before."""
-    num_rows: int | None = None
-    """As the file says; None if only reading can tell."""
+    num_rows: int | None = None  # if the file says how many
 
 
 @dataclass(frozen=True)
@@ -151,33 +151,20 @@ class Opened:
             )
         return self.inferred.get(name, part.types[name])
 
-    def kinds(self, names: Sequence[str], problems: dict[str, CVGPError] | None = None) -> dict[str, str]:
-        """The kind of each column, the same in every part; `null` if no part says one.
-
-        A column that has no kind is an error, or is noted among the problems and left out.
-        """
-        found: dict[str, tuple[str, pa.DataType, str]] = {}
-        refused: dict[str, CVGPError] = {}
+    def kind(self, name: str) -> str:
+        """The kind of a column, the same in every part; `null` if no part says one."""
+        found, first = "null", ""
         for part in self.parts:
-            for name in names:
-                own = self.type_of(part, name)
-                try:
-                    kind = kind_of_type(name, own)
-                    known = found.setdefault(name, (kind, own, part.file))
-                    if known[0] == "null":
-                        found[name] = (kind, own, part.file)
-                    elif kind not in ("null", known[0]):
-                        raise InvalidTypeError(
-                            f"Column {name!r} changes its type: it is {known[1]} in {known[2]} and {own} in "
-                            f"{part.file}. Write one of the files again with the other's type, or leave it out."
-                        )
-                except InvalidTypeError as error:
-                    if problems is None:
-                        raise
-                    refused.setdefault(name, error)
-        if problems is not None:
-            problems.update(refused)
-        return {name: kind for name, (kind, _, _) in found.items() if name not in refused}
+            own = self.type_of(part, name)
+            kind = kind_of_type(name, own)
+            if found == "null":
+                found, first = kind, f"{own} in {part.file}"
+            elif kind not in ("null", found):
+                raise InvalidTypeError(
+                    f"Column {name!r} changes its type: it is {first} and {own} in {part.file}. Write one of the files "
+                    "again with the other's type, or leave it out."
+                )
+        return found
 
     def cell_text(self, part: Part, name: str, row: int) -> str | None:
         """The text of a cell that is read as a number; None if it is empty, or its column is not text."""
@@ -217,7 +204,7 @@ def blaming(file: str) -> Iterator[None]:
 
 
 def open_table(location: Location, csv: Mapping[str, object] | None = None, known: Reading | None = None) -> Opened:
-    """Open a table: files of one format in the order of their names, a database, a pyarrow dataset or a frame.
+    """Open a table: files of one format in the order of their names, a pyarrow dataset or a frame.
 
     Folders are searched to any depth; `key=value` in a path becomes a column (Hive's partitions). A URI such as
     `s3://bucket/folder` is read through Arrow's file systems. `known` is how a model has read its training table; it
@@ -229,8 +216,7 @@ def open_table(location: Location, csv: Mapping[str, object] | None = None, know
         found = _open_files([os.fspath(item) for item in paths], options, known)
         check_columns(found.parts[0].file, len(found.names))
         return found
-    if options:
-        raise _options_error(options, f"a {type(location).__name__}")
+    _refuse_options(options, f"a {type(location).__name__}")
     if isinstance(location, ds.Dataset):
         return _open_dataset(location, known)
     if hasattr(location, "__dataframe__") or hasattr(location, "__arrow_c_stream__"):
@@ -240,40 +226,34 @@ def open_table(location: Location, csv: Mapping[str, object] | None = None, know
     )
 
 
-def _options_error(options: CsvOptions, what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{', '.join(options)} can be said of text tables ({', '.join(SEPARATORS)}), and this is {what}; leave it out."
-    )
+def _refuse_options(options: CsvOptions, what: str) -> None:
+    if options:
+        allowed = ", ".join(SEPARATORS)
+        raise InvalidInputError(
+            f"{', '.join(options)} can be said of text tables ({allowed}), and this is {what}; leave it out."
+        )
 
 
 def _open_files(paths: list[str], options: CsvOptions, known: Reading | None) -> Opened:
-    if any(path.lower().startswith(DATABASES) for path in paths):
-        if options:
-            raise _options_error(options, "a database")
-        if len(paths) > 1:
-            raise InvalidInputError("Only one table of a database can be read at a time; join them in a view.")
-        return _open_cells({paths[0]: load_database(paths[0])}, known)
     sheet = None
-    if len(paths) == 1:
-        paths[0], sheet = split_sheet(paths[0])
+    at = paths[0].lower().find(".xlsx::")
+    if len(paths) == 1 and at >= 0:
+        paths, sheet = [paths[0][: at + 5]], paths[0][at + 7 :]
     filesystem, files, ending = find_files(paths)
     # The folders of a file that is named itself are not part of the table.
     partitioning = None if len(files) == 1 and files == paths else "hive"
     with blaming(files[0]):
-        if ending.endswith(".gz"):
-            for file in files:
-                _check_packed(filesystem, file)
+        for file in files if ending.endswith(".gz") else ():
+            _check_packed(filesystem, file)
         if ending in SEPARATORS:
             return _open_text(filesystem, files, ending, partitioning, options, known)
-        if options:
-            raise _options_error(options, ending)
+        _refuse_options(options, ending)
         if ending == ".xlsx":
             return _open_cells({file: load_sheet(filesystem, file, sheet) for file in files}, known)
         if ending in JSON_ENDINGS:
             return _open_cells({file: load_json(filesystem, file) for file in files}, known)
-        if ending == ".parquet":
-            for file in files:
-                _check_footer(filesystem, file)
+        for file in files if ending == ".parquet" else ():
+            _check_footer(filesystem, file)
         dataset = ds.dataset(files, format=ARROW_FORMATS[ending], filesystem=filesystem, partitioning=partitioning)
         return _open_dataset(_without_index(dataset), known)
 
@@ -285,8 +265,7 @@ def _open_cells(frames: Mapping[str, Any], known: Reading | None) -> Opened:
         table, own = arrow_of_cells(file, frame)
         parts.append(_loaded(file, table))
         mixed |= set(own)
-    every = list(dict.fromkeys(name for part in parts for name in part.types))
-    return _inferred(Opened(every, parts), known, mixed)
+    return _inferred(Opened(_all_names(parts), parts), known, mixed)
 
 
 def _loaded(file: str, table: pa.Table) -> Part:
@@ -305,31 +284,33 @@ def _open_text(
     options: CsvOptions,
     known: Reading | None,
 ) -> Opened:
-    parts, first = [], None
+    parts, reading = [], None
     for file in files:
         packing = "gzip" if ending.endswith(".gz") else None
         with filesystem.open_input_stream(file, compression=packing) as stream:
             content = stream.read_buffer(BLOCK_BYTES + 1).to_pybytes()  # unlike `read`, this frees memory when it fails
-        found = sniff(file, content[:BLOCK_BYTES], len(content) <= BLOCK_BYTES, options, SEPARATORS[ending])
-        check_columns(file, len(found.names))
-        first = first or found
+        is_all = len(content) <= BLOCK_BYTES
+        encoding, sep, names = sniff(file, content[:BLOCK_BYTES], is_all, options, SEPARATORS[ending])
+        check_columns(file, len(names))
+        reading = reading or Reading(sep, encoding)
         form = ds.CsvFileFormat(
-            parse_options=pa.csv.ParseOptions(delimiter=found.sep, newlines_in_values=True),
+            parse_options=pa.csv.ParseOptions(delimiter=sep, newlines_in_values=True),
             # A word such as NA is a missing value, in columns of text too.
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
             read_options=pa.csv.ReadOptions(
-                block_size=BLOCK_BYTES, encoding="utf8" if found.encoding == "utf-8" else found.encoding
+                block_size=BLOCK_BYTES, encoding="utf8" if encoding == "utf-8" else encoding
             ),
         )
         dataset = ds.dataset([file], format=form, filesystem=filesystem, partitioning=partitioning)
         (fragment,) = dataset.get_fragments()
         constants = ds.get_partition_keys(fragment.partition_expression)
-        types = dict.fromkeys(found.names, pa.string()) | {key: pa.scalar(own).type for key, own in constants.items()}
+        types = dict.fromkeys(names, pa.string()) | {key: pa.scalar(own).type for key, own in constants.items()}
         parts.append(Part(file, types, _scan(fragment, types), _size(fragment)))
-    assert first is not None, "a table has files"
-    every = list(dict.fromkeys(name for part in parts for name in part.types))
-    opened = Opened(every, parts, Reading(first.sep, first.encoding), is_text_file=True)
-    return _inferred(opened, known, options=options)
+    return _inferred(Opened(_all_names(parts), parts, reading or Reading(), is_text_file=True), known, options=options)
+
+
+def _all_names(parts: Sequence[Part]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.types))
 
 
 def _scan(fragment: ds.Fragment, types: Mapping[str, pa.DataType]) -> Callable[[Sequence[str]], Any]:
@@ -477,7 +458,7 @@ def _row_groups(
 ) -> list[Part]:
     """The parts of a Parquet file, if its size and that of the table which its footer claims agree."""
     metadata, size = fragment.metadata, _size(fragment)
-    check_unpacked(file, size, CELL_BYTES * metadata.num_rows * metadata.num_columns)
+    check_unpacked(file, size, 8 * metadata.num_rows * metadata.num_columns)
 
     def read(index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         stored = [name for name in names if name not in constants]

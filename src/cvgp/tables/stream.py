@@ -1,7 +1,6 @@
 """Rows of a table in numbers, one per cell: written once, and read again in order or as shuffled minibatches.
 
-A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file that no
-other program sees, so that later passes cost no parsing, and files that change in the meantime do not matter. An epoch
+A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file. An epoch
 goes through blocks of rows in random order. Several blocks make a window, whose rows are shuffled in memory. All of it
 follows from the seed and the number of the epoch, so a run can continue anywhere.
 """
@@ -95,21 +94,16 @@ class Store:
 class NumberedRows:
     """Rows in a store, and how they become features.
 
-    A row of the store has one number per cell, the targets, the weight and the noise if there are any, and its number
-    in its file, which decides its fold.
+    A row of the store has one number per cell, the targets, the weight and noise if any, and its number in its file.
     """
 
     store: Store
     columns: tuple[Column, ...]
-    places: Sequence[int]
-    """Where the cells of each column are in the store."""
+    places: Sequence[int]  # of the columns in the store
     targets: tuple[str, ...]
-    has_weight: bool = False
-    has_noise: bool = False
-    codes: Mapping[int, Array] = field(default_factory=dict)
-    """By place: the meaning of the codes in the store, positions of categories or days."""
-    fold_effects: Mapping[str, Array] | None = None
-    """The effects of levels for training rows, by column; None if the columns were learned from other rows."""
+    extra: tuple[str | None, str | None]  # the columns of weights and noise
+    codes: Mapping[int, Array] = field(default_factory=dict)  # by place: the category or date of each code in the store
+    fold_effects: Mapping[str, Array] | None = None  # of levels, for training rows; None if others taught the columns
 
     @property
     def feature_names(self) -> list[str]:
@@ -123,11 +117,10 @@ class NumberedRows:
             if place in self.codes:
                 known = ~np.isnan(x[:, position])
                 x[known, position] = self.codes[place][x[known, position].astype(np.int64)]
-        first = self.store.width - 1 - self.has_noise - self.has_weight - len(self.targets)
-        y = values[:, first : first + len(self.targets)]
-        at = first + len(self.targets)
-        weight = values[:, at] if self.has_weight else None
-        noise = values[:, at + self.has_weight] if self.has_noise else None
+        y_end = self.store.width - 1 - sum(name is not None for name in self.extra)
+        extra = iter(values[:, y_end:-1].T)
+        weight, noise = (None if name is None else next(extra) for name in self.extra)
+        y = values[:, y_end - len(self.targets) : y_end]
         return Rows(x, y, weight, noise), values[:, -1].astype(np.int64)
 
     def encode(self, rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
@@ -194,12 +187,12 @@ class StoredSource:
     @cached_property
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
-        return float(self._block_weights.sum()) if self.rows.has_weight else float(self.num_rows)
+        return float(self._block_weights.sum()) if self.rows.extra[0] else float(self.num_rows)
 
     @property
     def has_known_noise(self) -> bool:
         """Whether the rows carry noise variances of their own."""
-        return self.rows.has_noise or bool(self._noise)
+        return self.rows.extra[1] is not None or bool(self._noise)
 
     @property
     def largest_value(self) -> float:
@@ -214,7 +207,7 @@ class StoredSource:
         if not self.has_known_noise:
             return learned
         known = (chunk.noise_variance for chunk in self.chunks(BLOCK_ROWS) if chunk.noise_variance is not None)
-        return self.num_rows / sum((learned + noise.to(torch.float64)).reciprocal().sum().item() for noise in known)
+        return self.num_rows / sum((learned + noise.double()).reciprocal().sum().item() for noise in known)
 
     def identity(self) -> str:
         """A digest of the features, the number of rows and the moments of all values."""
@@ -241,19 +234,12 @@ class StoredSource:
         return reduce(add_noise, self._noise, batch)
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
-        """Every row once, in order."""
+        """Every row once, in order; rows that are held out leave chunks smaller."""
         self._cache.clear()  # a pass and minibatches do not take turns, and need not both be in memory
-        step = max(size, BLOCK_ROWS) // size * size
-        rest: list[Rows[Array]] = []
-        for start in range(0, self.rows.store.num_rows, step):
-            rest.append(self._read(start, start + step))
-            count = sum(len(piece.x) for piece in rest)
-            is_last = start + step >= self.rows.store.num_rows
-            joined, whole = Rows[Array].join(rest), count if is_last else count // size * size
-            batch = self._batch(joined.take(slice(0, whole)))
-            for begin in range(0, whole, size):
-                yield batch.take(slice(begin, begin + size))
-            rest = [joined.take(slice(whole, None))]
+        for start in range(0, self.rows.store.num_rows, size):
+            rows = self._read(start, start + size)
+            if len(rows.x):
+                yield self._batch(rows)
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
         """Rows of one step. A remainder that fills no batch sits the epoch out; weighted rows are drawn by weight."""
@@ -314,7 +300,7 @@ class StoredSource:
         """The window of an epoch that holds a row, and the rows of the epoch before it."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self._block_sizes))
         counts: NDArray[Any] = self._block_sizes[order]
-        if self.rows.has_weight:
+        if self.rows.extra[0]:
             # Ticks at equal distances along the summed weights: a row is drawn once for each that falls on it.
             edges = np.concatenate([[0.0], np.cumsum(self._block_weights[order])])
             offset, distance = np.random.default_rng([seed, epoch, 1]).random(), edges[-1] / self.num_rows

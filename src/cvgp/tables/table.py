@@ -13,10 +13,11 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from typing import Any, Literal, NamedTuple, get_args
+from itertools import compress
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +26,11 @@ from numpy.typing import NDArray
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, Scaling, bulk_of, learn_scaling, learn_warped_scaling, moments_of, no_moments
-from cvgp.data.transforms import InputWarp
+from cvgp.data.transforms import NO_WARP, InputWarp
 from cvgp.errors import CVGPError, CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import ALONE, Group, gather_text
 from cvgp.tables import stream
-from cvgp.tables.apply import BadRows, OnBadRows, RowReader, SchemaReader, near_names
+from cvgp.tables.apply import BadRows, OnBadRows, RowReader, near_names, schema_reader
 from cvgp.tables.cells import READERS, check_categories, days, labels, look_like_dates, spells_number
 from cvgp.tables.columns import (
     MAX_CATEGORIES,
@@ -38,12 +39,13 @@ from cvgp.tables.columns import (
     TYPICAL,
     Column,
     Impute,
+    Reading,
     Schema,
     check_rule,
+    named,
     varying_parts,
 )
 from cvgp.tables.encode import UNKNOWN
-from cvgp.tables.formats import Reading, named
 from cvgp.tables.levels import learn_levels
 from cvgp.tables.read import Opened, open_table
 from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
@@ -57,11 +59,6 @@ NEARLY_EVERY = 0.95
 """The share of a column's cells that hold different texts, where these name the rows."""
 LEAST_ROWS = 20
 """With fewer rows, values are all different, or all the same, by chance."""
-NAMES_ROWS, CONSTANT, NUMBERS_ROWS = (
-    "a different text in nearly every row",
-    "the same value in all rows",
-    "numbers the rows",
-)
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
     r"|row[ _.-]?(id|nr|no|num|number|index|name)|(.*[ _.-])(id|uuid|guid|index|idx)|record[ _.-]?(id|nr|no|number)",
@@ -75,8 +72,7 @@ class Table:
     """A table and how to read it, as :func:`read_table` returns it."""
 
     opened: Opened = field(repr=False)
-    target: str | tuple[str, ...] | None
-    """The column to predict, or several; None if `fit` is told."""
+    target: str | tuple[str, ...] | None = None
     sample_weight: str | None = None
     noise_variance: str | None = None
     drop: tuple[str, ...] = ()
@@ -86,6 +82,18 @@ class Table:
     on_bad_rows: OnBadRows = "error"
     dates: Dates = "features"
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in (self.sample_weight, self.noise_variance):
+            if name is not None and not isinstance(name, str):
+                raise InvalidTypeError(
+                    "The sample_weight and noise_variance of a table are names of its columns; got "
+                    f"{type(name).__name__}."
+                )
+        check_rule(self.impute)
+        for option, allowed in (("on_bad_rows", get_args(OnBadRows)), ("dates", get_args(Dates))):
+            if getattr(self, option) not in allowed:
+                raise InvalidInputError(f"{option} must be one of {allowed}; got {getattr(self, option)!r}.")
 
     @property
     def names(self) -> list[str]:
@@ -116,10 +124,8 @@ class Table:
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
         weight = self.sample_weight if sample_weight is None else sample_weight
         noise = self.noise_variance if noise_variance is None else noise_variance
-        _check_column_names(weight, noise)
-        if (chosen, weight, noise) == (self.target, self.sample_weight, self.noise_variance):
-            return self
-        return replace(self, target=chosen, sample_weight=weight, noise_variance=noise, _learned={})
+        found = replace(self, target=chosen, sample_weight=weight, noise_variance=noise, _learned={})
+        return self if found == self else found
 
     def learn(self, group: Group = ALONE) -> TrainingTable:
         """Look through the rows once, and learn what the columns become."""
@@ -135,19 +141,15 @@ class Table:
         """The rows as the columns of a fitted model encode them; nothing is learned."""
         return self._shared_out(lambda table, own: _applied(table, schema, own), group)
 
-    def _shared_out(self, read: Any, group: Group) -> TrainingTable:
+    def _shared_out(self, read: Callable[[Table, Group], TrainingTable], group: Group) -> TrainingTable:
         """Each process of a group reads a small table whole; of a larger one, each reads its own parts."""
         width = 8 * len(self.opened.names)
         sizes = [part.num_bytes if part.num_rows is None else width * part.num_rows for part in self.opened.parts]
         if group.world > 1 and sum(sizes) <= stream.IN_MEMORY_BYTES:
-            found: TrainingTable = read(self, ALONE)
+            found = read(self, ALONE)
             if found.fits_in_memory:  # indicators of text may take more
                 return found
-        return read(self, group)  # type: ignore[no-any-return]
-
-    def is_asked_for(self, name: str) -> bool:
-        """Whether a column is used even if it seems uninformative."""
-        return name in self.always_keep or name in (self.features or ())
+        return read(self, group)
 
     def feature_columns(self) -> list[str]:
         """The columns that become features, as far as the options tell."""
@@ -157,22 +159,20 @@ class Table:
                 how = f" It was read with {self.reading.describe()}; if that is wrong, give sep (--sep)."
                 hint = how if self.reading.sep else ""
                 raise InvalidInputError(f"The table has no column {name!r}, or several; choose from {names}.{hint}")
-        for option, given in (("drop", self.drop), ("features", self.features), ("always_keep", self.always_keep)):
-            unknown = [name for name in given or () if name not in names]
-            if unknown:
-                meant = list(dict.fromkeys(repr(other) for name in unknown for other in near_names(name, names)))
-                hint = f"did you mean {' or '.join(meant)}? It has" if meant else "it has"
-                raise InvalidInputError(
-                    f"The table has no column {', '.join(map(repr, unknown))}, which {option} names; {hint} "
-                    f"{', '.join(names)}."
-                )
-        if both := [repr(name) for name in wanted if name in special]:
-            option = "features" if self.features else "always_keep"
+        for option in ("drop", "features", "always_keep"):
+            for name in getattr(self, option) or ():
+                if name not in names:
+                    meant = " or ".join(map(repr, near_names(name, names)))
+                    hint = f"did you mean {meant}? It has" if meant else "it has"
+                    raise InvalidInputError(
+                        f"The table has no column {name!r}, which {option} names; {hint} {', '.join(names)}."
+                    )
+        if both := [name for name in wanted if name in special]:
             raise InvalidInputError(
-                f"{option} names {', '.join(both)}, which is the target or a column of weights or noise."
+                f"features or always_keep names {both}, which is the target or a column of weights or noise."
             )
-        if both := [repr(name) for name in self.drop if name in wanted]:
-            raise InvalidInputError(f"drop leaves out {named(both)}, which is asked for as well; choose.")
+        if both := [name for name in self.drop if name in wanted]:
+            raise InvalidInputError(f"drop leaves out {both}, which is asked for as well; choose.")
         among = names if self.features is None else self.features
         found = [name for name in names if name in among and name not in (*special, *self.drop)]
         if len(set(special)) < len(special) or not found:
@@ -182,31 +182,22 @@ class Table:
         return found
 
 
-def _check_column_names(*names: object) -> None:
-    for name in names:
-        if name is not None and not isinstance(name, str):
-            raise InvalidTypeError(
-                f"The sample_weight and noise_variance of a table are names of its columns; got {type(name).__name__}."
-            )
-
-
-def _target(given: object) -> Any:
-    names: Any = (given,) if isinstance(given, str) else given
-    if given is None:
-        return None
-    if not (isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names)):
+def _target(given: object) -> str | tuple[str, ...] | None:
+    if given is None or isinstance(given, str):
+        return given
+    if not (isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given)):
         raise InvalidTypeError(
             "The target of a table is a column or a list of columns; got "
             f"{type(given).__name__}. Put the values into the table as a column, and name it."
         )
-    return given if isinstance(given, str) else tuple(names)
+    return tuple(given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
     several = (given,) if isinstance(given, str) else given
-    if not isinstance(several, (list, tuple)) or not all(isinstance(name, str) for name in several):
+    if not isinstance(several, list | tuple) or not all(isinstance(name, str) for name in several):
         raise InvalidTypeError(f"{option} is a list of names of columns; got {given!r}.")
-    return tuple(dict.fromkeys(several))
+    return tuple(several)
 
 
 def read_table(
@@ -231,10 +222,9 @@ def read_table(
     Parameters
     ----------
     data : path, glob, folder, list of paths, pyarrow dataset, or DataFrame
-        CSV and TSV (also .gz), JSON lines, Excel (``book.xlsx::sheet``), Parquet, Feather and Arrow files, tables of
-        databases (``sqlite:///file::table``, ``duckdb:///file::table``), or a pandas or polars DataFrame or an Arrow
-        table. Folders are searched to any depth, and ``key=value`` in a path becomes a column. A table that is too
-        large to be loaded is read in parts.
+        CSV and TSV (also .gz), JSON lines, Excel (``book.xlsx::sheet``), Parquet, Feather and Arrow files, or a pandas
+        or polars DataFrame or an Arrow table. Folders are searched to any depth, and ``key=value`` in a path becomes a
+        column. A table that is too large to be loaded is read in parts.
     target : str or list of str, optional
         The column to predict, or several; all others are features. `fit` can name it instead.
     sample_weight : str, optional
@@ -255,11 +245,11 @@ def read_table(
     features : str or list of str, optional
         The only columns to use.
     always_keep : str or list of str, optional
-        Columns to use even if they have one value in all rows, or only number or name the rows. Others like that are
-        left out, with a warning that names them.
+        Columns to use even if they are constant, or only number or name the rows. Others like that are left out, with a
+        warning.
     impute : {"mean", "median", "drop"}, optional
-        Fill missing values of features, or leave their rows out. Text, and true and false, are filled with the most
-        frequent value. By default the model learns from missing values: a feature says where they are.
+        Fill missing values (text, and true and false, with the most frequent one), or leave their rows out. By default
+        the model learns from missing values: a feature says where they are.
     on_bad_rows : {"error", "skip"}
         Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
     dates : {"features", "refuse"}
@@ -289,15 +279,10 @@ def read_table(
     """
     if isinstance(data, Table):
         raise InvalidTypeError("read_table was given what it returned; give it the path or the frame.")
-    check_rule(impute)
-    _check_column_names(sample_weight, noise_variance)
-    for name, value, allowed in (("on_bad_rows", on_bad_rows, get_args(OnBadRows)), ("dates", dates, get_args(Dates))):
-        if value not in allowed:
-            raise InvalidInputError(f"{name} must be one of {allowed}; got {value!r}.")
     chosen = None if features is None else _names("features", features)
-    choice = (_names("drop", drop), chosen, _names("always_keep", always_keep))
+    choice = (_names("drop", drop), chosen, _names("always_keep", always_keep), impute, on_bad_rows, dates)
     opened = open_table(data, {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding})
-    return Table(opened, _target(target), sample_weight, noise_variance, *choice, impute, on_bad_rows, dates)
+    return Table(opened, _target(target), sample_weight, noise_variance, *choice)
 
 
 def names_in(text: str) -> list[str]:
@@ -314,23 +299,21 @@ def as_flag(option: str, names: Iterable[str]) -> str:
 
 def _raise_unusable(problems: Mapping[str, CVGPError]) -> None:
     """Raise one error for everything that is wrong with columns, with the flag that leaves them out."""
-    if not problems:
-        return
-    kinds = {type(problem) for problem in problems.values()}
-    in_python = f"(in Python: read_table(..., drop={list(problems)}))"
-    advice = f"To leave out what cannot be used: {as_flag('drop', problems)} {in_python}."
-    lines = [str(problem) for problem in problems.values()]
-    if len(lines) > 1:
-        lines = [f"{len(lines)} columns cannot be used:", *(f"- {line}" for line in lines)]
-    raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
+    if problems:
+        kinds = {type(problem) for problem in problems.values()}
+        lines = [str(problem) for problem in problems.values()]
+        if len(lines) > 1:
+            lines = [f"{len(lines)} columns cannot be used:", *(f"- {line}" for line in lines)]
+        in_python = f"(in Python: read_table(..., drop={list(problems)}))"
+        advice = f"To leave out what cannot be used: {as_flag('drop', problems)} {in_python}."
+        raise (kinds.pop() if len(kinds) == 1 else InvalidInputError)("\n".join([*lines, advice]))
 
 
 def _left_out_line(reasons: Mapping[str, str]) -> str:
     """The columns that were left out and why, with the flag that keeps them."""
-    columns: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        columns.setdefault(reason, []).append(repr(name))
-    found = "; ".join(f"{named(names)} ({reason})" for reason, names in columns.items())
+    found = "; ".join(
+        f"{named([repr(n) for n in reasons if reasons[n] == why])} ({why})" for why in dict.fromkeys(reasons.values())
+    )
     return (
         f"Left out, since they are not informative: {found}. To use them anyway: {as_flag('always-keep', reasons)} "
         f"(in Python: read_table(..., always_keep={list(reasons)}))."
@@ -354,16 +337,6 @@ class TrainingTable:
     """Why columns that could be features are not, by their names."""
 
     @property
-    def single_output(self) -> bool:
-        """Whether y has no second axis."""
-        return isinstance(self.table.target, str)
-
-    @property
-    def reading(self) -> Reading:
-        """How its text was read."""
-        return self.table.reading
-
-    @property
     def feature_names(self) -> list[str]:
         """The names of the columns of x."""
         return self.rows.feature_names
@@ -381,39 +354,23 @@ class TrainingTable:
     @cached_property
     def common_sample(self) -> Rows[Array]:
         """A sample of the rows of all processes, the same everywhere: all of them up to 100,000 rows."""
-        return _shared(self.rows.encode(*_own_sample(self.rows, self.num_rows)), self.group)
+        return _common_sample(self.rows, self.num_rows, self.group, self.rows.encode)
 
-    @property
-    def scaling(self) -> Scaling:
+    def scaling(self, warp: InputWarp = NO_WARP) -> Scaling:
         """The weighted means and standard deviations of all columns.
 
-        Those of columns with outliers (:mod:`cvgp.data.scaling`) are of a sample of the rows: of all of them up to
-        100,000 rows.
+        Those of columns that are warped, or have outliers (:mod:`cvgp.data.scaling`), are of a sample of the rows: of
+        all of them up to 100,000 rows.
         """
-        D, moments = len(self.feature_names), self.moments
-        whole, sample = moments.scaling(D), self.common_sample
-        bulk = bulk_of(sample.x, sample.sample_weight)
+        D, moments, sample = len(self.feature_names), self.moments, self.common_sample
+        whole, bulk = moments.scaling(D), bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
         is_far = (moments.magnitude[:D] > reach) | (bulk.moved_into(sample.x) != sample.x).any(axis=0)
         in_bulk = learn_scaling(sample.x, sample.y, sample.sample_weight, bulk)
-        # A column that is constant in the sample has no bulk to go by.
-        is_far &= in_bulk.varies
-        return whole._replace(
-            x_mean=np.where(is_far, in_bulk.x_mean, whole.x_mean),
-            x_scale=np.where(is_far, in_bulk.x_scale, whole.x_scale),
-        )
-
-    def warped_scaling(self, warp: InputWarp) -> Scaling:
-        """The same with columns that are warped first, whose means and standard deviations are those of the sample."""
-        plain = self.scaling
+        found = whole.with_inputs(in_bulk, is_far & in_bulk.varies)  # a column that is constant there has no bulk
         if warp.name == "identity":
-            return plain
-        warped = learn_warped_scaling(warp, self.common_sample)
-        return plain._replace(
-            x_mean=np.where(warp.warped, warped.x_mean, plain.x_mean),
-            x_scale=np.where(warp.warped, warped.x_scale, plain.x_scale),
-            warp=warp,
-        )
+            return found
+        return found.with_inputs(learn_warped_scaling(warp, sample), warp.warped)._replace(warp=warp)
 
     @property
     def y_varies(self) -> bool:
@@ -428,7 +385,7 @@ class TrainingTable:
         known = {*self.rows.targets, *(column.name for column in self.rows.columns)}
         unused = tuple(name for name in self.table.names if name not in known)
         dropped = self.bad.dropped
-        return Schema(target, self.rows.columns, self.table.impute, dropped, self.reading, unused)
+        return Schema(target, self.rows.columns, self.table.impute, dropped, self.table.reading, unused)
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""
@@ -440,54 +397,48 @@ class TrainingTable:
 
     def describe(self) -> str:
         """Size and way of reading, in a line."""
-        count = len({part.file for part in self.table.opened.parts})
-        files = "1 file" if count == 1 else f"{count} files"
-        columns, features = len(self.rows.columns), len(self.feature_names)
-        size, limit = f"{self.num_bytes / 1e6:.0f} MB", f"{stream.IN_MEMORY_BYTES / 1e6:.0f} MB"
+        count, size = len({part.file for part in self.table.opened.parts}), f"{self.num_bytes / 1e6:.0f} MB"
+        limit = f"{stream.IN_MEMORY_BYTES / 1e6:.0f} MB"
         how = f"loaded, {size}" if self.fits_in_memory else f"read in parts: {size} is more than {limit}"
-        return f"{files}, {self.num_rows} rows, {columns} columns as {features} features ({how})"
+        columns = f"{len(self.rows.columns)} columns as {len(self.feature_names)} features"
+        return f"{count} file{'s' * (count > 1)}, {self.num_rows} rows, {columns} ({how})"
 
 
 def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
-    reader = SchemaReader(
-        table.opened,
-        schema,
-        targets=table.targets,
-        sample_weight=table.sample_weight,
-        noise_variance=table.noise_variance,
-        on_bad_rows=table.on_bad_rows,
-    )
+    extra = (table.sample_weight, table.noise_variance)
+    reader = schema_reader(table.opened, schema, table.targets, extra, table.on_bad_rows)
     store = Store(len(schema.columns) + len(table.special) + 1)
     for piece in reader.pieces(table.opened.parts[group.rank :: group.world]):
         store.append(piece.stored())
-    has = (table.sample_weight is not None, table.noise_variance is not None)
-    rows = NumberedRows(store, schema.columns, range(len(schema.columns)), table.targets, *has)
+    rows = NumberedRows(store, schema.columns, range(len(schema.columns)), table.targets, extra)
     total = reader.bad.count_all(group, store.num_rows)
-    return TrainingTable(table, rows, _feature_moments(rows, group), total, reader.bad, group)
+    return TrainingTable(table, rows, _moments(rows, rows.encode, group), total, reader.bad, group)
 
 
-def _own_sample(rows: NumberedRows, total_rows: int) -> tuple[Rows[Array], Any]:
-    """The share of this process in a common sample, in numbers."""
-    found, row_numbers = rows.sample_in_numbers()
-    count = -(-SAMPLE_ROWS * rows.store.num_rows // total_rows)
+Encode = Callable[[Rows[Array], NDArray[np.int64]], Rows[Array]]
+
+
+def _as_numbers(rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
+    return rows
+
+
+def _common_sample(rows: NumberedRows, total: int, group: Group, encode: Encode) -> Rows[Array]:
+    """A sample of the rows of all processes, in numbers or encoded."""
+    found, numbers = rows.sample_in_numbers()
+    count = -(-SAMPLE_ROWS * rows.store.num_rows // total)
     chosen = np.sort(np.random.default_rng(0).permutation(len(found.x))[:count])
-    return found.take(chosen), row_numbers[chosen]
+    own = encode(found.take(chosen), numbers[chosen])
+    return own.map(lambda values: torch.cat(group.gather(torch.from_numpy(np.ascontiguousarray(values)))).numpy())
 
 
-def _shared(rows: Rows[Array], group: Group) -> Rows[Array]:
-    return rows.map(lambda values: torch.cat(group.gather(torch.from_numpy(np.ascontiguousarray(values)))).numpy())
-
-
-def _feature_moments(rows: NumberedRows, group: Group) -> Moments:
-    moments = no_moments(len(rows.feature_names) + len(rows.targets))
+def _moments(rows: NumberedRows, encode: Encode, group: Group) -> Moments:
+    """The moments of x and y over the rows of all processes, in numbers or encoded."""
+    width = len(rows.columns if encode is _as_numbers else rows.feature_names)
+    found = no_moments(width + len(rows.targets))
     for block in rows.cell_blocks():
-        encoded = rows.encode(*block)
-        moments = moments.merge(moments_of(np.hstack([encoded.x, encoded.y]), encoded.sample_weight))
-    return _merged(moments, group)
-
-
-def _merged(moments: Moments, group: Group) -> Moments:
-    gathered = group.gather(torch.from_numpy(np.stack(moments)))
+        own = encode(*block)
+        found = found.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
+    gathered = group.gather(torch.from_numpy(np.stack(found)))
     return reduce(Moments.merge, (Moments(*part.numpy()) for part in gathered))
 
 
@@ -500,9 +451,7 @@ class _Texts:
     def __init__(self, name: str, is_ordered: bool, is_asked_for: bool) -> None:
         self.name, self.is_ordered, self.is_asked_for = name, is_ordered, is_asked_for
         self.numbers: dict[str, int] = {}
-        self.totals = np.zeros(0, dtype=np.int64)
-        self.counts: Counter[str] = Counter()
-        """Of the rows that count, in all processes; ordered texts are there even if no row has them."""
+        self.counts: Counter[str] = Counter()  # of the rows that count; ordered texts are there even if no row has them
         self.names_rows = False
 
     def add(self, column: pa.Array) -> Array:
@@ -516,6 +465,7 @@ class _Texts:
                 f"{list(self.numbers)} and {texts}; give all parts the same ones, or put the positions in their place."
             )
         own = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
+        self.counts.update(dict.fromkeys(texts, 0) if self.is_ordered else {})
         if len(self.numbers) > MOST_TEXTS:
             raise InvalidInputError(
                 f"Column {self.name!r} holds more than {MOST_TEXTS} different texts, such as {texts[0]!r}, but text is "
@@ -526,45 +476,28 @@ class _Texts:
     def count(self, cells: Array) -> None:
         """Count the numbers [n] of cells in rows that count."""
         if not self.names_rows:
-            found = np.bincount(cells[~np.isnan(cells)].astype(np.int64), minlength=len(self.numbers))
-            found[: len(self.totals)] += self.totals
-            self.totals = found
-            if len(self.numbers) > MAX_CATEGORIES and found.sum() >= ENOUGH_CELLS:
+            numbers, times = np.unique(cells[~np.isnan(cells)].astype(np.int64), return_counts=True)
+            texts = list(self.numbers)
+            for number, count in zip(numbers.tolist(), times.tolist(), strict=True):
+                self.counts[texts[number]] += count
+            if len(self.counts) > MAX_CATEGORIES and self.counts.total() >= ENOUGH_CELLS:
                 self._settle()
 
     def share(self, group: Group) -> None:
         """Put together the counts of the processes of a group."""
-        own = [self._counts(), self.names_rows]
-        found = [json.loads(text) for text in gather_text(group, json.dumps(own))]
-        self.names_rows = any(names_rows for _, names_rows in found)
+        found = [json.loads(text) for text in gather_text(group, json.dumps([self.counts, self.names_rows]))]
+        self.counts, self.names_rows = Counter(), any(names_rows for _, names_rows in found)
         for counts, _ in found:
             self.counts.update(counts)
         self._settle()
 
-    def _counts(self) -> dict[str, int]:
-        totals = zip(self.numbers, self.totals.tolist(), strict=False)
-        return {text: count for text, count in totals if count or self.is_ordered}
-
     def _settle(self) -> None:
         """Stop counting if the texts only name the rows."""
-        counts = self.counts or Counter(self._counts())
-        num_texts, num_cells = len(counts), counts.total()
+        num_texts, num_cells = len(self.counts), self.counts.total()
         is_free = not (self.is_ordered or self.is_asked_for)
         if is_free and num_cells >= LEAST_ROWS and num_texts >= NEARLY_EVERY * num_cells:
-            is_numeric = 2 * sum(map(spells_number, counts)) > num_texts
-            self.names_rows = not is_numeric and not look_like_dates(counts)
-
-
-class _Facts(NamedTuple):
-    """What all rows say of a column."""
-
-    missing: int
-    mean: float
-    scale: float
-    counts: Array
-    """The weight of each category."""
-    ends: tuple[float, float]
-    """The first and the last date."""
+            is_numeric = 2 * sum(map(spells_number, self.counts)) > num_texts
+            self.names_rows = not is_numeric and not look_like_dates(self.counts)
 
 
 class _Learner:
@@ -572,9 +505,14 @@ class _Learner:
 
     def __init__(self, table: Table, group: Group) -> None:
         self.table, self.group, self.opened = table, group, table.opened
-        names = table.feature_columns()
+        names, self.asked_for = table.feature_columns(), {*table.always_keep, *(table.features or ())}
         self.problems: dict[str, CVGPError] = {}
-        self.kinds = self.opened.kinds(names, self.problems) | self.opened.kinds(table.special)
+        self.kinds = {name: self.opened.kind(name) for name in table.special}
+        for name in names:
+            try:
+                self.kinds[name] = self.opened.kind(name)
+            except InvalidTypeError as error:
+                self.problems[name] = error
         if set(self.kinds.values()) == {"null"} and not self.problems:
             raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
         for name in table.special:
@@ -587,47 +525,41 @@ class _Learner:
                 self.problems[name] = InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
         self.usable = [name for name in names if name not in self.problems]
         self.texts = {
-            name: _Texts(name, self.kinds[name] == "ordered", table.is_asked_for(name))
+            name: _Texts(name, self.kinds[name] == "ordered", name in self.asked_for)
             for name in self.usable
             if self.kinds[name] in ("categorical", "ordered")
         }
-        self.bad = BadRows(self.opened, self.usable, table.special, table.on_bad_rows, drops=table.impute == "drop")
+        gaps = np.ones(len(self.usable), dtype=np.bool_)
+        known = [*self.usable, *table.special]
+        self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
         self.left_out: dict[str, str] = {}
 
     def learn(self) -> TrainingTable:
         """Read the rows, and learn what each column becomes."""
-        store = self._read()
+        store, missing = self._read()
         total = self.bad.count_all(self.group, store.num_rows)
-        rows = self._numbered(store)
-        moments, facts = self._facts(rows)
-        used = self._telling(rows, total, facts)
+        rows = self._numbered(store, missing == total)
+        missing = missing[rows.places]
+        moments = _moments(rows, _as_numbers, self.group)
+        sample = _common_sample(rows, total, self.group, _as_numbers)
+        used = self._informative(rows.columns, moments.scales, missing, sample.x)
+        missing, sample = missing[used], sample._replace(x=sample.x[:, used])
         moments = Moments(*(values[np.append(used, [True] * len(rows.targets))] for values in moments))
-        facts = [own for own, use in zip(facts, used, strict=True) if use]
-        rows = replace(
-            rows,
-            columns=tuple(column for column, use in zip(rows.columns, used, strict=True) if use),
-            places=[place for place, use in zip(rows.places, used, strict=True) if use],
-        )
-        sample = _shared(_own_sample(rows, total)[0], self.group)
-        is_small = self.group.world == 1 and 8 * total * rows.store.width <= stream.IN_MEMORY_BYTES
-        has_gaps = any(own.missing for own in facts)
         # Medians are exact for rows that are loaded, and else those of the sample.
-        every = np.concatenate([own.x for own, _ in rows.cell_blocks()]) if is_small and has_gaps else sample.x
-        medians = [float(np.median(present)) if len(present := c[~np.isnan(c)]) else np.nan for c in every.T]
-        columns = tuple(
-            _learned(column, self.table.impute, own, median, cells)
-            for column, own, median, cells in zip(rows.columns, facts, medians, sample.x.T, strict=True)
-        )
-        rows = replace(rows, columns=columns, fold_effects={})
+        is_loaded = self.group.world == 1 and 8 * total * store.width <= stream.IN_MEMORY_BYTES
+        every = rows.in_numbers(store.read(0, total))[0].x[:, used] if is_loaded and missing.any() else sample.x
+        facts = (missing.tolist(), moments.means.tolist(), every.T, sample.x.T)
+        columns = tuple(map(self._learned, compress(rows.columns, used), *facts))
+        rows = replace(rows, columns=columns, places=list(compress(rows.places, used)), fold_effects={})
         if any(column.kind == "levels" for column in columns):
             columns, effects = learn_levels(columns, rows.targets, sample, rows.cell_blocks(), self.group)
             rows = replace(rows, columns=columns, fold_effects=effects)
-        if has_gaps or any(column.kind not in ("numeric", "boolean", "ordered") for column in columns):
-            moments = _feature_moments(rows, self.group)  # else the numbers are the features
+        if missing.any() or any(column.kind not in ("numeric", "boolean", "ordered") for column in columns):
+            moments = _moments(rows, rows.encode, self.group)  # else the numbers are the features
         return TrainingTable(self.table, rows, moments, total, self.bad, self.group, self.left_out)
 
-    def _read(self) -> Store:
-        """The rows that count, in numbers; texts as the numbers in which they come."""
+    def _read(self) -> tuple[Store, NDArray[np.int64]]:
+        """The rows that count, in numbers (texts as they come), and the missing cells of each column."""
         table = self.table
         cells = {
             name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
@@ -636,25 +568,30 @@ class _Learner:
         extra = (table.sample_weight, table.noise_variance)
         reader = RowReader(self.opened, cells, self.kinds, table.targets, extra, self.bad)
         store = Store(len(self.usable) + len(table.special) + 1)
+        missing = torch.zeros(len(self.usable), dtype=torch.float64)
         for piece in reader.pieces(self.opened.parts[self.group.rank :: self.group.world]):
             store.append(piece.stored())
-            for position, name in enumerate(self.usable):
+            kept = piece.rows.x[piece.kept]
+            missing += torch.from_numpy(np.isnan(kept).sum(axis=0))
+            for name, values in zip(self.usable, kept.T, strict=True):
                 if name in self.texts:
-                    self.texts[name].count(piece.rows.x[piece.kept, position])
-        return store
+                    self.texts[name].count(values)
+        return store, self.group.sum([missing])[0].numpy().astype(np.int64)
 
-    def _numbered(self, store: Store) -> NumberedRows:
+    def _numbered(self, store: Store, is_empty: NDArray[np.bool_]) -> NumberedRows:
         """The rows with columns of which nothing is learned yet."""
         table, columns, places, codes = self.table, [], [], {}
         for texts in self.texts.values():
             texts.share(self.group)
             if texts.names_rows:
-                self.left_out[texts.name] = NAMES_ROWS
+                self.left_out[texts.name] = "a different text in nearly every row"
         for place, name in enumerate(self.usable):
             if name in self.left_out:
                 continue
             found = self.texts.get(name)
             try:
+                if is_empty[place]:
+                    raise InvalidInputError(f"Column {name!r} holds no values in rows that count; leave it out.")
                 column = self._new_column(name, self.kinds[name], Counter() if found is None else found.counts)
             except CVGPError as error:
                 self.problems[name] = error
@@ -669,8 +606,8 @@ class _Learner:
         _raise_unusable({name: self.problems[name] for name in table.names if name in self.problems})
         if not columns:
             raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
-        has = (table.sample_weight is not None, table.noise_variance is not None)
-        return NumberedRows(store, tuple(columns), places, table.targets, *has, codes)
+        extra = (table.sample_weight, table.noise_variance)
+        return NumberedRows(store, tuple(columns), places, table.targets, extra, codes)
 
     def _new_column(self, name: str, kind: str, counts: Counter[str]) -> Column:
         if kind == "date" or (kind == "categorical" and look_like_dates(counts)):
@@ -690,47 +627,17 @@ class _Learner:
             return Column(name, "levels", tuple(sorted(frequent)), dims=(name,), prior_sd=(0.0,))
         return Column(name, kind, tuple(sorted(counts)))  # type: ignore[arg-type]
 
-    def _facts(self, rows: NumberedRows) -> tuple[Moments, list[_Facts]]:
-        """The moments of the cells and the targets, and the facts of each column: one pass over all rows."""
-        columns = rows.columns
-        moments, gaps = no_moments(len(columns) + len(rows.targets)), np.zeros(len(columns))
-        counts = [np.zeros(len(column.categories)) for column in columns]
-        ends = np.full((len(columns), 2), -np.inf)  # the greatest of minus the cells, and of the cells
-        for own, _ in rows.cell_blocks():
-            moments = moments.merge(moments_of(np.hstack([own.x, own.y]), own.sample_weight))
-            gaps += np.isnan(own.x).sum(axis=0)
-            weight = np.ones(len(own.x)) if own.sample_weight is None else own.sample_weight
-            for position, column in enumerate(columns):
-                cells = own.x[:, position]
-                if column.is_text:
-                    present = ~np.isnan(cells) & (cells != UNKNOWN)
-                    codes = cells[present].astype(np.int64)
-                    counts[position] += np.bincount(codes, weight[present], minlength=len(column.categories))
-                elif column.kind == "date" and not np.isnan(cells).all():
-                    ends[position] = np.maximum(ends[position], [-np.nanmin(cells), np.nanmax(cells)])
-        moments = _merged(moments, self.group)
-        missing, *summed = (part.numpy() for part in self.group.sum([torch.from_numpy(p) for p in (gaps, *counts)]))
-        ends = np.max([part.numpy() for part in self.group.gather(torch.from_numpy(ends)[None])], axis=(0, 1))
-        with np.errstate(invalid="ignore"):  # a column without any value is refused later
-            facts = zip(missing, moments.means, moments.scales, summed, ends.tolist(), strict=False)
-        return moments, [_Facts(int(gap), mean, sd, count, (-low, high)) for gap, mean, sd, count, (low, high) in facts]
-
-    def _telling(self, rows: NumberedRows, total: int, facts: Sequence[_Facts]) -> NDArray[np.bool_]:
+    def _informative(
+        self, columns: Sequence[Column], scales: Array, missing: NDArray[np.int64], sample: Array
+    ) -> NDArray[np.bool_]:
         """Which columns are neither constant nor a number for each row, unless they are asked for."""
-        columns = rows.columns
-        empty = [column.name for column, own in zip(columns, facts, strict=True) if own.missing == total]
-        _raise_unusable(
-            {n: InvalidInputError(f"Column {n!r} holds no values in rows that count; leave it out.") for n in empty}
-        )
-        is_asked = any(_is_id_name(column.name) for column in columns)  # the same in all processes
-        sample = _shared(_own_sample(rows, total)[0], self.group).x if is_asked else None
-        for position, column in enumerate(columns) if total >= LEAST_ROWS else ():
-            if self.table.is_asked_for(column.name) or facts[position].missing:
+        for column, scale, gaps, values in zip(columns, scales, missing, sample.T, strict=False):
+            if len(values) < LEAST_ROWS or column.name in self.asked_for or gaps:
                 continue
-            if facts[position].scale == 0.0:
-                self.left_out[column.name] = CONSTANT
-            elif sample is not None and column.kind == "numeric" and _numbers_rows(column.name, sample[:, position]):
-                self.left_out[column.name] = NUMBERS_ROWS
+            if scale == 0.0:
+                self.left_out[column.name] = "the same value in all rows"
+            elif column.kind == "numeric" and _numbers_rows(column.name, values):
+                self.left_out[column.name] = "numbers the rows"
         used = np.array([column.name not in self.left_out for column in columns])
         if not used.any():
             raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
@@ -741,6 +648,39 @@ class _Learner:
             )
         return used
 
+    def _learned(self, column: Column, missing: int, mean: float, every: Array, cells: Array) -> Column:
+        """A column with its fill, its mark and its distribution, from every cell or a sample of them.
+
+        Without a rule, a column with missing cells gets a feature that says so, beside its median (the middle of each
+        circle of dates); among categories and levels, missing is one of its own. With the rules `mean` and `median`
+        numbers and dates get their column's mean or median, and others the most frequent value.
+        """
+        impute = self.table.impute
+        marks = impute is None and missing > 0
+        counts = [float(self.texts[column.name].counts[text]) for text in column.categories]
+        present = cells[~np.isnan(cells)]
+        fill: float | bool | str | None = None
+        if impute in ("mean", "median") or marks:
+            if column.kind in ("categorical", "levels"):
+                fill = None if marks else column.categories[int(np.argmax(counts))]
+            elif column.kind == "boolean":
+                fill = bool(round(mean, 12) > 0.5)
+            elif column.kind == "ordered" and not marks:
+                fill = float(np.argmax(counts))
+            else:
+                known = every[~np.isnan(every)]
+                fill = float(mean) if impute == "mean" or not len(known) else float(np.median(known))
+        finite = present[np.isfinite(present)]
+        typical = tuple(np.quantile(finite, (np.arange(TYPICAL) + 0.5) / TYPICAL).tolist()) if len(finite) else ()
+        if column.kind == "categorical":
+            typical = (*counts, float(missing)) if marks else tuple(counts)
+        elif column.kind == "levels":
+            typical = ()
+        elif column.kind == "date" and len(finite):
+            typical = (float(finite.min()), *typical[1:-1], float(finite.max()))
+            column = replace(column, parts=varying_parts(finite))
+        return replace(column, fill=fill, n_missing=missing, marks_missing=marks, typical=typical)
+
 
 def _is_id_name(name: str) -> bool:
     """Whether a column has the name of a row number, or no name."""
@@ -750,37 +690,5 @@ def _is_id_name(name: str) -> bool:
 
 def _numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
-    is_whole = bool(np.isfinite(values).all()) and bool((values == np.round(values)).all())
-    return _is_id_name(name) and len(values) >= LEAST_ROWS and is_whole and len(np.unique(values)) == len(values)
-
-
-def _learned(column: Column, impute: Impute | None, facts: _Facts, median: float, cells: Array) -> Column:
-    """A column with its fill, its mark and its distribution.
-
-    Without a rule, a column with missing cells gets a feature that says so, beside its median (the middle of each
-    circle of dates); among categories and levels, missing is one of its own. With the rules `mean` and `median` numbers
-    and dates get their column's mean or median, and others the most frequent value.
-    """
-    marks = impute is None and facts.missing > 0
-    shares = np.round(facts.counts / max(facts.counts.sum(), 1e-300), 12)  # those that differ by rounding are equal
-    fill: float | bool | str | None = None
-    if impute in ("mean", "median") or marks:
-        if column.kind in ("categorical", "levels"):
-            fill = None if marks else column.categories[int(shares.argmax())]
-        elif column.kind == "boolean":
-            fill = bool(round(facts.mean, 12) > 0.5)
-        elif column.kind == "ordered" and not marks:
-            fill = float(shares.argmax())
-        else:
-            fill = float(facts.mean) if impute == "mean" or np.isnan(median) else median
-    present = cells[np.isfinite(cells)]
-    levels = (np.arange(TYPICAL) + 0.5) / TYPICAL
-    typical = tuple(np.quantile(present, levels).tolist()) if len(present) else ()
-    if column.kind == "categorical":
-        typical = (*facts.counts.tolist(), *([float(facts.missing)] if marks else []))
-    elif column.kind == "levels":
-        typical = ()
-    elif column.kind == "date":
-        typical = (facts.ends[0], *typical[1:-1], facts.ends[1])  # the range of all dates
-        column = replace(column, parts=varying_parts(np.append(cells[~np.isnan(cells)], facts.ends)))
-    return replace(column, fill=fill, n_missing=facts.missing, marks_missing=marks, typical=typical)
+    is_whole = bool((values == np.round(values)).all())  # cells of rows that count are finite
+    return _is_id_name(name) and is_whole and len(np.unique(values)) == len(values)

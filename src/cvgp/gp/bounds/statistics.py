@@ -40,12 +40,6 @@ def weigh(
     if num_data is not None and not num_data > 0:
         raise InvalidInputError(f"num_data, the size or weight of the full data set, must be positive; got {num_data}.")
     scale = 1.0 if num_data is None else num_data / B
-    on_other_device = [t.device for t in (noise, sample_weight) if t is not None and t.device != like.device]
-    if on_other_device:
-        raise InvalidInputError(
-            f"noise and sample_weight must be on {like.device}, where the batch is; got {on_other_device[0]}. "
-            "Move them with .to(device)."
-        )
     if noise.ndim > 1 or (noise.ndim == 1 and noise.shape[0] not in (1, B)):
         raise InvalidInputError(f"noise must be a scalar or one variance per point [{B}]; got {tuple(noise.shape)}.")
     if not bool(((noise > 0) & torch.isfinite(noise)).all()):
@@ -56,7 +50,10 @@ def weigh(
     if sample_weight is None:
         total = log_noise.sum() * (B / max(len(log_noise), 1))  # there may be no points
     else:
-        _check_sample_weight(sample_weight, B)
+        if sample_weight.shape != (B,):
+            raise InvalidInputError(f"sample_weight must be [{B}], one per point; got {tuple(sample_weight.shape)}.")
+        if not bool(((sample_weight >= 0) & torch.isfinite(sample_weight)).all()):
+            raise InvalidInputError("Sample weights must be finite and not negative; drop rows that should not count.")
         total = (sample_weight.to(torch.float64) * log_noise).sum()
         sample_precision = sample_weight.to(like.dtype) * sample_precision
     return Weighting(scale, (scale * sample_precision).expand(B), -0.5 * scale * total)
@@ -72,13 +69,6 @@ def site_precision(beta: Tensor, noise: Tensor, site_noise: Tensor | None) -> Te
             )
         site_noise = noise.reshape(())
     return beta.to(torch.float64) / site_noise.to(torch.float64)
-
-
-def _check_sample_weight(sample_weight: Tensor, B: int) -> None:
-    if sample_weight.shape != (B,):
-        raise InvalidInputError(f"sample_weight must be [{B}], one per point; got {tuple(sample_weight.shape)}.")
-    if not bool(((sample_weight >= 0) & torch.isfinite(sample_weight)).all()):
-        raise InvalidInputError("Sample weights must be finite and not negative; drop rows that should not count.")
 
 
 class Statistics(NamedTuple):
@@ -198,11 +188,6 @@ def check_matrices(square: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor | None 
     if y is not None and (y.ndim not in (1, 2) or y.shape[0] != B):
         raise InvalidInputError(f"With {B} columns in K_cx, y must be [{B}] or [{B}, Q]; got {tuple(y.shape)}.")
     data_side = [K_cx, k_xx] if y is None else [K_cx, k_xx, y]
-    if any(tensor.device != square.device for tensor in data_side):
-        raise InvalidInputError(
-            f"All matrices must be on one device, {square.device}; "
-            f"got the data side on {', '.join(str(tensor.device) for tensor in data_side)}. Move it with .to(device)."
-        )
     if any(tensor.dtype != K_cx.dtype for tensor in data_side) or not K_cx.is_floating_point():
         raise InvalidInputError(
             "K_cx, k_xx and y must share one floating-point type; "

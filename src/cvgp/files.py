@@ -1,4 +1,4 @@
-"""Files on disk: paths, writing that is complete or does not happen, and state (JSON values and arrays) in safetensors.
+"""Files on disk: atomic writes, state (JSON values and arrays) in safetensors, and limits on what a file may claim.
 
 Nothing in a file is executed or imported, so a file from a stranger can be opened. :class:`Fields` checks each value
 before it is used, and nothing is allocated beyond the size of the file's arrays. A checksum detects damage that leaves
@@ -11,6 +11,7 @@ import math
 import os
 import reprlib  # what comes from a file may be too long or too deep for repr
 import stat
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from cvgp.errors import (
     CVGPError,
+    CVGPWarning,
     FileAccessError,
     FileFormatError,
     InvalidInputError,
@@ -35,19 +37,15 @@ State = dict[str, Any]
 """JSON values, arrays, and dictionaries of these; torch tensors count as arrays."""
 Value = TypeVar("Value")
 
-FLOAT64 = ("float64",)
 FLOATS = ("float64", "float32")
 MAX_INTEGER = 2**53
 """Above this a count is not exactly a floating-point number."""
 MAX_TEXT = 1000
-"""Characters of a text that is not the name of a column."""
 MAX_NESTED = 500_000
-"""Lists and objects in the JSON: several per column of the widest tables. Each takes two bytes in a file, 250 in
-memory."""
+"""Lists and objects in the JSON. Each takes two bytes in a file and 250 in memory."""
 SQUARABLE = (1e-150, 1e150)
 """Magnitudes whose squares neither overflow nor vanish."""
 TINY = float(np.finfo(np.float64).tiny)
-
 METADATA_KEY, CHECKSUM = "cvgp", "sha256"
 """The names of the JSON text in the header and of the array with the checksum."""
 
@@ -70,7 +68,7 @@ def check_readable(path: Path) -> None:
     if mode is None:
         raise MissingFileError(f"There is no file {path}. Check the path.")
     if not stat.S_ISREG(mode):
-        raise FileAccessError(f"{path} is {_kind(mode)}, not a regular file. Give the file itself.")
+        raise FileAccessError(f"{path} is not a regular file but a folder, pipe or device. Give the file itself.")
 
 
 def is_own_file(path: Path) -> bool:
@@ -78,8 +76,8 @@ def is_own_file(path: Path) -> bool:
     mode = _mode(path, follow=False)
     if mode is not None and not stat.S_ISREG(mode):
         raise FileAccessError(
-            f"{path} is {_kind(mode)}, not a regular file, and cvgp does not write to it. Choose another name (of a "
-            "link, the file that it points to), or remove it."
+            f"{path} is a {'symbolic link' if stat.S_ISLNK(mode) else 'folder, pipe or device'}, not a regular file, "
+            "and cvgp does not write to it. Choose another name (of a link, the file that it points to), or remove it."
         )
     return mode is not None
 
@@ -88,16 +86,6 @@ def _mode(path: Path, *, follow: bool) -> int | None:
     with access_errors(f"access {path}"), suppress(FileNotFoundError, NotADirectoryError):
         return path.stat(follow_symlinks=follow).st_mode
     return None
-
-
-def _kind(mode: int) -> str:
-    kinds = {
-        stat.S_IFDIR: "a folder",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFLNK: "a symbolic link",
-    }
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 @contextmanager
@@ -124,9 +112,8 @@ def make_folder(path: Path) -> None:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file beside `path`, which replaces it when the block ends without an error.
 
-    A reader sees the old file until then and the new one afterwards, even if the machine crashes. If the block fails,
-    the old file stays and the temporary one is removed; only a killed process leaves `.cvgp-RANDOM.tmp` behind. The
-    permissions of an existing file are kept. A symbolic link in place of the file raises.
+    Otherwise the old file stays and the temporary one is removed; only a killed process leaves `.cvgp-RANDOM.tmp`
+    behind. The permissions of an existing file are kept. A symbolic link in place of the file raises.
     """
     given = checked_path(path)
     with access_errors(f"write {given}"):
@@ -177,9 +164,9 @@ def read_state(path: str | os.PathLike[str]) -> State:
                 if text is None:
                     raise FileFormatError(f"{path} has no cvgp metadata, so cvgp did not write it.")
                 arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except CVGPError:
+        raise
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, MemoryError, OverflowError) as error:
-        if isinstance(error, CVGPError):
-            raise
         raise FileFormatError(
             f"{path} is not a cvgp file, or it is damaged ({error}). Save the model again, or restore a copy."
         ) from error
@@ -246,17 +233,6 @@ def join_state(arrays: Mapping[str, Array], text: str) -> State:
     return state
 
 
-def flat_arrays(state: object, prefix: str = "") -> dict[str, Array]:
-    """The arrays of a nested state that has nothing else, by their paths with dots between."""
-    found = {}
-    for name, value in Fields(state, prefix or "tensors").values.items():
-        if isinstance(value, np.ndarray):
-            found[f"{prefix}{name}"] = value
-        else:
-            found |= flat_arrays(value, f"{prefix}{name}.")
-    return found
-
-
 def _checksum(arrays: Mapping[str, Array], text: str) -> NDArray[np.uint8]:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
@@ -267,10 +243,7 @@ def _checksum(arrays: Mapping[str, Array], text: str) -> NDArray[np.uint8]:
 
 
 class Fields:
-    """The fields of a stored state: each is checked when it is taken, and :meth:`close` raises if any remain.
-
-    `values` should be a dictionary, and `where` is its name in error messages.
-    """
+    """The fields of a stored state: each is checked when it is taken, and :meth:`close` raises if any remain."""
 
     def __init__(self, values: object, where: str) -> None:
         if not isinstance(values, dict):
@@ -286,13 +259,12 @@ class Fields:
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
         """A string: one of the choices, or a short one."""
-        if choices is None:
-            return self._take(name, str, f"text of at most {MAX_TEXT} characters", lambda text: len(text) <= MAX_TEXT)
-        return self._take(name, str, f"one of {', '.join(choices)}", lambda text: text in choices)
+        expected = f"text of at most {MAX_TEXT} characters" if choices is None else f"one of {', '.join(choices)}"
+        return self._take(name, str, expected, lambda x: len(x) <= MAX_TEXT if choices is None else x in choices)
 
-    def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
-        """A whole number within limits."""
-        return self._take(name, int, f"a whole number from {least} to {most}", lambda value: least <= value <= most)
+    def integer(self, name: str, least: int = 0) -> int:
+        """A whole number."""
+        return self._take(name, int, f"a whole number of at least {least}", lambda x: least <= x <= MAX_INTEGER)
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf, *, finite: bool = True) -> float:
         """A floating-point number within limits, finite unless told otherwise."""
@@ -311,14 +283,11 @@ class Fields:
         self,
         name: str,
         *shapes: Shape,
-        dtypes: Collection[str] = FLOAT64,
-        limits: tuple[float, float] | None = None,
+        dtypes: Collection[str] = ("float64",),
+        limits: tuple[float, float] = (-math.inf, math.inf),
         finite: bool = True,
     ) -> Array:
-        """An array of one of the shapes, in which None is any size of at least one.
-
-        All values are finite unless told otherwise, and within the limits if there are any.
-        """
+        """An array of one of the shapes, in which None is any size of at least one, with values within limits."""
         array = self._take(name, np.ndarray, "an array")
         where = f"{self.where}.{name}"
         if array.dtype.name not in dtypes:
@@ -328,7 +297,7 @@ class Fields:
             raise FileFormatError(f"{where} must be an array of shape {expected}; got {list(array.shape)}.")
         if finite and not np.isfinite(array).all():
             raise FileFormatError(f"{where} has values that are NaN or infinite.")
-        if limits is not None and not ((array >= limits[0]) & (array <= limits[1])).all():
+        if limits != (-math.inf, math.inf) and not ((array >= limits[0]) & (array <= limits[1])).all():
             raise FileFormatError(f"The values of {where} must be from {limits[0]:g} to {limits[1]:g}.")
         return array
 
@@ -364,3 +333,59 @@ def _fits(found: tuple[int, ...], expected: Shape) -> bool:
     return len(found) == len(expected) and all(
         size >= 1 if wanted is None else size == wanted for size, wanted in zip(found, expected, strict=True)
     )
+
+
+# A small file can claim, or unpack to, more than a machine holds. Tables are checked before they are read.
+
+MOST_COLUMNS, MANY_COLUMNS = 20_000, 5000
+"""Columns of a table: the most, and how many take long enough that the user should be told."""
+MOST_PACKING, MOST_UNPACKED = 100, 16_000_000
+"""Bytes in memory per byte of a file, and bytes that a file of any size may unpack to."""
+MOST_METADATA = 8_000_000
+"""Bytes of the header of a Parquet file, unless the file is a hundred times as large."""
+TRUST = "If you trust the file, set the environment variable CVGP_TRUST_FILES=1."
+
+
+def files_are_trusted() -> bool:
+    """Whether the user has switched these limits off."""
+    return os.environ.get("CVGP_TRUST_FILES", "0") not in ("", "0")
+
+
+def check_unpacked(file: object, packed: int, unpacked: int, what: str = "unpacks") -> None:
+    """Raise for a file, or a part of one, that stands for far more than its size."""
+    if unpacked > max(MOST_UNPACKED, MOST_PACKING * packed) and not files_are_trusted():
+        raise InvalidInputError(
+            f"{file} has {packed} bytes and {what} to at least {unpacked / 1e6:.0f} MB, more than {MOST_PACKING} "
+            f"times as much, which no real table does. {TRUST}"
+        )
+
+
+def check_stored(file: object, size: int, blocks: int | None) -> None:
+    """Raise for a file that consists of holes: the system says how many blocks of 512 bytes it takes on the disk."""
+    if blocks is not None:
+        check_unpacked(file, 512 * blocks, size, "reads (the rest is holes)")
+
+
+def check_columns(file: object, count: int) -> None:
+    """Raise for more columns than can be looked at in reasonable time, and warn if there are many."""
+    if count > MOST_COLUMNS and not files_are_trusted():
+        raise InvalidInputError(
+            f"{file} has {count} columns, and a table may have {MOST_COLUMNS}; leave out those that tell nothing. "
+            f"{TRUST}"
+        )
+    if count > MANY_COLUMNS:
+        warnings.warn(
+            f"{file} has {count} columns, and looking at each takes a while; Ctrl-C ends it. Choose those that matter "
+            "(--features, --drop) to be faster.",
+            CVGPWarning,
+            stacklevel=2,
+        )
+
+
+def check_metadata(file: object, size: int, of_file: int) -> None:
+    """Raise for a header that takes too much memory."""
+    most = max(MOST_METADATA, of_file // 100)
+    if size > most and not files_are_trusted():
+        raise InvalidInputError(
+            f"{file} has a header of {size / 1e6:.1f} MB, and it may have {most / 1e6:.1f} MB. {TRUST}"
+        )

@@ -1,0 +1,58 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, RFFKernel, ScaleKernel
+
+from cvgp.gp.kernels import evaluate
+from experiments.paper.weight_space import feature_map, weight_posterior
+from tests import reference as ref
+
+D, NOISE = 3, 0.1
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "linear": LinearKernel,
+    "linear ard": lambda: LinearKernel(ard_num_dims=D),
+    "scaled linear": lambda: ScaleKernel(LinearKernel()),
+    "random features": lambda: RFFKernel(num_samples=4, num_dims=D),
+    "scaled random features ard": lambda: ScaleKernel(RFFKernel(num_samples=4, num_dims=D, ard_num_dims=D)),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    """A kernel in float64, its parameters away from their start."""
+    torch.manual_seed(0)
+    made = KERNELS[request.param]().double()
+    with torch.no_grad():
+        for i, parameter in enumerate(made.parameters()):
+            parameter.add_(0.3 * torch.arange(parameter.numel()).reshape(parameter.shape) - 0.2 * i)
+    return made
+
+
+class Sites:
+    """Five weighted pseudo-points, one of zero weight, and four test points."""
+
+    rng = np.random.default_rng(6)
+    X_c = torch.tensor(rng.normal(size=(5, D)))
+    x = torch.tensor(rng.normal(size=(4, D)))
+    y_c = torch.tensor(rng.normal(size=5))
+    beta = torch.tensor([0.5, 2.0, 0.0, 7.0, 1.0], dtype=torch.float64)
+
+
+def test_the_inner_product_of_features_is_the_kernel(kernel: Kernel) -> None:
+    features = feature_map(kernel, D)
+    torch.testing.assert_close(features(Sites.X_c) @ features(Sites.x).mT, evaluate(kernel, Sites.X_c, Sites.x))
+
+
+def test_a_kernel_without_finite_features_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"RBFKernel has no finite feature map"):
+        feature_map(ScaleKernel(RBFKernel()), 2)
+
+
+def test_the_posterior_is_bayesian_linear_regression(kernel: Kernel) -> None:
+    Phi_c = feature_map(kernel, D)(Sites.X_c)
+    found = weight_posterior(Phi_c, Sites.beta / NOISE, Sites.y_c)
+    expected = ref.weight_space_posterior(Phi_c.detach().numpy(), Sites.y_c.numpy(), Sites.beta.numpy(), NOISE)
+    for part, reference in zip(found, expected, strict=True):
+        np.testing.assert_allclose(part.detach().numpy(), reference, rtol=1e-8, atol=1e-9)
