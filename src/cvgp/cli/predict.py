@@ -121,13 +121,11 @@ class Predictor:
 
     model: CVGPRegressor
     schema: Schema
-    levels: NDArray[np.float64]
-    """Probabilities of the ends of the interval, and of further quantiles."""
+    levels: NDArray[np.float64]  # of the ends of the interval, and of further quantiles
     columns: list[str]
     on_bad_rows: Literal["error", "skip"] = "error"
     rows: int = 0
-    empty: int = 0
-    """Rows without a prediction: bad ones that are skipped, and incomplete ones that the model's rule drops."""
+    empty: int = 0  # rows without a prediction: bad ones that are skipped, and incomplete ones
     findings: Findings = field(default_factory=Findings)
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:

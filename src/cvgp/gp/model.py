@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess, Prediction
 
 
-SMALLEST_SHARE = 1e-12
-"""A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
+SMALLEST_SHARE = 1e-12  # a weight of zero, which no positive transform reaches, starts as this share of the largest one
 
 
 class CVGP(nn.Module):
@@ -165,12 +164,8 @@ class CVGP(nn.Module):
 
     @torch.no_grad()
     def set_sites(self, y_c: Tensor, w: Tensor, *, jitter: float = 0.0) -> None:
-        """Replace y_c (the prior mean subtracted) and the weights by sites of precision w, solved for K_cc + jitter.
-
-        The jitter and the variance 1/w of a site enter A = (K_cc + jitter + 1/w)^-1 as one sum. So sites with the
-        variance 1/w + jitter give the same predictions without a jitter, and the bound can only rise.
-        """
-        absorbed = w / (1.0 + jitter * w)
+        """Replace y_c (the prior mean subtracted) and the weights by sites of precision w, solved for K_cc + jitter."""
+        absorbed = w / (1.0 + jitter * w)  # jitter and 1/w enter A = (K_cc + jitter + 1/w)^-1 as one sum
         self.y_c.copy_(y_c.reshape(self.y_c.shape) + prior_mean(self.mean, self.X_c, self.y_c))
         self.raw_beta.copy_(self._inverse_transform(absorbed * self.site_noise))
 

@@ -1,7 +1,4 @@
-"""The posterior over functions: a kernel, a mean and a factorized coreset, which can be evaluated anywhere.
-
-A process is a value: it has no parameters to train and never changes. Conditioning returns a larger one.
-"""
+"""The posterior over functions: a kernel, a mean and a factorized coreset, a value which never changes."""
 
 from functools import cached_property
 

@@ -20,12 +20,9 @@ from cvgp.tables.encode import Inputs
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-Scores = dict[str, dict[str, float]]
-"""Scores by the name of the model."""
-FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000
-"""Training rows that gradient boosting needs, and uses."""
-DIFFERENT = 0.1
-"""Distributions differ if the largest difference of their shares is more than this, beside what chance allows."""
+Scores = dict[str, dict[str, float]]  # by the name of the model
+FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boosting needs, and uses
+DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
 
 class Facts:

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
-"""Columns that have charts, bars of relevance, and pseudo-points and columns in the table of the coreset."""
-BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800
-"""Groups of rows along a column, and dots in a chart of errors."""
+BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
 """Colors of charts that become variables of the page's style, which knows them for light and dark."""
