@@ -156,7 +156,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
-    """Give a callback that raises :class:`Terminated` after the iteration in which a signal came, or at a second one."""
+    """Give a callback that raises :class:`Terminated` after the iteration in which a signal came, or at the second."""
     asked = False
 
     def remember(number: int, frame: FrameType | None) -> None:
