@@ -214,9 +214,8 @@ class Coreset:
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the points as a pandas frame: the features, then `y` (or `y0`, `y1`, ... for [M, Q]), then `beta`.
 
-        The coreset of a fitted model knows the columns of its data. Of a column of text it shows the category whose
-        input is the largest. Inputs are learned, so that a point may lie between categories: names for all inputs show
-        these as numbers. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
+        The coreset of a fitted model knows the columns of its data. For a column of text it shows the category whose
+        input is the largest; names for all inputs show these as numbers.
 
         Parameters
         ----------
@@ -269,8 +268,7 @@ class Coreset:
     ) -> Coreset:
         """Summarize data by weighted points: where to start the training of a `CVGP`.
 
-        Each point has the mean y of the rows nearest to it, and their number (or weight) as its own weight. So the
-        weights add up to the number (or weight) of the rows.
+        Each point has the mean y of the rows nearest to it, and their number (or weight) as its own weight.
 
         Parameters
         ----------
@@ -281,8 +279,7 @@ class Coreset:
         size : int
             The most points M; fewer where fewer rows differ.
         kernel : gpytorch.kernels.Kernel, optional
-            With a kernel the points are rows of X, chosen by pivoted Cholesky; by default they are the cluster means
-            of k-means, in units of each column's standard deviation.
+            With a kernel the points are rows of X, chosen by pivoted Cholesky; by default they are k-means centers.
         sample_weight : array-like or tensor of shape [N], optional
             How many times each row counts; once by default.
         random_state : int

@@ -64,7 +64,6 @@ class CVGPError(Exception):
     """
 
     def __str__(self) -> str:
-        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 
@@ -124,7 +123,6 @@ class CVGPWarning(UserWarning):
     """
 
     def __str__(self) -> str:
-        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 

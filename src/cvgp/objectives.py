@@ -288,7 +288,6 @@ def full_bound(
 
 
 def _no_statistics(model: CVGP) -> bounds.Statistics:
-    """Statistics of no rows."""
     return bounds.Statistics.zeros(len(model.y_c), model.y_c[0].numel(), model.y_c.device)
 
 

@@ -72,8 +72,7 @@ START_ROWS, STRETCHES, NOISE_SHARES = 500, (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01
 class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     """An exact GP posterior given weighted pseudo-data, as a BoTorch model in eval mode.
 
-    Points, kernel, mean and likelihood are in the model's units. The cost of predictions, conditioning and fantasies
-    depends on the points alone, however many rows they stand for.
+    Points, kernel, mean and likelihood are in the model's units.
 
     Parameters
     ----------
@@ -84,8 +83,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     precision : Tensor of shape [M] or [M, 1]
         One over the noise variance of each point; 0 leaves a point out.
     covar_module : gpytorch.kernels.Kernel
-        Without batch shape, as mean and likelihood: outputs share all three. For outputs of their own kernels join
-        models in a ``botorch.models.ModelListGP``.
+        Without batch shape, as mean and likelihood: outputs share all three.
     mean_module : gpytorch.means.Mean
         The prior mean.
     likelihood : gpytorch.likelihoods.Likelihood
@@ -344,7 +342,6 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         return {**self.__dict__, "_layers_and_snapshot": None, "_buffers": buffers}
 
     def _parts(self) -> dict[str, Any]:
-        """Modules and transforms, as the constructor takes them."""
         names = ("covar_module", "mean_module", "likelihood", "input_transform", "outcome_transform")
         return {name: getattr(self, name, None) for name in names}
 

@@ -407,7 +407,6 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         return MultivariateNormal(at.mean_x + found.mean.to(dtype), DiagLinearOperator(variance))
 
     def _residual(self, at: JointPrior) -> Tensor:
-        """The pseudo-targets minus the prior mean [..., M]."""
         residual: Tensor = self._variational_distribution.pseudo_targets - at.mean_c
         return residual
 

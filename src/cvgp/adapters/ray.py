@@ -196,7 +196,6 @@ class _Failure:
 
 
 def _work(config: dict[str, Any]) -> None:
-    """The task of every worker."""
     import ray
 
     torch.set_num_threads(config["threads"])

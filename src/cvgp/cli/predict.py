@@ -77,7 +77,6 @@ def predict(
 
 
 def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
-    """The probabilities of quantiles, checked before any work."""
     if not 0.0 < level < 1.0:
         raise typer.BadParameter(f"{level:g} is not between 0 and 1; 90 % is .9.", param_hint="'--level'")
     words = [] if quantiles is None else quantiles.split(",")

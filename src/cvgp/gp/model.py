@@ -148,17 +148,6 @@ class CVGP(nn.Module):
         """The log density of kernel, mean and noise under their GPyTorch priors, in nats; zero without priors.
 
         A fit maximizes the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
-
-        Examples
-        --------
-        >>> import cvgp
-        >>> from gpytorch.kernels import RBFKernel
-        >>> from gpytorch.priors import NormalPrior
-        >>> kernel = RBFKernel(lengthscale_prior=NormalPrior(1.0, 0.1)).double()
-        >>> kernel.lengthscale = 1.0
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]), kernel)
-        >>> round(model.log_prior().item(), 3)  # -log(0.1 sqrt(2 pi))
-        1.384
         """
         return log_density(registered_priors(self.kernel, self.mean, self.likelihood), self.X_c)
 
@@ -207,11 +196,6 @@ class CVGP(nn.Module):
             How often each row counts; once if None.
         noise_variance : Tensor of shape [B] or None
             Known noise variances, added to the learned one.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes, types or devices do not fit, or a value is not finite.
 
         Examples
         --------
@@ -347,5 +331,4 @@ class CVGP(nn.Module):
         return self.process().kl()
 
     def _residual_c(self) -> Tensor:
-        """The pseudo-outputs minus the prior mean at the pseudo-inputs."""
         return self.y_c - prior_mean(self.mean, self.X_c, self.y_c)

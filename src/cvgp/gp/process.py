@@ -142,7 +142,6 @@ class CoresetProcess:
         return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
 
     def _prior_variance(self, x: Tensor) -> Tensor:
-        """The prior variance of f `[..., B]` at x `[..., B, D]`, in the precision of x."""
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)

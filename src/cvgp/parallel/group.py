@@ -103,8 +103,8 @@ def current_group() -> Group:
 def process_group() -> Iterator[Group]:
     """Join the processes that a launcher started, so that every fit inside the `with` is spread over all of them.
 
-    The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. Without one the
-    process stays alone, and a fit is that of one process. All processes have to make the same calls in the same order.
+    The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. All processes have
+    to make the same calls in the same order.
 
     Raises
     ------

@@ -118,7 +118,6 @@ def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
-    """The training rows that a model with neighbors holds."""
     if gp.kept is None:
         return None
     rows = gp.kept.rows
@@ -231,7 +230,6 @@ def _limit(quantiles: Array, num_seen: int, num_rows: int) -> float:
 
 
 def _share_of_known(facts: Facts) -> float:
-    """The share of the rows that are training rows, if these are known."""
     if facts.train is None:
         return 0.0
     scaling, shown = facts.gp.scaling, some_rows(len(facts.x))

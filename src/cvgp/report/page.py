@@ -271,7 +271,6 @@ def _coreset(facts: Facts) -> list[Chart]:
 
 
 def _points(facts: Facts) -> Table:
-    """The heaviest points."""
     coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
     order = drawing.used_points(coreset.beta)[:MOST_POINTS]
     cells = [[drawing.place_text(column, at) for at in drawing.places(coreset.X[order], column)] for column in columns]
@@ -314,6 +313,5 @@ def _dependence(facts: Facts, column: UserColumn) -> Chart:
 
 
 def _table(title: str, head: Sequence[str], *columns: Iterable[Any]) -> Table:
-    """A table of columns of text and of numbers."""
     cells = [[value if isinstance(value, str) else number(value) for value in column] for column in columns]
     return Table(title, head, list(zip(*cells, strict=True)))
