@@ -301,12 +301,11 @@ class NeighborProcess:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
         bytes_per_point = 8 * max(self.points.size, x.shape[1]) * (self.num_neighbors + 1)
-        parts = x.split(max(1, PART_BYTES // bytes_per_point))
-        found = [self._moments_of_part(part) for part in parts]
-        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
-
-    def _moments_of_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        found = [moments(part, self.u) for part in self._given_nearest(x, self.index.nearest(x, self.num_neighbors))]
+        found = [
+            moments(rows, self.u)
+            for part in x.split(max(1, PART_BYTES // bytes_per_point))
+            for rows in self._given_nearest(part, self.index.nearest(part, self.num_neighbors))
+        ]
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
     def _given_nearest(self, x: Tensor, near: Tensor) -> Iterator[VecchiaRows]:

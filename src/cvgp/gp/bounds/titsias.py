@@ -67,14 +67,9 @@ def tightening(
     """The gain of the tighter bound over :func:`~cvgp.gp.bounds.elbo.elbo`, in nats (§4)."""
     check_matrices(K_cc, K_cx, k_xx)
     weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
-    u = unexplained_variance(K_cc, K_cx, k_xx) * (weighting.precision / weighting.scale)  # [B]
-    return 0.5 * num_outputs * weighting.scale * (u - u.log1p()).sum(dtype=torch.float64)
-
-
-def unexplained_variance(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
-    """The prior variance d_i = k_ii - k_i^T K_cc^-1 k_i [B] that the pseudo-inputs leave unexplained (§4)."""
     explained: Tensor = _ExplainedVariance.apply(K_cc, K_cx)  # type: ignore[no-untyped-call]
-    return (k_xx - explained).clamp_min(0.0)
+    u = (k_xx - explained).clamp_min(0.0) * (weighting.precision / weighting.scale)  # [B]
+    return 0.5 * num_outputs * weighting.scale * (u - u.log1p()).sum(dtype=torch.float64)
 
 
 def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
