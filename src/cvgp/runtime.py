@@ -89,7 +89,7 @@ class _Lock:
 
 
 class _TorchThreads(_Lock):
-    """The number of torch's threads that the user has set, which a new thread of Python would take from a fit."""
+    """The number of torch's threads that the user has set; a new Python thread would start with that of a fit."""
 
     _of_user = 1
 

@@ -181,7 +181,7 @@ def _all_columns(kernel: Kernel) -> Iterator[None]:
 
 
 def posterior_at(factor: Factor, at: JointPrior, jitter: float | None = None) -> MultivariateNormal:
-    """The joint posterior of f at x; a float32 covariance gets rounding errors (or `jitter`) on its diagonal."""
+    """The joint posterior of f at x; to a float32 covariance a rounding error, or `jitter`, is added."""
     dtype = at.mean_x.dtype
     at.use_float64_if_needed(factor.w)
     mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0].to(dtype)

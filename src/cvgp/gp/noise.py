@@ -230,7 +230,7 @@ class InputNoise(NamedTuple):
         return (self.variance(x) - self.base.to(x.dtype)).clamp_min(0.0)
 
     def f_factor(self, f_var: Tensor) -> Tensor:
-        """Factor of each variance of f `[n]` (§10); one below one returns to one as the variance nears the prior."""
+        """Factor of each variance of f `[n]` (§10), which returns to one as it approaches that of the prior."""
         variance_discount, scale, prior = (
             t.to(f_var.dtype) for t in (self.variance_discount, self.f_scale, self.f_prior)
         )

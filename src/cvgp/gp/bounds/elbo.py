@@ -46,7 +46,7 @@ def elbo(
     sample_weight: Tensor | None = None,
     num_data: float | None = None,
 ) -> Tensor:
-    """Lower bound on log p(y) in nats (§3), differentiable in all but sample weights; y, y_c minus the prior mean."""
+    """Lower bound on log p(y) in nats (§3), for a zero prior mean; differentiable in all but the sample weights."""
     check_matrices(K_cc, K_cx, k_xx, y)
     if y_c.ndim not in (1, 2) or y_c.shape[1:].numel() != y.shape[1:].numel():
         raise InvalidInputError(
