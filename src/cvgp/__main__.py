@@ -26,11 +26,7 @@ def main() -> None:
 
 
 def _end(code: str | int) -> None:
-    """End the process without waiting for the threads of libraries.
-
-    Arrow reads ahead in threads that ask for Python where a file is not in UTF-8. Before Python 3.14, one that asks
-    while Python ends brings the process down, so that a clear error would end with a crash.
-    """
+    """End the process at once: before Python 3.14, threads of Arrow that read ahead could crash it at its end."""
     if isinstance(code, str):
         sys.stderr.write(f"{code}\n")
         code = 1
@@ -40,10 +36,7 @@ def _end(code: str | int) -> None:
 
 
 def _prepare_streams() -> None:
-    """Put an empty stream in the place of each that the user has closed, and let none refuse a character.
-
-    In this order each gets the number of the closed one, which no file may have: a library could write into it.
-    """
+    """Replace each closed stream, in the order of their numbers, by an empty one, and let none refuse a character."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end

@@ -1,7 +1,6 @@
 """The coreset as a value: M weighted pseudo-observations (X, y, beta), a small data set of its own.
 
-The CVGP posterior is that of an exact GP which saw this triplet (paper, eq. coreset_gp_posterior_C_f), so coresets can
-be pruned, merged and shown as tables. :func:`finite_array` makes every array of numbers that a user passes.
+:func:`finite_array` makes every array of numbers that a user passes.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ __all__ = ["Coreset"]
 FloatArray = NDArray[np.float64]
 Numbers = ArrayLike | torch.Tensor
 
-REAL_KINDS = "biuf"
-"""NumPy's codes for bool, int, unsigned int and float."""
+REAL_KINDS = "biuf"  # NumPy's codes for bool, int, unsigned int and float
 
 
 def refuse_masked(name: str, value: object) -> None:
@@ -74,8 +72,7 @@ def finite_array(name: str, value: ArrayLike | torch.Tensor) -> FloatArray:
     return copy
 
 
-LEAST_SUM, MOST_SUM = 1e-100, 1e100
-"""Between these, sums of weights and of their products with squares are numbers too."""
+LEAST_SUM, MOST_SUM = 1e-100, 1e100  # between these, sums of weights and of their products with squares are numbers too
 
 
 def check_sum(name: str, values: NDArray[np.float64]) -> None:
@@ -222,9 +219,8 @@ class Coreset:
     def to_frame(self, feature_names: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the points as a pandas frame: the features, then `y` (or `y0`, `y1`, ... for [M, Q]), then `beta`.
 
-        The coreset of a fitted model knows the columns of its data. Of a column of text it shows the category whose
-        input is the largest. Inputs are learned, so that a point may lie between categories: names for all inputs show
-        these as numbers. Outputs and weights get a number, as in `y_2`, where a feature has one of their names.
+        The coreset of a fitted model knows the columns of its data. For a column of text it shows the category whose
+        input is the largest; names for all inputs show these as numbers.
 
         Parameters
         ----------
@@ -293,8 +289,7 @@ class Coreset:
         size : int
             The most points M; fewer where fewer rows differ.
         kernel : gpytorch.kernels.Kernel, optional
-            With a kernel the points are rows of X, chosen by pivoted Cholesky; by default they are the cluster means
-            of k-means, in units of each column's standard deviation.
+            With a kernel the points are rows of X, chosen by pivoted Cholesky; by default they are k-means centers.
         sample_weight : array-like or tensor of shape [N], optional
             How many times each row counts; once by default.
         random_state : int
@@ -370,10 +365,7 @@ def kmeans_labels(x: FloatArray, weight: FloatArray, size: int, seed: int) -> ND
 def pivoted_rows(
     k_xx: torch.Tensor, row: Callable[[int], torch.Tensor], size: int
 ) -> tuple[NDArray[np.intp], FloatArray]:
-    """Greedy pivoted Cholesky of a kernel matrix with the diagonal k_xx [N] and rows [N] that are asked for.
-
-    Returns 1 to `size` rows in the order of the largest variance left, and the mean left after each.
-    """
+    """Up to `size` rows by greedy pivoted Cholesky (the largest variance left first), and the mean left after each."""
     left = k_xx.to(torch.float64)  # [N]
     factor = torch.zeros(min(size, len(left)), len(left), dtype=torch.float64)
     floor = 1e-10 * left.max().item()

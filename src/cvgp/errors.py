@@ -1,11 +1,7 @@
-r"""The exceptions and warnings of cvgp, text that is safe to print, and optional packages.
+"""The exceptions and warnings of cvgp, text that is safe to print, and optional packages.
 
-All errors are one tree under `CVGPError`, and each is also the built-in exception that readers of Python and
-scikit-learn's checks expect.
-
-Messages contain names of columns and files, which may come from a stranger. Characters that a terminal would obey, or
-that change the order of a text, are replaced by their Python escapes: the name ``"\x1b[2J"`` clears no screen, it is
-shown as ``\x1b[2J``.
+Messages contain names of columns and files, which may come from a stranger: in :func:`printable` text, characters that
+a terminal would obey, or that change the order of a text, are replaced by their Python escapes.
 """
 
 import re
@@ -68,7 +64,6 @@ class CVGPError(Exception):
     """
 
     def __str__(self) -> str:
-        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 
@@ -128,7 +123,6 @@ class CVGPWarning(UserWarning):
     """
 
     def __str__(self) -> str:
-        """The message, safe to print."""
         return printable_lines(super().__str__())
 
 
@@ -147,7 +141,6 @@ EXTRAS = {
     "botorch": "botorch",
     "ray": "ray",
 }
-"""The extra of ``pip install 'cvgp[...]'`` by the name of the package that it brings."""
 
 
 @contextmanager

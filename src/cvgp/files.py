@@ -1,8 +1,7 @@
 """Files on disk: atomic writes, state (JSON values and arrays) in safetensors, and limits on what a file may claim.
 
-Nothing in a file is executed or imported, so a file from a stranger can be opened. :class:`Fields` checks each value
-before it is used, and nothing is allocated beyond the size of the file's arrays. A checksum detects damage that leaves
-the structure intact, such as one flipped bit. It does not prove who wrote a file.
+Nothing in a file is executed or imported, so a file from a stranger can be opened: :class:`Fields` checks each value. A
+checksum detects damage that leaves the structure intact. It does not prove who wrote a file.
 """
 
 import hashlib
@@ -33,21 +32,16 @@ from cvgp.errors import (
 
 Array = NDArray[Any]
 Shape = tuple[int | None, ...]
-State = dict[str, Any]
-"""JSON values, arrays, and dictionaries of these; torch tensors count as arrays."""
+State = dict[str, Any]  # JSON values, arrays, and dictionaries of these; torch tensors count as arrays
 Value = TypeVar("Value")
 
 FLOATS = ("float64", "float32")
-MAX_INTEGER = 2**53
-"""Above this a count is not exactly a floating-point number."""
+MAX_INTEGER = 2**53  # above this a count is not exactly a floating-point number
 MAX_TEXT = 1000
-MAX_NESTED = 500_000
-"""Lists and objects in the JSON. Each takes two bytes in a file and 250 in memory."""
-SQUARABLE = (1e-150, 1e150)
-"""Magnitudes whose squares neither overflow nor vanish."""
+MAX_NESTED = 500_000  # lists and objects in the JSON; each takes two bytes in a file and 250 in memory
+SQUARABLE = (1e-150, 1e150)  # magnitudes whose squares neither overflow nor vanish
 TINY = float(np.finfo(np.float64).tiny)
-METADATA_KEY, CHECKSUM = "cvgp", "sha256"
-"""The names of the JSON text in the header and of the array with the checksum."""
+METADATA_KEY, CHECKSUM = "cvgp", "sha256"  # the names of the JSON text in the header and of the array with the checksum
 
 
 def checked_path(path: object) -> Path:
@@ -110,10 +104,9 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary file beside `path`, which replaces it when the block ends without an error.
+    """Yield a temporary file beside `path`, which replaces it, permissions kept, when the block ends without an error.
 
-    Otherwise the old file stays and the temporary one is removed; only a killed process leaves `.cvgp-RANDOM.tmp`
-    behind. The permissions of an existing file are kept. A symbolic link in place of the file raises.
+    Otherwise the old file stays; only a killed process leaves `.cvgp-RANDOM.tmp` behind.
     """
     given = checked_path(path)
     with access_errors(f"write {given}"):
@@ -337,12 +330,9 @@ def _fits(found: tuple[int, ...], expected: Shape) -> bool:
 
 # A small file can claim, or unpack to, more than a machine holds. Tables are checked before they are read.
 
-MOST_COLUMNS, MANY_COLUMNS = 20_000, 5000
-"""Columns of a table: the most, and how many take long enough that the user should be told."""
-MOST_PACKING, MOST_UNPACKED = 100, 16_000_000
-"""Bytes in memory per byte of a file, and bytes that a file of any size may unpack to."""
-MOST_METADATA = 8_000_000
-"""Bytes of the header of a Parquet file, unless the file is a hundred times as large."""
+MOST_COLUMNS, MANY_COLUMNS = 20_000, 5000  # columns of a table that raise, and that warn, if exceeded
+MOST_PACKING, MOST_UNPACKED = 100, 16_000_000  # bytes in memory per byte of a file, and of any file
+MOST_METADATA = 8_000_000  # bytes of the header of a Parquet file, unless the file is a hundred times as large
 TRUST = "If you trust the file, set the environment variable CVGP_TRUST_FILES=1."
 
 

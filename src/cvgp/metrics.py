@@ -1,9 +1,4 @@
-"""Scores of predictions, as NumPy functions.
-
-They take observations `y`, predictive means and predictive standard deviations as vectors of one length, in the user's
-units. `sd` includes the noise, since observations are noisy. Anything else raises `InvalidInputError`, or
-`InvalidTypeError` if the values are not real numbers.
-"""
+"""Scores of predictions, as NumPy functions of vectors in the user's units; `sd` includes the noise."""
 
 import numpy as np
 from numpy.typing import ArrayLike

@@ -1,17 +1,7 @@
 """Objectives of the optimizers: a bound on log p(y) plus the log density of the model's priors, with the gradient.
 
-*The exact objective* is the log marginal likelihood, where each row is a pseudo-point.
-
-*Titsias' bound over all data* is evaluated chunk by chunk, in two passes. The first adds up statistics, from which the
-best pseudo-outputs, the bound and its M x M derivatives follow. The second sends the data-side derivatives back through
-the kernel. Memory holds one chunk's matrices at a time, unless all of them are small enough to keep between the passes.
-The chunks may be one process's part of the data. Then each pass ends in a sum over the group: of the statistics, which
-are M x (M + Q) numbers, and of the value and the gradient of the parameters.
-
-*The objectives of one step* estimate the paper's bound, or the likelihood of rows given their neighbors, from a uniform
-sample of the rows. A training step of the paper's bound is a few products between many small operations, for which
-autograd's bookkeeping costs more than the products do. So for models that are built by kernel name, whose parameters
-are logarithms, the derivatives are written by hand (:class:`DirectElbo`).
+Over all data Titsias' bound takes two passes over chunks: one adds up statistics, the other sends the data-side
+derivatives back through the kernel. With a group of processes, each pass ends in a sum.
 """
 
 import math
@@ -136,10 +126,7 @@ class ChunkGraph:
         return self._psi
 
     def backward(self, solution: bounds.TitsiasSolution, L_inv: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Add this chunk's part of the gradient to the parameters.
-
-        Returns what the tight bound gains here, and Psi, the chunk's part of the derivative in K_cc, if there is one.
-        """
+        """Add this chunk's part of the gradient; returns the gain of the tight bound, and its Psi if there is one."""
         precision, gain, Psi = self.weighting.precision, torch.zeros_like(solution.value), None
         with torch.no_grad():
             rows = self.k_xx, self.residual, precision
@@ -152,12 +139,8 @@ class ChunkGraph:
         return gain, Psi
 
 
-CHUNK_ROWS = 2048
-"""Rows of one chunk of a full pass: large enough for fast products, small enough for the cache."""
-
-KEEP_BYTES, KEEP_SHARE = 1_000_000_000, 0.25
-"""Kernel matrices up to this size, and up to this share of the free memory, are kept between the two passes rather
-than computed twice."""
+CHUNK_ROWS = 2048  # rows of one chunk of a full pass: large enough for fast products, small enough for the cache
+KEEP_BYTES, KEEP_SHARE = 1_000_000_000, 0.25  # of kernel matrices kept between passes: most, and share of free memory
 
 Chunks = Callable[[], Iterable[Rows[Tensor]]]
 
@@ -165,9 +148,7 @@ Chunks = Callable[[], Iterable[Rows[Tensor]]]
 class TitsiasObjective:
     """Titsias' bound of a model, or the tighter one, with the sites at their optimum over y_c and a full covariance.
 
-    The search is over the kernel, the mean, the noise and the pseudo-inputs, or over some `parameters` of these. The
-    weights are solved for once, at the end (:func:`solve_coreset`). `chunks` gives the same chunks of this process's
-    `num_rows` rows each time that it is called.
+    `chunks` gives the same chunks of this process's `num_rows` rows each time that it is called.
     """
 
     def __init__(
@@ -295,10 +276,7 @@ def solve_coreset(model: CVGP, chunks: Iterable[Rows[Tensor]], group: Group = AL
 def full_bound(
     model: CVGP, chunks: Iterable[Rows[Tensor]], num_rows: int, *, tight: bool = False, group: Group = ALONE
 ) -> float:
-    """The bound of the model as it is over all `num_rows` rows, in nats.
-
-    The estimates from chunks are averaged by size, which counts the KL once.
-    """
+    """The bound of the model as it is over all `num_rows` rows, in nats: the mean of its estimates from chunks."""
     bound: Callable[..., Tensor] = model.tight_elbo if tight else model.elbo
     estimates = (
         (len(b.x), bound(b.x, b.y, num_rows, sample_weight=b.sample_weight, noise_variance=b.noise_variance))
@@ -310,19 +288,17 @@ def full_bound(
 
 
 def _no_statistics(model: CVGP) -> bounds.Statistics:
-    """Statistics of no rows."""
     return bounds.Statistics.zeros(len(model.y_c), model.y_c[0].numel(), model.y_c.device)
 
 
 class VecchiaObjective:
     """The sum over all rows of E_q log p(y_i | y_N, u), as a function of kernel, mean and noise.
 
-    `neighbors` [N, k] of each row are earlier rows, or any others for a composite likelihood, or -1: those of some
-    earlier kernel are valid too. The posterior of u is held fixed; None is for a model without pseudo-inputs.
+    `neighbors` [N, k] are earlier rows, or any others for a composite likelihood, or -1. The posterior of u is held
+    fixed.
     """
 
-    batch: Tensor
-    """The rows of the present step [n], to be set before each evaluation: a uniform sample of all."""
+    batch: Tensor  # the rows of the present step [n], to be set before each evaluation
 
     def __init__(self, model: CVGP, rows: Rows[Tensor], neighbors: Tensor, u: InducingPosterior | None = None) -> None:
         self.parameters = _learned(model, "X_c", "y_c", "raw_beta")
@@ -353,8 +329,7 @@ class VecchiaObjective:
 class MinibatchObjective:
     """The bound on `num_data` rows (or on their total weight), estimated from the rows of one step."""
 
-    rows: Rows[Tensor]
-    """The rows of the present step, to be set before each evaluation."""
+    rows: Rows[Tensor]  # the rows of the present step, to be set before each evaluation
 
     def __init__(self, model: CVGP, num_data: float, *, tight: bool = False, known_noise: bool = False) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]

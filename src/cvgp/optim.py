@@ -50,8 +50,7 @@ class Progress(NamedTuple):
     event: str = ""
 
 
-Monitor = Callable[[Progress], Status | None]
-"""Called after each iteration; a status that it returns stops the optimizer."""
+Monitor = Callable[[Progress], Status | None]  # called after each iteration; a status stops the optimizer
 
 
 class Plateau:
@@ -90,13 +89,10 @@ class NoImprovement:
 
 
 Vector = NDArray[np.float64]
-MEMORY = 30
-"""Pairs of steps and gradients that estimate the curvature: more than usual, since a pair costs little here."""
+MEMORY = 30  # pairs of steps and gradients that estimate the curvature: more than usual, since a pair costs little here
 MAX_RESTARTS = 3
 PLATEAU_WINDOW = 10
-FARTHEST = 20.0
-"""Largest distance of a coordinate, a logarithm or a standardized input, from its start. It keeps a line search from
-overflowing where the objective is flat."""
+FARTHEST = 20.0  # largest distance of a coordinate from its start: where f is flat, a line search could overflow
 
 
 class _StopSearch(Exception):  # noqa: N818 - a signal, not an error
@@ -113,10 +109,9 @@ def minimize_lbfgs(
 ) -> Result:
     """Minimize `objective`, which reads the parameters and leaves its gradient in their `grad`; SciPy's L-BFGS.
 
-    The search ends after `max_evaluations`, after ten iterations that improve by less than `tol`, or when `monitor`,
-    called after every evaluation, returns a status. The parameters are left at the best point found. After a failed
-    factorization or a value that is not finite, it restarts from the best point so far without a memory of curvature,
-    so that its first step is short. After three such restarts the failure is raised.
+    The search ends after `max_evaluations`, after ten iterations that improve by less than `tol`, or when `monitor`
+    returns a status. The parameters are left at the best point found, from which a failed search restarts, at most
+    three times.
     """
     search = _Search(parameters, objective, max_evaluations, Plateau(tol, PLATEAU_WINDOW), monitor)
     event, most = "", max_evaluations
@@ -217,17 +212,13 @@ def write_vector(parameters: Sequence[Tensor], vector: NDArray[np.float64]) -> N
         start = stop
 
 
-Schedule = Callable[[float], float]
-"""Maps the completed fraction of a run to a factor on the learning rate."""
+Schedule = Callable[[float], float]  # maps the completed fraction of a run to a factor on the learning rate
 
 SNAPSHOT_EVERY = 50
-WINDOW = 500
-"""Steps to average over, so that progress stands out from minibatch noise."""
+WINDOW = 500  # steps to average over, so that progress stands out from minibatch noise
 MAX_RECOVERIES = 5
-SMOOTHING = 0.98
-"""Decay of the running mean of the stochastic objective."""
-MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.99, 1e-8
-"""Adam's constants. A short memory of squares suits a short run: late steps are scaled by late gradients."""
+SMOOTHING = 0.98  # decay of the running mean of the stochastic objective
+MEAN_DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.99, 1e-8  # a short memory of squares suits a short run
 
 
 def one_cycle(progress: float) -> float:
@@ -248,8 +239,8 @@ def constant(progress: float) -> float:
 class Ending:
     """Ends a run once a window of steps is hardly better than the window before it.
 
-    At a high learning rate a bound stops rising long before the optimum. So a plateau, a fall of less than `tol` over
-    ten steps, does not end the run at once: the rate first falls along the rest of its schedule, within half a window.
+    At a high learning rate a bound stops rising long before the optimum. So after a plateau the rate first falls along
+    the rest of its schedule, within half a window.
     """
 
     tol: float
@@ -285,10 +276,7 @@ class Ending:
 
 
 class AdamState:
-    """The parameters of a run, their moments, and everything else that a resumed run needs.
-
-    The parameters and their gradients become views of one vector each, so an update is a few operations.
-    """
+    """The state of a run, from which it can resume; parameters and gradients become views of one vector each."""
 
     def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
         self.parameters = list(parameters)
@@ -354,11 +342,9 @@ def minimize_adam(
 ) -> Result:
     """Minimize a stochastic objective by `max_steps` Adam steps, continuing from `state.step`.
 
-    `loss_and_backward` takes the step number and adds the gradient of its batch's loss to the parameters' `grad`. The
-    `schedule` of the learning rate follows the nearer limit, steps or `time_used` (a fraction of the time limit), so
-    that the rate is low when either is reached. `ending` ends the run early after a plateau, and so may `monitor`,
-    which is called after every step. `state` changes in place, so that a caller can store it at any time. A loss that
-    is not finite, or a factorization that fails, sends the run back to its last snapshot with half the learning rate.
+    The `schedule` of the learning rate follows the nearer limit, steps or `time_used` (a fraction of the time limit).
+    `state` changes in place, so that a caller can store it at any time. A loss that is not finite, or a factorization
+    that fails, sends the run back to its last snapshot with half the learning rate.
     """
     good = state.snapshot()
     while state.step < max_steps:

@@ -1,12 +1,7 @@
 """What cvgp borrows from the process that it runs in: threads, BLAS, memory, torch modes, and the time of warnings.
 
-*Threads of torch.* A step on small matrices is a hundred operations of a few microseconds each. Several threads then
-mostly wait for each other, and by default they spin while they wait: two fits at once on two cores took fifteen times
-as long as one alone. So the number of threads follows from the size of a computation, not from the load of the machine,
-and waiting threads sleep.
-
-*BLAS and memory.* These settings belong to the whole process. They are made when the first thread needs them and end
-with the last one, so that fits in several threads leave the process as they found it.
+Threads that wait for each other spin by default: two fits at once on two cores took fifteen times as long as one. So
+their number follows from the size of a computation, and they sleep. Process-wide settings end with the last user.
 """
 
 import ctypes
@@ -27,11 +22,9 @@ from threadpoolctl import LibController, OpenBLASController, ThreadpoolControlle
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 
-WORK_OF_A_THREAD = 5e7
-"""Fewest multiply-adds per thread: a smaller computation runs on one thread."""
+WORK_OF_A_THREAD = 5e7  # fewest multiply-adds per thread: a smaller computation runs on one thread
 
 _LIMIT: ContextVar[int | None] = ContextVar("cvgp_thread_limit", default=None)
-"""How many threads :func:`threads_for` may use; None where the number is not to be changed."""
 
 
 def check_n_jobs(n_jobs: object) -> int | None:
@@ -49,10 +42,7 @@ def check_n_jobs(n_jobs: object) -> int | None:
 
 @contextmanager
 def limited_threads(n_jobs: int | None) -> Iterator[None]:
-    """Set the number of threads of a fit, counted as in scikit-learn; None leaves it to :func:`threads_for`.
-
-    Torch's present number is the limit: a user or OMP_NUM_THREADS, by which joblib and Ray divide a machine, set it.
-    """
+    """Set the number of threads of a fit, counted as in scikit-learn; None leaves it to :func:`threads_for`."""
     with _TORCH.borrowed() as limit:
         asked = limit if n_jobs is None else min(n_jobs, limit) if n_jobs > 0 else max(limit + 1 + n_jobs, 1)
         torch.set_num_threads(1 if n_jobs is None else asked)
@@ -99,10 +89,7 @@ class _Lock:
 
 
 class _TorchThreads(_Lock):
-    """The number of torch's threads that the user has set.
-
-    A new thread of Python starts with the number that any thread set last, which may be that of a fit.
-    """
+    """The number of torch's threads that the user has set; a new Python thread would start with that of a fit."""
 
     _of_user = 1
 
@@ -141,8 +128,8 @@ def _limited(libraries: list[LibController], count: int) -> Iterator[None]:
 def _sleeping_threads(count: int) -> Iterator[None]:
     """Make the threads of a team of `count` sleep while they wait for each other.
 
-    Waiting threads of GNU's OpenMP spin for milliseconds unless the process has more threads than there are processors.
-    So a second, sleeping team raises their number. OMP_WAIT_POLICY has this effect only before torch is imported.
+    Threads of GNU's OpenMP spin unless the process has more of them than processors, so a second, sleeping team is
+    added.
     """
     libraries: list[Any] = [library.dynlib for library in _openmp() if library.prefix == "libgomp"]
     if count == 1 or not libraries:
@@ -237,20 +224,15 @@ _ONE_BLAS_THREAD, _KEPT_MEMORY = _Shared(_one_blas_thread), _Shared(_kept_memory
 
 
 def single_threaded_blas() -> _Shared:
-    """Keep NumPy's and SciPy's own BLAS to one thread, for optimizers that call back into torch.
-
-    The worker threads of that BLAS spin between calls and take the cores from torch: on two cores a fit ran four times
-    slower.
-    """
+    """Keep NumPy's and SciPy's own BLAS to one thread: its threads spin between calls and take the cores from torch."""
     return _ONE_BLAS_THREAD
 
 
 def reused_memory() -> _Shared:
     """Keep memory that one training step frees for the next step, up to a gigabyte.
 
-    By default the C library returns large freed blocks to the system, whose pages it then has to map and clear for the
-    next matrix: with 500 points that took a third of a step's time. glibc's options cannot be read, so a fit leaves
-    them as in any process that has freed one block of 32 MB. Options that the environment sets are not touched.
+    Mapping and clearing new pages took a third of a step's time with 500 points. glibc's options cannot be read, so a
+    fit leaves them as in any process that has freed one block of 32 MB.
     """
     return _KEPT_MEMORY
 
@@ -279,10 +261,7 @@ _SKLEARN = _Lock()
 
 @contextmanager
 def sklearn_alone() -> Iterator[None]:
-    """Let one thread at a time call scikit-learn, whose checks change the warning filters and restore them.
-
-    Two threads at once would restore each other's filters, and leave the process with those of a check.
-    """
+    """Let one thread at a time call scikit-learn, whose checks change the warning filters of all threads."""
     with _SKLEARN._lock:
         yield
 
@@ -292,10 +271,7 @@ _KEPT: ContextVar[list[Warning] | None] = ContextVar("cvgp_kept_warnings", defau
 
 @contextmanager
 def kept_warnings() -> Iterator[list[Warning]]:
-    """Collect the warnings that this thread passes to :func:`warn_or_keep`, for a caller that decides later.
-
-    Python's own ``catch_warnings`` changes the filters of all threads.
-    """
+    """Collect the warnings that this thread passes to :func:`warn_or_keep`; ``catch_warnings`` changes all threads."""
     kept: list[Warning] = []
     token = _KEPT.set(kept)
     try:
@@ -313,17 +289,14 @@ def warn_or_keep(warning: Warning) -> None:
         kept.append(warning)
 
 
-_HOME = os.getpid()
-"""The process that imported cvgp; any other one is a fork of it."""
+_HOME = os.getpid()  # the process that imported cvgp; any other one is a fork of it
 
 
 @contextmanager
 def clean_torch_state() -> Iterator[None]:
     """Torch as at the start of a process: no inference mode, no other default device, no autocast.
 
-    The modes belong to the thread. The default dtype belongs to the process, so cvgp names the dtype of each tensor
-    instead. A forked child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them
-    forever.
+    A forked child gets one thread: the threads of GNU's OpenMP are not forked, and it would wait for them forever.
     """
     with ExitStack() as stack:
         if os.getpid() != _HOME:

@@ -1,7 +1,6 @@
-r"""What both hosts share: the prior at points and x, the posterior there, and rows that join it later (§2.1, §2.3).
+"""What both hosts share: the prior at points and x, the posterior there, and rows that join it later (§2.1, §2.3).
 
-GPyTorch's models are known by their `forward` alone (:class:`JointPrior`), and BoTorch's by a kernel and a mean
-(:class:`Layer`). Both use the factors of :mod:`cvgp.gp.posterior`. Sections (§) are those of docs/mathematics.md.
+GPyTorch's models are known by their `forward` alone (:class:`JointPrior`), BoTorch's by a kernel and a mean.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,17 +21,12 @@ from cvgp.gp.bounds.elbo import SHORTCUT_LIMIT
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.posterior import Factor
 
-ROUNDING_STEPS = 10.0
-"""A float32 covariance gets this many rounding errors on its diagonal, to stay positive definite."""
-MOST_POINTS_AT_ONCE = 500
-"""The covariance of more points is evaluated on demand: perhaps only means or variances are needed."""
+ROUNDING_STEPS = 10.0  # a float32 covariance gets this many rounding errors on its diagonal, to stay positive definite
+MOST_POINTS_AT_ONCE = 500  # the covariance of more points is evaluated on demand
 
 
 class Snapshot:
-    """Copies of tensors, to tell whether a result that was computed from them is still valid.
-
-    GPyTorch's `initialize` writes to `.data`, which torch's version counters do not notice. So values are compared.
-    """
+    """Copies of tensors, to tell by value whether they changed: torch's version counters do not notice `.data`."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._values = [tensor.detach().clone() for tensor in tensors]
@@ -64,14 +58,9 @@ def module_tensors(*modules: nn.Module) -> list[Tensor]:
 class JointPrior:
     """The prior of a GPyTorch model at the pseudo-inputs and at x together, from one call of its forward.
 
-    A deep kernel computes features, and batch normalization or dropout makes these depend on all rows of the call. So
-    the pseudo-inputs and x go through the model together. The model usually returns a lazily evaluated kernel with its
-    inputs or their features. From these cvgp forms the matrices: among the pseudo-inputs in float64, and by fused code
-    if the kernel is stationary.
-
-    `points` [..., M, D] and x [..., B, D] have batch dimensions that broadcast; without x, the prior is that at the
-    points alone. Batch dimensions of x that neither points, kernel nor sites (`site_batch`) have belong to the data.
-    K_cx has the precision `dtype`, or that of the model's inputs. Further arguments are those of the model's `forward`.
+    Batch normalization or dropout in a deep kernel makes features depend on all rows of the call, so both go together.
+    Batch dimensions of x that neither points, kernel nor sites (`site_batch`) have belong to the data. K_cx has the
+    precision `dtype`, or that of the model's inputs.
     """
 
     def __init__(
@@ -192,11 +181,7 @@ def _all_columns(kernel: Kernel) -> Iterator[None]:
 
 
 def posterior_at(factor: Factor, at: JointPrior, jitter: float | None = None) -> MultivariateNormal:
-    """The joint posterior of f at x, whose covariance is evaluated on demand.
-
-    In float32 a covariance of near points is positive definite to rounding only. So a rounding error is added to its
-    diagonal, or `jitter` if it is given.
-    """
+    """The joint posterior of f at x; to a float32 covariance a rounding error, or `jitter`, is added."""
     dtype = at.mean_x.dtype
     at.use_float64_if_needed(factor.w)
     mean = at.mean_x + posterior.mean(factor, at.K_cx)[..., 0].to(dtype)
@@ -210,12 +195,10 @@ def posterior_at(factor: Factor, at: JointPrior, jitter: float | None = None) ->
 
 
 class Layer(NamedTuple):
-    r"""Points with their factor, given the layers before them; float64, and one covariance for all outputs.
+    """Points with their factor, given the layers before them; float64, and one covariance for all outputs.
 
-    With :math:`\psi(x) = T k(X, x)` the posterior has the mean :math:`m(x) + k(x, X) \alpha` and the covariance
-    :math:`k(x, z) - \psi(x)^T \psi(z)`. New rows see this posterior as their prior. So they make another layer of the
-    same form, and no earlier layer is factorized again. Layers may have different batches, which makes fantasies cheap:
-    the coreset is one layer without a batch, and the fantasies are a small one with it.
+    New rows see the posterior as their prior, so no earlier layer is factorized again. Batches of layers may differ,
+    which makes fantasies cheap: the coreset is one layer without a batch, and the fantasies are a small one with it.
     """
 
     X: Tensor  # [..., n, D]
@@ -224,10 +207,7 @@ class Layer(NamedTuple):
 
 
 def condition(layers: Sequence[Layer], kernel: Kernel, X: Tensor, residual: Tensor, w: Tensor) -> tuple[Layer, ...]:
-    """Layers that also hold points X [..., n, D], with residuals y - m(X) [..., n, m] and precisions w [..., n].
-
-    Without batches and gradients the points join the only layer, and otherwise they become a layer of their own.
-    """
+    """Layers that also hold points X [..., n, D], with residuals y - m(X) [..., n, m] and precisions w [..., n]."""
     K_nn = square_at(kernel, X)
     is_single = len(layers) == 1 and layers[0].X.ndim == X.ndim == residual.ndim == w.ndim + 1 == 2
     if is_single and not (X.requires_grad or residual.requires_grad):
@@ -240,10 +220,7 @@ def condition(layers: Sequence[Layer], kernel: Kernel, X: Tensor, residual: Tens
 
 
 def moments(layers: Sequence[Layer], kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor | LinearOperator]:
-    """Mean [..., n, m], minus the prior mean, and joint covariance [..., n, n] of f at x [..., n, D].
-
-    The covariance of many points is evaluated on demand.
-    """
+    """Mean [..., n, m], minus the prior mean, and joint covariance [..., n, n] of f at x [..., n, D]."""
     known, features = _features(layers, kernel, x)
     if x.shape[-2] <= MOST_POINTS_AT_ONCE or any(p.dtype != x.dtype for p in kernel.parameters()):
         return known, _minus_products(evaluate(kernel, x, x), features, features)

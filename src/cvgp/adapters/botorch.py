@@ -1,7 +1,6 @@
 """The coreset posterior in BoTorch: a model that conditions, fantasizes and draws functions in closed form.
 
-Needs the extra `botorch`. From top to bottom: `CVGPModel`, checks of its tensors, its likelihood and outputs, its fit
-by cvgp's own solvers, and its function draws by BoTorch's pathwise samplers.
+Needs the extra `botorch`. From top to bottom: `CVGPModel`, its checks, its fit, and its function draws.
 """
 
 from __future__ import annotations
@@ -66,17 +65,14 @@ Module = TypeVar("Module", bound=nn.Module)
 Modules = tuple[Kernel, Mean, Likelihood]
 
 SITES = ("X_c", "y_c", "precision")
-EXACT_ROWS, CORESET_POINTS = 1000, 400
-"""Rows up to which a fit learns from the exact likelihood, and points that are placed among more rows."""
+EXACT_ROWS, CORESET_POINTS = 1000, 400  # rows of an exact fit, and points among more rows
 START_ROWS, STRETCHES, NOISE_SHARES = 500, (1.0, 0.5, 2.0, 4.0), (0.5, 0.1, 0.01, 1e-3)
-"""Rows that judge starts: factors of all lengthscales, and shares of the variance of the outputs that are noise."""
 
 
 class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     """An exact GP posterior given weighted pseudo-data, as a BoTorch model in eval mode.
 
-    Points, kernel, mean and likelihood are in the model's units. The cost of predictions, conditioning and fantasies
-    depends on the points alone, however many rows they stand for.
+    Points, kernel, mean and likelihood are in the model's units.
 
     Parameters
     ----------
@@ -87,8 +83,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     precision : Tensor of shape [M] or [M, 1]
         One over the noise variance of each point; 0 leaves a point out.
     covar_module : gpytorch.kernels.Kernel
-        Without batch shape, as mean and likelihood: outputs share all three. For outputs of their own kernels join
-        models in a ``botorch.models.ModelListGP``.
+        Without batch shape, as mean and likelihood: outputs share all three.
     mean_module : gpytorch.means.Mean
         The prior mean.
     likelihood : gpytorch.likelihoods.Likelihood
@@ -160,9 +155,7 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Return the arguments of a model in which each row of a data set of one output is a point, to be fitted.
 
-        Inputs are scaled to the unit cube of the data, and outputs to mean zero and variance one. By default kernel,
-        mean and noise are those of BoTorch's `SingleTaskGP`, with their priors. The learned noise is added to the noise
-        variances that the data set may have.
+        Inputs and outputs are scaled. By default kernel, mean and noise are those of BoTorch's `SingleTaskGP`.
         """
         if not isinstance(training_data, SupervisedDataset):
             raise InvalidTypeError(
@@ -349,7 +342,6 @@ class CVGPModel(GPyTorchModel, GP, FantasizeMixin):  # type: ignore[misc]
         return {**self.__dict__, "_layers_and_snapshot": None, "_buffers": buffers}
 
     def _parts(self) -> dict[str, Any]:
-        """Modules and transforms, as the constructor takes them."""
         names = ("covar_module", "mean_module", "likelihood", "input_transform", "outcome_transform")
         return {name: getattr(self, name, None) for name in names}
 
@@ -596,10 +588,7 @@ def _learn(modules: Modules, rows: TrainingRows) -> tuple[Tensor, Tensor, Tensor
 
 @torch.no_grad()
 def _find_start(model: CVGP, rows: Any) -> None:
-    """Stretch all lengthscales and set the noise to the best of a few values, by the exact likelihood of some rows.
-
-    Far from an optimum, the first step of L-BFGS would take parameters to the end of their range.
-    """
+    """Stretch all lengthscales and set the noise to the best of a few values, by the exact likelihood of some rows."""
     stretched = [part for part in model.kernel.modules() if isinstance(part, Kernel) and part.has_lengthscale]
     own, variance = [part.lengthscale.clone() for part in stretched], rows.y.var().item()
     noises = [model.noise.item(), *(share * variance for share in NOISE_SHARES)]

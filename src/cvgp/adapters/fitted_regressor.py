@@ -1,8 +1,4 @@
-"""A fitted regressor as GPyTorch modules, for `CVGPRegressor.to_botorch`.
-
-BoTorch's models work on numbers with a Gaussian likelihood. So regressors of other tables and of transformed outputs
-are refused, and a warning names whatever else a prediction of the regressor uses.
-"""
+"""A fitted regressor as GPyTorch modules, for `CVGPRegressor.to_botorch`."""
 
 import warnings
 from copy import deepcopy
@@ -27,10 +23,7 @@ from cvgp.gp.noise import InputNoise
 
 
 def fitted_parts(regressor: Any) -> tuple[CVGP, Scaling, InputNoise | None]:
-    """A copy of a regressor's model on the CPU, the way to its units, and its noise if that depends on x.
-
-    Raise if a host cannot have it, and warn of what is lost.
-    """
+    """A regressor's model on the CPU, its scaling and its noise map; raise or warn where a host cannot have them."""
     if not isinstance(regressor, CVGPRegressor):
         raise InvalidTypeError(f"from_regressor takes a fitted cvgp.CVGPRegressor; got {type(regressor).__name__}.")
     check_is_fitted(regressor)
@@ -109,11 +102,7 @@ class _Warp(nn.Module):
 
 
 class InputNoiseLikelihood(GaussianLikelihood):  # type: ignore[misc]
-    """A Gaussian likelihood whose noise depends on x, as the regressor learned it.
-
-    It needs the inputs, as GPyTorch's own heteroscedastic noise does: ``likelihood(model(x), x)``. `constant` is the
-    noise variance of all rows in the fit, and `input_noise` the noise of each.
-    """
+    """A Gaussian likelihood whose noise depends on x: ``likelihood(model(x), x)``; `constant` is that of the fit."""
 
     def __init__(self, constant: float, input_noise: InputNoise) -> None:
         own = gaussian_likelihood(constant)

@@ -1,10 +1,6 @@
-r"""The coreset posterior in GPyTorch: a variational strategy that takes the place of GPyTorch's own.
+"""The coreset posterior in GPyTorch: a variational strategy that takes the place of GPyTorch's own.
 
-The process is that of an exact GP that saw M pseudo-targets y_c at the inducing points, each with its own precision w:
-:math:`q(f) = N(m_x + K_{cx}^T A (y_c - m_c), K_{xx} - K_{cx}^T A K_{cx})` with :math:`A = (K_{cc} + W^{-1})^{-1}`.
-The algebra is :mod:`cvgp.gp.bounds.elbo` in training, where only variances of single points are needed, and
-:mod:`cvgp.gp.posterior` everywhere else. From top to bottom: the sites, the strategy, and
-the model that has seen new rows.
+From top to bottom: the sites, the strategy, and the model that has seen new rows.
 """
 
 import math
@@ -104,11 +100,7 @@ class CoresetPrior(MultivariateNormal):  # type: ignore[misc]
 
 
 class CoresetNormal(MultivariateNormal):  # type: ignore[misc]
-    """The posterior at the pseudo-inputs, with the factor that it comes from.
-
-    GPyTorch's wrappers take the KL from two distributions. From their matrices alone that would need the inverse of
-    K_cc, which may be singular. A part of the posterior has no factor.
-    """
+    """The posterior at the pseudo-inputs, with its factor: the KL then needs no inverse of K_cc. A part has none."""
 
     factor: Factor | None = None
 
@@ -355,9 +347,8 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
     ) -> ExactGP:
         """Return the posterior that has also seen new rows `[..., n, D]` and `[..., n]`, in closed form, in eval mode.
 
-        They become points whose precision is one over the noise of ``model.likelihood``, or over the variances `noise`
-        `[..., n]`. Further batch dimensions of the targets make a batch of fantasies. Without another mean or kernel
-        the prior is the model's `forward`, features included.
+        They become points with the noise of ``model.likelihood``, or the variances `noise` `[..., n]`. Further batch
+        dimensions of the targets make a batch of fantasies.
         """
         model, likelihood = self.model, getattr(self.model, "likelihood", None)
         if not isinstance(likelihood, GaussianLikelihood):
@@ -416,7 +407,6 @@ class CoresetVariationalStrategy(_VariationalStrategy):  # type: ignore[misc]
         return MultivariateNormal(at.mean_x + found.mean.to(dtype), DiagLinearOperator(variance))
 
     def _residual(self, at: JointPrior) -> Tensor:
-        """The pseudo-targets minus the prior mean [..., M]."""
         residual: Tensor = self._variational_distribution.pseudo_targets - at.mean_c
         return residual
 
@@ -478,10 +468,7 @@ class _FactorizedSites(DefaultPredictionStrategy):  # type: ignore[misc]
 
 
 class ConditionedGP(ExactGP):  # type: ignore[misc]
-    """The coreset posterior given new rows: an exact GP on the sites and the rows, for predictions in eval mode.
-
-    GPyTorch's likelihood of fixed noises raises variances below 1e-6, and its state dict does not hold them.
-    """
+    """The coreset posterior given new rows: an exact GP on the sites and the rows, for predictions in eval mode."""
 
     prediction_strategy: _FactorizedSites | None
 

@@ -1,8 +1,7 @@
 """One fit by the workers of a Ray cluster. Needs the extra `ray`.
 
-Ray Train starts the workers, replaces lost ones, and keeps the checkpoints. Every worker runs the estimator's own fit
-as one process of a group (`cvgp.parallel.group`), as under torchrun, and reads its own parts of the table. If a worker
-is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
+Every worker runs the estimator's own fit as one process of a group (`cvgp.parallel.group`), on its own parts of the
+table. If one is lost, Ray restarts all of them, and they continue from the last checkpoint in the storage.
 """
 
 from __future__ import annotations
@@ -202,7 +201,6 @@ class _Failure:
 
 
 def _work(config: dict[str, Any]) -> None:
-    """The task of every worker."""
     import ray
 
     torch.set_num_threads(config["threads"])

@@ -1,7 +1,4 @@
-"""The command `cvgp`: thin commands over the library, with messages instead of tracebacks.
-
-A command is imported when it is asked for, so that `cvgp --help` needs neither torch nor pandas.
-"""
+"""The command `cvgp`. A command is imported when it is asked for, so `cvgp --help` needs neither torch nor pandas."""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -25,7 +22,6 @@ COMMANDS = {
     "merge": ("info", "Make one model from models of disjoint tables."),
     "demo": ("demo", "Make a table; fit, predict, evaluate and draw it."),
 }
-"""The module of each command, and its line on the first help page."""
 
 
 class _Unloaded(TyperCommand):

@@ -1,7 +1,6 @@
 """What a user sees: results on the standard output, everything else on the standard error, and exit codes.
 
-Errors, warnings and signals become one message each; a traceback is for programming errors alone. Characters that a
-terminal would obey are escaped in all text.
+Errors, warnings and signals become one message each; a traceback is for programming errors alone.
 """
 
 import errno
@@ -23,10 +22,8 @@ from cvgp.errors import CVGPError, MissingFileError, optional_packages, printabl
 from cvgp.parallel import launched
 
 FAILURE, WRONG_USE = 1, 2
-INTERRUPTED, TERMINATED = 130, 143
-"""By convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15."""
-WRONG_WORDS: Any = typer.BadParameter.__base__
-"""Every error of typer about a command line, such as an option that does not exist."""
+INTERRUPTED, TERMINATED = 130, 143  # by convention 128 and the number of the signal: SIGINT is 2, SIGTERM 15
+WRONG_WORDS: Any = typer.BadParameter.__base__  # every error of typer about a command line
 
 
 def note(text: str) -> None:
@@ -159,10 +156,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def terminate_between_iterations() -> Iterator[Callable[[object], None]]:
-    """Give a callback for a fit that raises :class:`Terminated` after the iteration in which the signal came.
-
-    There the fit can be stored. A second signal does not wait.
-    """
+    """Give a callback that raises :class:`Terminated` after the iteration in which a signal came, or at the second."""
     asked = False
 
     def remember(number: int, frame: FrameType | None) -> None:

@@ -126,7 +126,6 @@ def _check_target(target: str, columns: list[str], data: str) -> None:
 
 
 def _check_kernel(name: str | None) -> None:
-    """Raise for an unknown kernel before the table is read."""
     if name not in (None, "auto"):
         try:
             parse_kernel_name(name)

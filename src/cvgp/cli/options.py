@@ -24,10 +24,7 @@ from cvgp.tables.table import read_table
 
 @dataclass(frozen=True)
 class OptionsOf:
-    """Marks a parameter that gets a dictionary of options: those of a function or class, under one heading.
-
-    Names, types, defaults (but for `defaults`) and help are those of the library.
-    """
+    """Marks a parameter that gets a dictionary of options: those of a function or class, under one heading."""
 
     source: Callable[..., Any]
     panel: str
@@ -54,8 +51,7 @@ class OptionsOf:
         return found
 
 
-TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")
-"""The options of `read_table` that every command which reads tables has."""
+TEXT_FORMAT = ("sep", "decimal", "thousands", "encoding")  # of `read_table`, in every command that reads tables
 TextFormat = Annotated[
     dict[str, Any], OptionsOf(read_table, "How a text table is written (inferred if not given)", only=TEXT_FORMAT)
 ]
@@ -165,10 +161,7 @@ class _OnlyATrial(Exception):  # noqa: N818 - a signal, not an error
 
 
 def check_output(out: Path, *inputs: object, endings: tuple[str, ...] = ("",), overwrite: bool = False) -> None:
-    """Check before the work that its result can be stored at `out`, and that nothing of the user's is lost by it.
-
-    An input of the command (a file, folder, glob or address) is never replaced, another file only with `overwrite`.
-    """
+    """Check before the work that `out` can be written: never over an input, over another file only with `overwrite`."""
     if not out.name.lower().endswith(endings):
         problem = f"has no ending that names a format; use one of {', '.join(endings)}."
     elif any(_is_part_of(out, str(given)) for given in inputs if given is not None):

@@ -77,7 +77,6 @@ def predict(
 
 
 def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
-    """The probabilities of quantiles, checked before any work."""
     if not 0.0 < level < 1.0:
         raise typer.BadParameter(f"{level:g} is not between 0 and 1; 90 % is .9.", param_hint="'--level'")
     words = [] if quantiles is None else quantiles.split(",")
@@ -121,13 +120,11 @@ class Predictor:
 
     model: CVGPRegressor
     schema: Schema
-    levels: NDArray[np.float64]
-    """Probabilities of the ends of the interval, and of further quantiles."""
+    levels: NDArray[np.float64]  # of the ends of the interval, and of further quantiles
     columns: list[str]
     on_bad_rows: Literal["error", "skip"] = "error"
     rows: int = 0
-    empty: int = 0
-    """Rows without a prediction: bad ones that are skipped, and incomplete ones that the model's rule drops."""
+    empty: int = 0  # rows without a prediction: bad ones that are skipped, and incomplete ones
     findings: Findings = field(default_factory=Findings)
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:

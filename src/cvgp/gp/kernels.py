@@ -1,9 +1,6 @@
 """The GPyTorch parts of a model: kernels by name, the Gaussian likelihood, constraints and priors, and their values.
 
-Any GPyTorch kernel works. The stationary ones (RBF, Matern 1/2, 3/2, 5/2 and rational quadratic, plain or inside a
-ScaleKernel) take the fused path of :mod:`cvgp.gp.stationary`; the others are evaluated by GPyTorch. Inputs are checked
-here, before torch would broadcast a mistake into an answer. A fit adds the log density of the priors to its bound
-(§6.3). As in GPyTorch, a prior is on the value of a parameter (a lengthscale, a variance), not on its raw form.
+Stationary kernels take the fused path of :mod:`cvgp.gp.stationary`; GPyTorch evaluates all others.
 """
 
 import math
@@ -68,9 +65,7 @@ def name_of_kernel(kernel: Any) -> str:
     return f"matern{2 * kernel.nu:.0f}2" if kind == "Matern" else kind.lower()
 
 
-NOISE_FLOOR = 1e-8
-"""Smallest learned noise variance of an output of variance one; GPyTorch's own 1e-4 is above what near-noiseless data
-need."""
+NOISE_FLOOR = 1e-8  # smallest learned noise variance; GPyTorch's own 1e-4 is too high for near-noiseless data
 
 _MATERN_FAMILY = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
@@ -143,11 +138,7 @@ class _NoKernel(nn.Module):
 
 
 def scale_kernel(base: Kernel, **arguments: Any) -> ScaleKernel:
-    """GPyTorch's ScaleKernel of a kernel that has no batch dimensions.
-
-    Its constructor compares batch shapes by a function whose first call loads SymPy, which takes as long as a fit of a
-    few hundred rows. So the base comes after the constructor.
-    """
+    """GPyTorch's ScaleKernel without the comparison of batch shapes in its constructor, which loads SymPy."""
     kernel = ScaleKernel(_NoKernel(), active_dims=base.active_dims, **arguments)
     kernel.base_kernel = base
     return kernel
@@ -307,27 +298,20 @@ def check_rows(x: Tensor, y: Tensor, X_c: Tensor, y_c: Tensor) -> None:
         )
 
 
-STEP = 0.1
-"""The distance over which slopes are measured, for inputs of standard deviation one."""
+STEP = 0.1  # the distance over which slopes are measured, for inputs of standard deviation one
 
 
 @torch.no_grad()
 def typical_slopes(kernel: Kernel, num_dims: int, step: float = STEP) -> Tensor:
-    """The root mean square of (f(x + step) - f(x)) / step along each input `[D]` under the prior, in float64.
-
-    It tells how much each input matters for where pseudo-inputs should lie. The step is about the distance between
-    pseudo-inputs, since over a step of zero a rough function has infinite slopes. x is a point of ones.
-    """
+    """The root mean square of (f(x + step) - f(x)) / step along each input `[D]` under the prior, in float64."""
     x = torch.ones(1, num_dims, dtype=torch.float64, device=next(kernel.parameters()).device)
     moved = x + step * torch.eye(num_dims, dtype=x.dtype, device=x.device)  # [D, D]
     squares = diagonal(kernel, x) + diagonal(kernel, moved) - 2.0 * cross_matrix(kernel, x, moved)[0]
     return squares.clamp_min(0.0).sqrt() / step
 
 
-HELD_AROUND, HELD_ABOVE = "held_around", "held_above"
-"""Names of the priors that a fit adds and removes."""
-MARGIN = 0.01
-"""Distance from a bound, as a share of the interval: at the bound itself the raw parameter is infinite."""
+HELD_AROUND, HELD_ABOVE = "held_around", "held_above"  # names of the priors that a fit adds and removes
+MARGIN = 0.01  # distance from a bound, as a share of the interval: at the bound itself the raw parameter is infinite
 
 
 class RegisteredPrior(NamedTuple):
@@ -378,10 +362,7 @@ def inside(value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 class InverseHalfCauchy(Prior):  # type: ignore[misc]
-    """Prior of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2) + constant.
-
-    It is flat far above the typical value. Below it, each factor of e costs two nats.
-    """
+    """Prior of a positive value whose inverse is half-Cauchy: log p = -log(1 + (typical / value)^2) + constant."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 

@@ -1,8 +1,6 @@
 """Dense linear algebra with a precision policy: M x M matrices in float64, data-side matrices as they come.
 
-A factorization that fails is tried again with a growing multiple of the identity. A
-:class:`~cvgp.errors.JitterWarning` reports the jitter, and the last failure is a
-:class:`~cvgp.errors.FactorizationError`. The last two functions connect gradients written by hand to autograd.
+A factorization that fails is tried again with a growing jitter, which a :class:`~cvgp.errors.JitterWarning` reports.
 """
 
 import math
@@ -20,21 +18,13 @@ from cvgp.runtime import warn_or_keep
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-JITTER = 1e-8
-"""Share of the mean diagonal that is added to K_cc in the bounds that factorize it: the tighter one and Titsias'."""
-
-JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
-"""Jitters to try in turn, as multiples of the mean diagonal."""
-
-INVERSE_BY_LAPACK = 400
-"""Size from which LAPACK computes a symmetric inverse."""
-
-SYMMETRIC_BY_BLOCKS = 500
-"""Size from which a symmetric product in blocks is faster than a whole one."""
+JITTER = 1e-8  # share of the mean diagonal added to K_cc in the bounds that factorize it
+JITTER_LADDER = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # jitters to try in turn, as multiples of the mean diagonal
+INVERSE_BY_LAPACK = 400  # size from which LAPACK computes a symmetric inverse
+SYMMETRIC_BY_BLOCKS = 500  # size from which a symmetric product in blocks is faster than a whole one
 
 
-TRIANGLE_BY_BLOCKS = 64
-"""Size of both sides from which it pays to leave out the upper blocks of a triangular matrix."""
+TRIANGLE_BY_BLOCKS = 64  # size of both sides from which it pays to leave out the upper blocks of a triangular matrix
 
 
 def symmetrize(A: Tensor) -> Tensor:
@@ -48,10 +38,7 @@ def as_square(K: Tensor) -> Tensor:
 
 
 def add_jitter(K: Tensor, relative: float) -> Tensor:
-    """Add `relative` times the mean diagonal to the diagonal, as a differentiable part of the matrix.
-
-    A jitter outside the differentiated function makes value and gradient disagree, which stalls L-BFGS.
-    """
+    """Add `relative` times the mean diagonal, as a differentiable part of the matrix: value and gradient must agree."""
     shift = relative * K.diagonal(dim1=-2, dim2=-1).mean()
     return K + shift * torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
 
@@ -92,10 +79,7 @@ def safe_cholesky(A: Tensor, name: str = "matrix") -> Tensor:
 
 
 def cholesky_above_identity(A: Tensor, name: str = "matrices") -> Tensor:
-    """Lower Cholesky factors of matrices `[n, k, k]` whose eigenvalues are at least one but for rounding.
-
-    Where rounding has made a matrix indefinite, its eigenvalues below one are raised to one, with a warning.
-    """
+    """Cholesky factors of matrices `[n, k, k]`; eigenvalues that rounding has made less than one are raised to one."""
     L: Tensor
     L, info = torch.linalg.cholesky_ex(A)
     failed = info > 0
@@ -110,22 +94,14 @@ def cholesky_above_identity(A: Tensor, name: str = "matrices") -> Tensor:
 
 
 def inverse_lower(L: Tensor) -> Tensor:
-    """Explicit inverse of a lower triangular matrix.
-
-    The inverse is formed because products with it run at full speed on many right-hand sides, while a
-    triangular solve runs at about a quarter of that. It is used only on factors of well-conditioned matrices.
-    """
+    """Explicit inverse of a well-conditioned lower triangular matrix: products are four times as fast as solves."""
     identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     inverse: Tensor = torch.linalg.solve_triangular(L, identity, upper=False)
     return inverse
 
 
 def inverse_from_factor(L: Tensor) -> Tensor:
-    """(L L^T)^-1 from a lower triangular L.
-
-    LAPACK's own routine takes fewer operations, but not less time before its blocks are large (measured: twice as
-    long at 200, three quarters at 500, half at 1000).
-    """
+    """(L L^T)^-1 from a lower triangular L; LAPACK's own routine is faster for large matrices alone."""
     if L.shape[-1] >= INVERSE_BY_LAPACK:
         return torch.cholesky_inverse(L).mT  # which LAPACK stores by columns, and the rest of the algebra by rows
     L_inv = inverse_lower(L)
@@ -140,10 +116,7 @@ def one_minus_inverse(P: Tensor, A: Tensor) -> Tensor:
 
 
 def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
-    """A B^T [M, M] where it is known to be symmetric: blocks above the diagonal are copied, not multiplied.
-
-    BLAS has a routine for A A^T, which torch does not reach. Four blocks per side leave 10 of 16 products.
-    """
+    """A B^T [M, M] where it is known to be symmetric: blocks above the diagonal are copied, not multiplied."""
     M = A.shape[0]
     if M < SYMMETRIC_BY_BLOCKS:
         return A @ B.mT
@@ -156,11 +129,7 @@ def symmetric_product(A: Tensor, B: Tensor) -> Tensor:
 
 
 def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
-    """Column sums of (L K)^2 [..., B] for a lower triangular L [..., M, M] and K [..., M, B].
-
-    In four blocks of rows, each as wide as its part of L: three eighths of the product are zeros, and what is squared
-    is still in the cache.
-    """
+    """Column sums of (L K)^2 [..., B] for a lower triangular L [..., M, M], in blocks that skip most of its zeros."""
     M, B = K.shape[-2:]
     if min(M, B) < TRIANGLE_BY_BLOCKS:
         return (L @ K).square().sum(-2)
@@ -202,10 +171,7 @@ class _WithGradients(torch.autograd.Function):
 
 
 def backward_from(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Continue backward from tensors whose gradients are known, into the `grad` of parameters that they depend on.
-
-    `torch.autograd.backward` does the same, but it loads SymPy to compare shapes, which takes longer than a small fit.
-    """
+    """Continue backward from tensors whose gradients are known; unlike torch's own function, it does not load SymPy."""
     live = [(tensor, gradient) for tensor, gradient in zip(tensors, gradients, strict=True) if tensor.requires_grad]
     if live:
         outputs, known = zip(*live, strict=True)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from cvgp.gp.process import CoresetProcess, Prediction
 
 
-SMALLEST_SHARE = 1e-12
-"""A weight of zero, which no positive transform reaches, starts as this share of the largest one."""
+SMALLEST_SHARE = 1e-12  # a weight of zero, which no positive transform reaches, starts as this share of the largest one
 
 
 class CVGP(nn.Module):
@@ -149,28 +148,13 @@ class CVGP(nn.Module):
         """The log density of kernel, mean and noise under their GPyTorch priors, in nats; zero without priors.
 
         A fit maximizes the bound plus this. The bounds themselves leave it out: add it in a training loop of your own.
-
-        Examples
-        --------
-        >>> import cvgp
-        >>> from gpytorch.kernels import RBFKernel
-        >>> from gpytorch.priors import NormalPrior
-        >>> kernel = RBFKernel(lengthscale_prior=NormalPrior(1.0, 0.1)).double()
-        >>> kernel.lengthscale = 1.0
-        >>> model = cvgp.CVGP(cvgp.Coreset(X=[[0.0]], y=[0.0], beta=[1.0]), kernel)
-        >>> round(model.log_prior().item(), 3)  # -log(0.1 sqrt(2 pi))
-        1.384
         """
         return log_density(registered_priors(self.kernel, self.mean, self.likelihood), self.X_c)
 
     @torch.no_grad()
     def set_sites(self, y_c: Tensor, w: Tensor, *, jitter: float = 0.0) -> None:
-        """Replace y_c (the prior mean subtracted) and the weights by sites of precision w, solved for K_cc + jitter.
-
-        The jitter and the variance 1/w of a site enter A = (K_cc + jitter + 1/w)^-1 as one sum. So sites with the
-        variance 1/w + jitter give the same predictions without a jitter, and the bound can only rise.
-        """
-        absorbed = w / (1.0 + jitter * w)
+        """Replace y_c (the prior mean subtracted) and the weights by sites of precision w, solved for K_cc + jitter."""
+        absorbed = w / (1.0 + jitter * w)  # jitter and 1/w enter A = (K_cc + jitter + 1/w)^-1 as one sum
         self.y_c.copy_(y_c.reshape(self.y_c.shape) + prior_mean(self.mean, self.X_c, self.y_c))
         self.raw_beta.copy_(self._inverse_transform(absorbed * self.site_noise))
 
@@ -212,11 +196,6 @@ class CVGP(nn.Module):
             How often each row counts; once if None.
         noise_variance : Tensor of shape [B] or None
             Known noise variances, added to the learned one.
-
-        Raises
-        ------
-        InvalidInputError
-            If shapes, types or devices do not fit, or a value is not finite.
 
         Examples
         --------
@@ -352,5 +331,4 @@ class CVGP(nn.Module):
         return self.process().kl()
 
     def _residual_c(self) -> Tensor:
-        """The pseudo-outputs minus the prior mean at the pseudo-inputs."""
         return self.y_c - prior_mean(self.mean, self.X_c, self.y_c)

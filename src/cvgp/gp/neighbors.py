@@ -1,13 +1,7 @@
-r"""The nearest rows in a kernel's own metric: among all rows, all others, or the earlier ones (§9.4).
+"""The nearest rows in a kernel's own metric: among all rows, all others, or the earlier ones (§9.4).
 
-Two values of f are near if they are correlated: f(x) leaves the share :math:`1 - \mathrm{corr}(x, x')^2` of the
-variance of f(x') unexplained. A stationary kernel decreases with the distance in lengthscales, so this distance gives
-the same order and is cheaper. For every other kernel the correlations are computed. Blocks are in float32: any set of
-rows is a valid set of neighbors, so rounding only affects the order of rows that are equally near.
-
-In few dimensions a tree is searched. Otherwise all distances are computed, in blocks, in a time that grows with the
-square of the number of rows. For the 20 nearest earlier rows of 36,000 with Gaussian inputs, one thread of a busy
-machine took 0.7 s by the tree in three dimensions, 1.7 s in five and 4.0 s in seven. Blocks took 1.9, 1.9 and 1.6 s.
+Near means correlated, which for a stationary kernel is the distance in lengthscales. In few dimensions a tree is
+searched; otherwise all distances are computed, in blocks of float32, since any set of rows is a valid set of neighbors.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +19,7 @@ from cvgp.runtime import threads_for
 if TYPE_CHECKING:
     from scipy.spatial import KDTree
 
-GROUPS = 16
-"""Columns of a block of distances are a multiple of this, where they can be."""
+GROUPS = 16  # columns of a block of distances are a multiple of this, where they can be
 
 
 class Distance:
@@ -47,10 +40,7 @@ class Distance:
         return x.to(torch.float64) * self._scale - self._center
 
     def blocks(self, queries: Iterable[tuple[Tensor, int]]) -> Iterator[Tensor]:
-        """From each x [n, D] to as many of the first rows as are asked for, and to those that fill up the last group.
-
-        A block lies where the one before it lay: to ask the system for new memory takes longer than to fill it.
-        """
+        """From each x [n, D] to the first rows, up to whole groups; a block reuses the memory of the one before it."""
         memory = self._lifted.new_empty(0)
         for x, num_rows in queries:
             lifted = self._lifted[:, : num_rows + -num_rows % GROUPS]
@@ -78,16 +68,11 @@ class Correlation:
             yield K.square().div_(self._variance[:num_rows].clamp_min(floor)).neg_()
 
 
-TREE_DIMENSIONS = 5
-"""Dimensions up to which the tree is at least as fast."""
+TREE_DIMENSIONS = 5  # dimensions up to which the tree is at least as fast
 
 BLOCK_QUERIES = 128
-BLOCK_NUMBERS = 2_000_000
-"""Queries of one block, and distances, at most. A block that stays in the processor's cache is filled and searched two
-to three times as fast as one that does not."""
-
-SURPLUS = 3
-"""How many times as many rows as needed are taken from a tree in which half of the rows come too late."""
+BLOCK_NUMBERS = 2_000_000  # queries and distances of a block, which should stay in the processor's cache
+SURPLUS = 3  # how many times as many rows as needed are taken from a tree in which half of the rows come too late
 
 
 def random_order(num_rows: int, generator: torch.Generator) -> Tensor:
@@ -133,10 +118,7 @@ class RowIndex:
 
     @torch.no_grad()
     def earlier(self, k: int, start: int = 0, stop: int | None = None) -> Tensor:
-        """Up to k nearest among the rows before each row from `start` to `stop`, nearest first `[stop - start, k]`.
-
-        Rows with fewer than k earlier rows are padded with -1.
-        """
+        """Up to k nearest among the rows before each row from `start` to `stop`, nearest first, padded with -1."""
         stop = len(self.x) if stop is None else stop
         if k < 0 or not 0 <= start <= stop <= len(self.x):
             raise InvalidInputError(
@@ -208,12 +190,7 @@ def _ranges(start: int, end: int, size: Callable[[int], int]) -> Iterator[tuple[
 
 
 def _smallest(values: Tensor, k: int) -> Tensor:
-    """Columns of the k smallest values of each line [n, k], smallest first.
-
-    The k smallest values lie in the k groups with the smallest minima. Minima of groups take one fast pass, and what is
-    left to sort is one number per group, and k groups. In 128 lines of 36,000 it found 20 in 4 ms, where sorting
-    all took 9 ms; in lines of 4000 both took as long.
-    """
+    """Columns of the k smallest values of each line [n, k], which lie in the k groups with the smallest minima."""
     n, columns = values.shape
     size = columns // GROUPS
     if columns % GROUPS or size <= 4 * k:

@@ -1,25 +1,7 @@
-r"""Noise models: outliers, heavy tails, and noise that depends on x.
+"""Noise models: outliers (§12), heavy tails as a scale mixture of normals, and noise that depends on x (both §10).
 
-*Outliers (§12).* With a small probability an observation has much more noise (Tukey, 1960):
-
-.. math:: p(e) = (1 - \epsilon) N(e \mid 0, v) + \epsilon N(e \mid 0, v + \tau)
-
-where v is the variance of a regular observation, which differs from row to row.
-
-*Tails (§10).* Residuals are normal, or follow a scale mixture of normals with the same variance:
-
-.. math:: p(r \mid s) = \sum_k \pi_k \, N(r \mid 0, m_k s), \qquad \sum_k \pi_k = 1
-
-The multipliers m form a grid over many orders of magnitude, and the mixture weights are learned. A Student-t is of this
-kind, and so is a mixture of many good rows and a few bad ones. Scaled to :math:`\sum_k \pi_k m_k = 1`, it leaves means,
-variances and covariances unchanged: only densities, quantiles and draws depend on the shape.
-
-*Noise that depends on x (§10).* Its logarithm is a smooth function of the inputs:
-
-.. math:: \log s(x) = g_0 + \phi(x)^T \gamma, \qquad \gamma \sim N(0, 1/\lambda)
-
-with whitened features :math:`\phi = L^{-1} k(Z, x)` of a Matern kernel at a few centers Z. Far from all centers the
-noise is :math:`e^{g_0}`. A prediction needs :math:`\alpha = L^{-T} \gamma` alone.
+Tails of variance one leave means, variances and covariances unchanged: only densities, quantiles and draws depend on
+them. The logarithm of the noise at x is g_0 + k(x, Z) alpha, with a Matern kernel at a few centers Z.
 """
 
 import math
@@ -39,17 +21,14 @@ from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_
 
 Array = NDArray[np.float64]
 
-LARGEST_LOG = 300.0
-"""The largest logarithm of a noise variance in a file; beyond it the exponential leaves the range of floats."""
-BISECTIONS = 60
-"""Halvings of a bracket, after which it is as narrow as rounding."""
+LARGEST_LOG = 300.0  # of a noise variance in a file; beyond it the exponential overflows
+BISECTIONS = 60  # halvings of a bracket, after which it is as narrow as rounding
 
 
 class Contamination(NamedTuple):
     """The share of outliers, and their extra variance."""
 
     share: float
-    """The probability that an observation is an outlier."""
     variance: Array  # [Q], of outliers, in addition to that of regular observations
 
     def to_state(self) -> State:
@@ -90,15 +69,11 @@ def log_normal(error: Array, variance: Array) -> Array:
     return -0.5 * (np.log(2.0 * np.pi * variance) + error**2 / variance)
 
 
-GRID = tuple(4.0**power for power in range(-8, 5))
-"""Variance multipliers whose weights are learned; adjacent ones differ by a factor of two in standard deviation."""
+GRID = tuple(4.0**power for power in range(-8, 5))  # variance multipliers whose weights are learned
 STEPS = 100
-PRIOR_ROWS = 20.0
-"""Prior weight of the normal distribution, in rows."""
-FIRST_DEGREES = 4.0
-"""Degrees of freedom of the Student-t whose shape learning starts from."""
-SMALLEST, LARGEST, POINTS = 1e-8, 1e4, 8000
-"""Range and number of the residuals for which probabilities are tabulated."""
+PRIOR_ROWS = 20.0  # prior weight of the normal distribution, in rows
+FIRST_DEGREES = 4.0  # degrees of freedom of the Student-t whose shape learning starts from
+SMALLEST, LARGEST, POINTS = 1e-8, 1e4, 8000  # range and number of the residuals for which probabilities are tabulated
 
 
 class Tails(NamedTuple):
@@ -168,10 +143,7 @@ def heavy(like: Tensor) -> Tails:
 
 
 def learn_tails(square: Tensor, weight: Tensor) -> Tails:
-    """The weights that make residuals of variance about one most likely, by expectation maximization.
-
-    `square` [n, Q] holds squared residuals over their variances, and `weight` [n] says how many times each row counts.
-    """
+    """The weights that make residuals of variance about one most likely, by expectation maximization."""
     grid = torch.tensor(GRID, dtype=torch.float64, device=square.device)
     log_normals = _log_normals(square, grid).reshape(-1, len(grid))  # [n Q, K]
     count = (weight[:, None] / square.shape[1]).expand(square.shape).reshape(-1, 1)
@@ -258,11 +230,7 @@ class InputNoise(NamedTuple):
         return (self.variance(x) - self.base.to(x.dtype)).clamp_min(0.0)
 
     def f_factor(self, f_var: Tensor) -> Tensor:
-        """Factor of each variance of f `[n]` (§10).
-
-        Residuals carry no information far from all rows. As the variance of f approaches that of the prior, a factor
-        below one returns to one.
-        """
+        """Factor of each variance of f `[n]` (§10), which returns to one as it approaches that of the prior."""
         variance_discount, scale, prior = (
             t.to(f_var.dtype) for t in (self.variance_discount, self.f_scale, self.f_prior)
         )
@@ -284,11 +252,7 @@ class Features:
 
 
 def believed_share(f_var: Tensor, variance_discount: Tensor) -> Tensor:
-    """The factor v / (v + discount) of a variance v of f: close to one if v is large, and small if v is small (§10).
-
-    Between nearby rows a kernel that is too rough overstates the variance of f. Far from all rows it is that of the
-    prior, which stays.
-    """
+    """The factor v / (v + discount) of a variance v of f: close to one if v is large, and small if v is small (§10)."""
     return f_var / (f_var + variance_discount).clamp_min(torch.finfo(f_var.dtype).tiny)
 
 

@@ -1,18 +1,7 @@
-r"""The coreset posterior: an exact GP that saw M weighted pseudo-observations (§2).
+"""The coreset posterior (§2): q(f) = N(K_cx^T A y_c, K_xx - K_cx^T A K_cx) with A = T^T T and T = L_B^-1 R.
 
-With site precisions :math:`w = \beta / s`, :math:`R = \mathrm{diag}(\sqrt w)` and
-
-.. math:: B = I + R K_{cc} R = L_B L_B^T, \qquad T = L_B^{-1} R, \qquad A = T^T T = (K_{cc} + W^{-1})^{-1},
-
-the paper's posterior (eq. coreset_gp_posterior_f_analytical) is
-
-.. math:: q(f) = N(K_{cx}^T A y_c,\; K_{xx} - K_{cx}^T A K_{cx}).
-
-The eigenvalues of B are at least one and nothing is divided by a weight, so a weight of zero is exact: the point
-leaves the posterior. Functions take kernel matrices, never kernels, and assume a zero prior mean; pseudo-outputs
-are `[M]` or, for outputs that share one covariance, `[M, Q]`. `K_cx` may carry leading batch dimensions. A batch of
-coresets has them too, and then its pseudo-outputs are `[..., M, Q]`.
-Sections (§) are those of docs/mathematics.md.
+R = diag(sqrt w) and B = I + R K_cc R = L_B L_B^T. Functions take kernel matrices and assume a zero prior mean. Shapes
+may have leading batch dimensions; pseudo-outputs are `[M]` or `[M, Q]`, and in a batch of coresets `[..., M, Q]`.
 """
 
 from typing import NamedTuple
@@ -30,11 +19,8 @@ from cvgp.gp.linalg import (
     triangular_squares,
 )
 
-LARGEST_LEVERAGE = 1.0 - 1e-9
-"""If a row determines its own prediction, its leave-one-out residual is dominated by rounding."""
-
-SMALLEST_PRECISION = 1e-100
-"""Precision of a row without weight, so that its leave-one-out prediction stays finite."""
+LARGEST_LEVERAGE = 1.0 - 1e-9  # at a leverage of one, the leave-one-out residual is rounding
+SMALLEST_PRECISION = 1e-100  # precision of a row without weight, so that its leave-one-out prediction stays finite
 
 
 class Factor(NamedTuple):
@@ -67,11 +53,7 @@ def mean(factor: Factor, K_cx: Tensor) -> Tensor:
 
 
 def variance(factor: Factor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
-    """Marginal posterior variance k_ii - |T k_i|^2 of f (§2.1): [..., B].
-
-    The difference of k_ii and one sum of squares keeps its digits where the variance is small;
-    k_ii - k_i^T (A k_i) does not.
-    """
+    """Marginal posterior variance k_ii - |T k_i|^2 of f [..., B] (§2.1), more accurate than k_ii - k_i^T (A k_i)."""
     return (k_xx - triangular_squares(factor.T.to(K_cx.dtype), K_cx)).clamp_min(0.0)
 
 
@@ -92,11 +74,7 @@ def kl_divergence(factor: Factor) -> Tensor:
 
 
 def condition(factor: Factor, K_cn: Tensor, K_nn: Tensor, y_new: Tensor, w_new: Tensor) -> Factor:
-    """Condition on new observations in closed form: they join the coreset as points with precision w_new (§2.3).
-
-    The new rows see this posterior as their prior, so that nothing is factorized again: n rows cost O(M^2 n). `K_cn` is
-    [M, n], `K_nn` [n, n], `y_new` [n] or [n, Q] and `w_new` (one over the noise variance) [n]. Batches broadcast.
-    """
+    """Condition on n new observations in closed form, in O(M^2 n): they join as points with precision w_new (§2.3)."""
     M, n, rows = factor.w.shape[-1], w_new.shape[-1], -1 if factor.y_c.ndim == 1 else -2
     expected_y = [n, *factor.y_c.shape[rows:][1:]]
     if K_cn.shape[-2:] != (M, n) or K_nn.shape[-2:] != (n, n) or list(y_new.shape[rows:]) != expected_y:
@@ -127,11 +105,7 @@ def joined(first: Tensor, second: Tensor, dim: int) -> Tensor:
 
 
 def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
-    """Matheron's rule (§2.3): weights v `[S, M]` that turn a prior function f into a posterior one, f(x) + k(x, X_c) v.
-
-    The textbook rule v = A (y_c - f_c - e), e ~ N(0, 1/w), divides by the weights. With xi = R e it reads v = T^T
-    L_B^-1 (R (y_c - f_c) - xi), where xi (`site_noise` [S, M]) is standard normal whatever the weights are.
-    """
+    """Matheron's rule (§2.3): weights v `[S, M]` that turn a prior draw f into a posterior one, f(x) + k(x, X_c) v."""
     if factor.y_c.ndim != 1:
         raise InvalidInputError(
             f"pathwise samples need one output, y_c of shape [M]; got {tuple(factor.y_c.shape)}. "
@@ -143,10 +117,7 @@ def pathwise_weights(factor: Factor, f_c: Tensor, site_noise: Tensor) -> Tensor:
 
 
 def check_sites(K_cc: Tensor, w: Tensor, y_c: Tensor) -> None:
-    """Raise unless `K_cc` [M, M], `w` [M] and `y_c` [M] or [M, Q] fit together, with w finite and not negative.
-
-    Or a batch of these: `K_cc` [..., M, M], `w` [..., M] and `y_c` [..., M, Q], of shapes that broadcast.
-    """
+    """Raise unless `K_cc` [..., M, M], `w` [..., M] and `y_c` [M] or [..., M, Q] fit, with w finite and nonnegative."""
     M = K_cc.shape[-1] if K_cc.ndim else 0
     if K_cc.ndim < 2 or (K_cc.ndim > 2 and y_c.ndim < 2) or K_cc.shape[-2] != M or M == 0:
         raise InvalidInputError(f"K_cc must be a square matrix [M, M] with M >= 1; got {tuple(K_cc.shape)}.")
@@ -173,13 +144,7 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(
     psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor
 ) -> LeaveOneOut:
-    r"""Predict each row from all others by a coreset, without solving again (§10).
-
-    On whitened features psi `[M, n]` a coreset is a linear model, :math:`f_i = \psi_i^T u + \epsilon_i`, whose weights
-    have the posterior :math:`N(C^{-1} b, C^{-1})`. To leave a row out is a change of rank one. With the leverage
-    :math:`h_i = \rho_i \psi_i^T C^{-1} \psi_i`, both its residual and the variance of :math:`\psi_i^T u` are divided by
-    :math:`1 - h_i`. Where every row is a pseudo-point these are the exact formulas of a Gaussian process.
-    """
+    """Predict each row from all others by a coreset, by its leverage and without solving again (§10)."""
     trend_var = (psi * (C_inv @ psi)).sum(0)  # [n], of psi^T u
     rest = 1.0 - (precision * trend_var).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
@@ -187,12 +152,7 @@ def leave_one_out(
 
 
 def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeaveOneOut:
-    r"""Predict each row from all others by an exact GP, by one inverse (§10).
-
-    With :math:`R = diag(\sqrt\rho)` and :math:`P = (I + R K R)^{-1}`, the posterior variance of f at a row is :math:`(1
-    - P_{ii}) / \rho_i`, the residual is :math:`(R P R y)_i / \rho_i`, and :math:`P_{ii}` is one minus the leverage, by
-    which both are divided.
-    """
+    """Predict each row from all others by an exact GP, by one inverse (§10)."""
     rho = precision.clamp_min(SMALLEST_PRECISION)
     R = rho.sqrt()[:, None]  # [n, 1], the diagonal of R as a column
     RKR = R * as_square(K) * R.mT

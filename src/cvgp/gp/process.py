@@ -1,7 +1,4 @@
-"""The posterior over functions: a kernel, a mean and a factorized coreset, which can be evaluated anywhere.
-
-A process is a value: it has no parameters to train and never changes. Conditioning returns a larger one.
-"""
+"""The posterior over functions: a kernel, a mean and a factorized coreset, a value which never changes."""
 
 from functools import cached_property
 
@@ -150,7 +147,6 @@ class CoresetProcess:
         return cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K
 
     def _prior_variance(self, x: Tensor) -> Tensor:
-        """The prior variance of f `[..., B]` at x `[..., B, D]`, in the precision of x."""
         placed = self._placed_for(x)
         if placed is None:
             return diagonal(self.kernel, x)

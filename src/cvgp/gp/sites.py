@@ -1,24 +1,7 @@
-r"""The best coreset at a fixed kernel: its points, pseudo-outputs, weights and size (§5).
+"""The best coreset at a fixed kernel: its points, pseudo-outputs, weights and size (§5).
 
 The mean part of the bound does not depend on the weights, and the covariance part does not depend on y_c. So the two
 are solved one after the other, from the same :class:`~cvgp.gp.bounds.statistics.Statistics`.
-
-With the covariance :math:`V = (K^{-1} + W)^{-1}` of q(f_c), :math:`W = diag(w)`, and :math:`\Lambda` the precision that
-full-matrix sites would add to :math:`K^{-1}`, the derivative of the bound in w is half the diagonal of
-:math:`V (\Lambda - W) V`. It is zero where :math:`(V \circ V) w = diag(V \Lambda V)`: a linear system if V is held
-fixed. Its solution is an ascent direction, and a few steps along it reach the optimum (§5.3).
-
-:func:`nested_prediction` is for choosing a size: the best coreset on the first m points, for every m at once. With
-:math:`K_{cc} = L L^T`, the first m features :math:`\psi = L^{-1} k_c(x)` are those of the first m points alone, since L
-is lower triangular. The same is true of the Cholesky factor of :math:`C = I + \Phi` and of solutions with it. So one
-factorization gives the posterior for every m by partial sums: with :math:`a = L_C^{-1} \psi(x)` and
-:math:`c = L_C^{-1} b`,
-
-.. math:: \mu_m(x) = \sum_{j \le m} a_j c_j, \qquad
-    \sigma^2_m(x) = k(x, x) - \sum_{j \le m} \psi_j^2 + \sum_{j \le m} a_j^2.
-
-It is Titsias' posterior, whose sites have a full covariance. A coreset has a diagonal one, which costs little (§5.3).
-:func:`randomly_pivoted` chooses points, in an order in which the first m are good ones for every m.
 """
 
 from typing import NamedTuple
@@ -43,11 +26,9 @@ from cvgp.gp.linalg import (
     symmetric_product,
 )
 
-SMALLEST_WEIGHT = 1e-8
-"""The floor of a weight, in units of the largest starting weight."""
+SMALLEST_WEIGHT = 1e-8  # the floor of a weight, in units of the largest starting weight
 MOST_STEPS = 50
-LEAST_GAIN = 1e-7
-"""Steps end when they gain fewer nats than this per pseudo-point; those that would follow gain a tenth of it."""
+LEAST_GAIN = 1e-7  # steps end when they gain fewer nats than this per pseudo-point
 SHORTEST_STEP = 1e-4
 
 
@@ -62,8 +43,7 @@ class BestCoreset(NamedTuple):
 def best_coreset(K_cc: Tensor, statistics: Statistics, w_start: Tensor) -> BestCoreset:
     """y_c* in closed form, and the best diagonal w* by :func:`best_weights` (§5.3).
 
-    As w falls to zero its y_c* = (K + 1/w) alpha grows without limit, while the bound no longer changes. So a weight
-    has a floor: at 1e-12 of the largest, a y_c of 1e12 cost the bound its fourth digit when it was evaluated again.
+    As w falls to zero, y_c* = (K + 1/w) alpha grows without limit while the bound no longer changes: so w has a floor.
     """
     K_cc, w_start = as_square(K_cc.detach()), w_start.detach().to(torch.float64)
     if not bool(((w_start >= 0) & torch.isfinite(w_start)).all()) or not bool((w_start > 0).any()):
@@ -90,10 +70,7 @@ class WeightPoint(NamedTuple):
 
 
 def best_weights(L_K: Tensor, Phi: Tensor, w_start: Tensor, floor: Tensor) -> WeightPoint:
-    """The site precisions w >= floor that maximize the covariance part of the bound, from `w_start` [M] on.
-
-    `L_K` [M, M] is the Cholesky factor of K_cc, and `Phi` [M, M] the precision of full-matrix sites in its coordinates.
-    """
+    """The site precisions w >= floor that maximize the covariance part of the bound (§5.3), from `w_start` [M] on."""
     here = _at(w_start.clamp_min(floor), L_K, Phi)
     for _ in range(MOST_STEPS):
         direction = _solve_for_weights(here, L_K, Phi, floor) - here.w
@@ -119,10 +96,7 @@ def _at(w: Tensor, L_K: Tensor, Phi: Tensor) -> WeightPoint:
 
 
 def _solve_for_weights(here: WeightPoint, L_K: Tensor, Phi: Tensor, floor: Tensor) -> Tensor:
-    """Solve (V * V) w = diag(V Lambda V) for w >= floor: weights that come out below it are held there.
-
-    V = L G^-1 L^T and V Lambda V = L G^-1 Phi G^-1 L^T, so that nothing is divided by a weight.
-    """
+    """Solve (V * V) w = diag(V Lambda V) for w >= floor: weights that come out below it are held there."""
     J = here.G_inv @ L_K.mT  # [M, M]
     V = L_K @ J  # [M, M]
     VLV = (J * (Phi @ J)).sum(0)  # [M], the diagonal of V Lambda V
@@ -156,8 +130,7 @@ class NestedPrediction(NamedTuple):
 def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: Tensor) -> NestedPrediction:
     """Predict rows by the best coreset on the first m points, for each m in `sizes` [S].
 
-    `statistics` are those of the training rows, whitened by all M points in their order; `psi` [M, n] and `k_xx` [n]
-    are the features and prior variances of the rows to predict.
+    L is lower triangular, so one factorization gives the posterior for every m by partial sums over whitened features.
     """
     L_C = safe_cholesky(plus_identity(statistics.Phi), "C = I + Phi")
     a = torch.linalg.solve_triangular(L_C, psi, upper=False)  # [M, n]
@@ -169,24 +142,18 @@ def nested_prediction(statistics: Statistics, psi: Tensor, k_xx: Tensor, sizes: 
 
 
 BLOCK = 200
-LEAST_LEFT = 2.0 * JITTER
-"""Rows with a smaller share of the largest prior variance left count as explained."""
+LEAST_LEFT = 2.0 * JITTER  # rows with a smaller share of the largest prior variance left count as explained
 
 
 @torch.no_grad()
 def randomly_pivoted(
     kernel: Kernel, x: Tensor, size: int, rng: np.random.Generator, *, present: Tensor | None = None, block: int = BLOCK
 ) -> NDArray[np.intp]:
-    r"""Indices of up to `size` different rows of x `[N, D]`, in the order of their choice: randomly pivoted Cholesky.
+    """Indices of up to `size` different rows of x `[N, D]`, in the order of their choice: randomly pivoted Cholesky.
 
-    With the residual kernel :math:`\tilde k(x, x') = k(x, x') - k(x, Z) K_{ZZ}^{-1} k(Z, x')` of the points Z so far
-    (first those `present` [M, D]), the next point is row i with probability :math:`\tilde k(x_i, x_i) / \sum_j \tilde
-    k(x_j, x_j)` (Chen, Epperly, Tropp and Webber, 2024). In expectation this is close to the best low-rank
-    approximation of the kernel matrix; a greedy choice often takes rows at the edge of the data.
-
-    Rows are drawn in blocks, independently of each other, and each is accepted with the share of its residual that the
-    accepted ones before it leave: the distribution is that of a choice one by one (Epperly, Tropp and Webber, 2024).
-    There are fewer rows if they explain all of the variance. The cost is 2 N size^2 operations and N size numbers.
+    A row is drawn in proportion to the prior variance that the points so far leave unexplained (Chen, Epperly, Tropp
+    and Webber, 2024), in blocks with rejection (Epperly, Tropp and Webber, 2024). A greedy choice often takes rows at
+    the edge.
     """
     x = x.to(torch.float64)  # float32 is too coarse for small residuals
     k_xx = diagonal(kernel, x)

@@ -1,20 +1,7 @@
-r"""Rows given their neighbors (Vecchia): features, outputs and noise that are independent given u (§9.1).
+"""Rows given their neighbors (Vecchia): features, outputs and noise that are independent given u (§9.1).
 
-The coreset's features :math:`\psi = L_K^{-1} k_c(x)` carry the global trend :math:`\psi^T u` of f, with
-:math:`u \sim N(0, I)`. The rest of f has the covariance :math:`\tilde K = k - \psi^T \psi`. With :math:`\tilde K` at
-the neighbors of row i and at the row itself, and with the precisions :math:`\rho` of the neighbors' outputs,
-
-.. math:: \eta_i = (\tilde K_{NN} + 1/\rho)^{-1} \tilde K_{Ni}, \quad v_i = \tilde K_{ii} - \tilde K_{iN} \eta_i, \quad
-          y_i - \eta_i^T y_N \sim N(\phi_i^T u, \; v_i + 1 / \rho_i), \quad \phi_i = \psi_i - \Psi_N^T \eta_i.
-
-So row i is a row with features :math:`\phi_i` and more noise. The sums over such rows are
-:class:`~cvgp.gp.bounds.statistics.Statistics`, from which the best coreset follows as usual. They leave no variance
-unexplained: `kk` is the trace of `Phi`, and the bound with a full covariance (:func:`cvgp.gp.bounds.solve_titsias`) is
-the model's log marginal likelihood.
-
-With :math:`R = diag(\sqrt\rho)` the inverse is :math:`R (I + R \tilde K_{NN} R)^{-1} R`. The matrix in the middle has
-eigenvalues of at least one, even if neighbors are copies of each other. Nothing is divided by a precision, so a
-precision of zero removes a neighbor exactly: rows with fewer neighbors than others, and rows of weight zero.
+Given the trend psi^T u of the coreset and its neighbors' outputs, row i is a row with features phi_i and more noise. So
+sums over rows are :class:`~cvgp.gp.bounds.statistics.Statistics`. A precision of zero removes a neighbor exactly.
 """
 
 from collections.abc import Iterator
@@ -41,11 +28,7 @@ from cvgp.gp.stationary import Placed, covariance_at, local_matrices, place
 
 
 class WhitenedPoints:
-    """A kernel with the whitened features of M pseudo-inputs (§5.1), valid while its parameters do not change.
-
-    `X_c` [M, D] may be empty: then the neighbors explain all of f. `L_K_inv` [M, M] is the inverse Cholesky factor of
-    the kernel matrix among them, in float64.
-    """
+    """A kernel with the whitened features of M pseudo-inputs (§5.1), or of none: neighbors then explain all of f."""
 
     def __init__(self, kernel: Kernel, X_c: Tensor, L_K_inv: Tensor) -> None:
         self.kernel = kernel
@@ -96,11 +79,7 @@ def no_points(kernel: Kernel, x: Tensor) -> WhitenedPoints:
 
 
 def condition_on_neighbors(K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights eta `[n, k]` and the variance v `[n]` of f at n rows, differentiable once in both arguments (§9.1).
-
-    `K` [n, k + 1, k + 1] is the covariance of each row's neighbors and, last, of the row itself, in float64;
-    `precision` [n, k] is that of the neighbors' outputs, zero where there is no neighbor.
-    """
+    """Weights eta `[n, k]` and variances v `[n]` of f; K has the neighbors of each row and, last, the row (§9.1)."""
     n, k = precision.shape
     if K.shape != (n, k + 1, k + 1):
         raise InvalidInputError(
@@ -141,11 +120,8 @@ class _Conditional(torch.autograd.Function):
         return d_K, d_precision[..., 0]
 
 
-TABLE_BYTES = 1_000_000_000
-"""Largest table of the features of a block of rows and of their neighbors."""
-
-BATCH_BYTES = 16_000_000
-"""Size of the features gathered at a time. On one thread, 4 to 32 million made no measurable difference."""
+TABLE_BYTES = 1_000_000_000  # largest table of the features of a block of rows and of their neighbors
+BATCH_BYTES = 16_000_000  # features gathered at a time; 4 to 32 million made no measurable difference
 
 
 class OrderedRows(NamedTuple):
@@ -162,11 +138,7 @@ class OrderedRows(NamedTuple):
 
 
 def order_rows(x: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> OrderedRows:
-    """Rows x `[N, D]`, y `[N]` or `[N, Q]` with noise `[]` or `[N]`, as the conditionals need them, in the same order.
-
-    A row that counts c times is one row with the noise s / c: N(y | f, s)^c is N(y | f, s / c) times a constant, which
-    goes into the log normalizer.
-    """
+    """Rows as the conditionals need them: one that counts c times is one row with the noise s / c, and a constant."""
     if x.ndim != 2 or y.ndim not in (1, 2) or len(y) != len(x):
         raise InvalidInputError(f"x must be [N, D] and y [N] or [N, Q]; got {tuple(x.shape)} and {tuple(y.shape)}.")
     x, y, noise = (t.to(torch.float64) for t in (x, y.reshape(len(y), -1), noise))
@@ -311,17 +283,11 @@ def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
     return part.eta_y + part.phi @ u.mean, part.v + (part.phi @ u.root).square().sum(1)
 
 
-PART_BYTES = 100_000_000
-"""Features of the new points and of the rows near them, at most, that are held at a time."""
+PART_BYTES = 100_000_000  # features of the new points and of the rows near them, at most, that are held at a time
 
 
 class NeighborProcess:
-    r"""The posterior of f at new points: the coreset's trend, corrected by the nearest rows; zero prior mean, float64.
-
-    The trend is :math:`\psi^T u` with :math:`u \sim N(0, I)` a priori. Under the model :math:`p(u | y) = N(C^{-1} b,
-    C^{-1})` with :math:`C = I + \Phi`. A coreset has the same mean, and a covariance that M weights can express:
-    :math:`I - L_K^T A L_K` (§9.3, §9.6).
-    """
+    """The posterior of f at new points: the coreset's trend, corrected by the nearest rows (§9.3); zero prior mean."""
 
     def __init__(self, points: WhitenedPoints, data: OrderedRows, u: InducingPosterior, num_neighbors: int) -> None:
         if num_neighbors < 0:
@@ -335,12 +301,11 @@ class NeighborProcess:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
         bytes_per_point = 8 * max(self.points.size, x.shape[1]) * (self.num_neighbors + 1)
-        parts = x.split(max(1, PART_BYTES // bytes_per_point))
-        found = [self._moments_of_part(part) for part in parts]
-        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
-
-    def _moments_of_part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        found = [moments(part, self.u) for part in self._given_nearest(x, self.index.nearest(x, self.num_neighbors))]
+        found = [
+            moments(rows, self.u)
+            for part in x.split(max(1, PART_BYTES // bytes_per_point))
+            for rows in self._given_nearest(part, self.index.nearest(part, self.num_neighbors))
+        ]
         return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
 
     def _given_nearest(self, x: Tensor, near: Tensor) -> Iterator[VecchiaRows]:
@@ -352,11 +317,7 @@ class NeighborProcess:
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
-        r"""Joint covariance of f `[n, n]` at x `[n, D]`, whose diagonal is the variance of :meth:`moments` (§9.6).
-
-        The errors of the predictions :math:`\eta_i^T y_N + \phi_i^T u` are linear in f and y, so that their covariance
-        follows from the kernel, whichever rows two points share, and does not depend on the order of the points.
-        """
+        """Joint covariance of f `[n, n]` at x `[n, D]`, whose diagonal is the variance of :meth:`moments` (§9.6)."""
         x = self._checked(x)
         near = self.index.nearest(x, self.num_neighbors)
         touched, places = torch.unique(near, return_inverse=True)
@@ -369,10 +330,7 @@ class NeighborProcess:
         return f_cov
 
     def _from_rows(self, x: Tensor, eta: Tensor, touched: Tensor, places: Tensor) -> Tensor:
-        """The nearest rows' part of the covariance of f: W (K_NN + 1 / rho) W^T - W K_Nx - K_xN W^T [n, n].
-
-        W [n, T] holds the weights eta of each point's neighbors, as places among the rows that are touched.
-        """
+        """The nearest rows' part of the covariance of f: W (K_NN + 1 / rho) W^T - W K_Nx - K_xN W^T [n, n]."""
         n, T = len(x), len(touched)
         data, points = self.data.take(touched), torch.arange(n, device=x.device)[:, None].expand_as(places)
         noise = torch.where(data.precision > 0, data.precision.reciprocal(), 0.0)  # a row without weight has eta = 0
@@ -408,8 +366,7 @@ def _followed_by(data: OrderedRows, x: Tensor) -> OrderedRows:
     )
 
 
-BLOCK_ROWS = 256
-"""Fewest rows between two updates of the posterior of u."""
+BLOCK_ROWS = 256  # fewest rows between two updates of the posterior of u
 
 
 class RowMoments(NamedTuple):
@@ -428,13 +385,7 @@ class RowMoments(NamedTuple):
 def sequential_moments(
     points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, before: Statistics | None = None
 ) -> tuple[RowMoments, Statistics]:
-    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5).
-
-    A row is given its neighbors `[n, k]` directly and the others through u, in O(N M^2). The densities that follow are
-    the factors of the marginal likelihood. No row contributes to its own density, so they judge the kernel, the noise
-    and the use of neighbors fairly, if these were learned elsewhere. `before` holds the statistics of the rows before
-    these.
-    """
+    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5)."""
     start = len(data.x) - len(neighbors)
     check_neighbors(neighbors, len(data.x), start)
     total = Statistics.zeros(points.size, data.y.shape[1], data.x.device) if before is None else before
@@ -448,11 +399,7 @@ def sequential_moments(
 
 
 def _within_block(before: Statistics, part: VecchiaRows, here: OrderedRows) -> RowMoments:
-    """Each row of a block given u as it is known before the block, N(C^-1 b, C^-1), and given the rows before it.
-
-    In units of their noise the rows of the block have the covariance H = I + Phi~ C^-1 Phi~^T = L_H L_H^T, and
-    L_H^-1 turns them into independent innovations. Z is their covariance with f, of which row i uses those before it.
-    """
+    """Each row of a block given u as it is known before the block, N(C^-1 b, C^-1), and given the rows before it."""
     L_C = safe_cholesky(plus_identity(before.Phi), "C = I + Phi")
     root = (here.precision / (1.0 + here.precision * part.v)).sqrt()  # [n], one over the remaining noise
     F = torch.linalg.solve_triangular(L_C, part.phi.mT, upper=False)  # [M, n]
@@ -491,16 +438,7 @@ def _evenly(held: list[tuple[Tensor, VecchiaRows]], size: int) -> Iterator[tuple
 
 
 def expected_log_density(points: WhitenedPoints, data: OrderedRows, local: LocalRows, u: InducingPosterior) -> Tensor:
-    r"""Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise (§9.7).
-
-    With a fixed q(u) = N(m, S), the bound on the log marginal likelihood is
-
-    .. math:: \sum_i E_q \log N(y_i \mid \phi_i^T u + \eta_i^T y_N, \; v_i + 1/\rho_i) - KL(q(u) \,\|\, p(u)).
-
-    The KL depends on neither kernel nor noise, and a uniform sample of rows, scaled by N over its size, estimates the
-    sum without bias. At the posterior of u its gradient is that of the log marginal likelihood. Neighbors are earlier
-    rows, or any others for a composite likelihood.
-    """
+    """Sum of E_q log p(y_i | y_N, u) over some rows, in nats; differentiable in kernel and noise (§9.7)."""
     part = vecchia_rows(points, data, points.features(data.x), local)
     here = data.take(local.rows)
     num_outputs = here.y.shape[1]

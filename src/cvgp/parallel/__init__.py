@@ -1,7 +1,4 @@
-"""Processes that work on one fit: their place as the launcher (torchrun or similar) gives it in the environment.
-
-It loads without torch, since the command line asks for it before anything else.
-"""
+"""Processes that work on one fit, as the launcher (torchrun or similar) sets the environment; loads without torch."""
 
 import os
 from typing import NamedTuple

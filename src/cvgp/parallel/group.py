@@ -1,10 +1,6 @@
-"""The group of processes that work on one fit.
+"""The group of processes that work on one fit: each runs the same program on its own rows.
 
-Every process runs the same program on its own rows. Values that must agree are summed over all processes or taken from
-the first. Each method waits for all processes, so all must call the same methods in the same order.
-
-Inside ``with process_group():`` a fit is spread over the processes that torchrun (or Ray Train) started. Sums are those
-of torch.distributed: by gloo for tensors on the CPU, by NCCL for tensors on a GPU.
+Each method waits for all processes, so all must call the same methods in the same order.
 """
 
 import os
@@ -51,10 +47,7 @@ ALONE = Group()
 
 
 def sum_of(group: Group, compute: Callable[[], Sequence[Tensor]], like: Sequence[Tensor]) -> list[Tensor]:
-    """The sums of what each process computes, with shapes as those of `like`.
-
-    A process whose computation fails still takes part, with NaN, so that all processes fail and recover together.
-    """
+    """The sums of what each process computes; one that fails sends NaN, so that all fail and recover together."""
     failure: Exception | None = None
     try:
         mine = compute()
@@ -87,8 +80,7 @@ def check_same(group: Group, vector: Tensor, what: str) -> None:
 
 
 TIMEOUT_VARIABLE = "CVGP_WORKER_TIMEOUT"
-DEFAULT_TIMEOUT = 600.0
-"""Seconds for which a process waits for the others: longer than a pass over its rows."""
+DEFAULT_TIMEOUT = 600.0  # seconds for which a process waits for the others: longer than a pass over its rows
 
 _current: Group = ALONE
 
@@ -114,8 +106,8 @@ def current_group() -> Group:
 def process_group() -> Iterator[Group]:
     """Join the processes that a launcher started, so that every fit inside the `with` is spread over all of them.
 
-    The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. Without one the
-    process stays alone, and a fit is that of one process. All processes have to make the same calls in the same order.
+    The launcher is torchrun, or a program that has called ``torch.distributed.init_process_group``. All processes have
+    to make the same calls in the same order.
 
     Yields
     ------

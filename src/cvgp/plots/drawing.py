@@ -1,7 +1,4 @@
-"""What the pictures share: the columns of a model, axes that people can read, and colors.
-
-The colors can be told apart with any kind of color vision: two of Okabe and Ito's set, and viridis for weights.
-"""
+"""What the pictures share: the columns of a model, axes that people can read, and colors for any color vision."""
 
 from __future__ import annotations
 
@@ -25,14 +22,10 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
-MOST_DOTS = 2000
-"""A scatter plot of more rows than this shows a random sample of them."""
-LONGEST_NAME, LONGEST_TICK, WIDEST_TICKS = 40, 16, 28
-"""Characters of a column's name along an axis, of a category at a tick, and of all ticks of a horizontal axis."""
-STEPS = [1, 2, 2.5, 5, 10]
-"""Steps between ticks, but for powers of ten."""
-UNUSED = 1e-4
-"""A pseudo-point below this share of the mean weight is not used and not drawn."""
+MOST_DOTS = 2000  # a scatter plot of more rows than this shows a random sample of them
+LONGEST_NAME, LONGEST_TICK, WIDEST_TICKS = 40, 16, 28  # in characters
+STEPS = [1, 2, 2.5, 5, 10]  # steps between ticks, but for powers of ten
+UNUSED = 1e-4  # a pseudo-point below this share of the mean weight is not used and not drawn
 
 
 def feature_quantiles(model: CVGPRegressor) -> FeatureQuantiles | None:

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 GRID = 30
-"""Values along the axis of a column."""
-MOST_POINTS = 100
-"""Averages are over the heaviest points; more of them cost much and change little."""
-LEVELS = np.linspace(0.05, 0.95, 19)
-"""The probabilities of the intervals that calibration is shown by."""
-LARGEST = 1e200
-"""Larger bounds leave no room for an axis around them."""
+MOST_POINTS = 100  # averages are over the heaviest points; more of them cost much and change little
+LEVELS = np.linspace(0.05, 0.95, 19)  # the probabilities of the intervals that calibration is shown by
+LARGEST = 1e200  # larger bounds leave no room for an axis around them
 SOLVER_NAMES = {"exact": "exact GP", "lbfgs": "L-BFGS", "adam": "Adam"}
 
 
@@ -223,8 +219,7 @@ class Along:
 
     def __init__(self, ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
         self.ax, self.model, self.column = ax, model, column
-        self.values = self._grid()
-        """Of the column's features, [G, w]. The first is the number itself, the effect of a level, or days."""
+        self.values = self._grid()  # of the features [G, w]: first the number, the effect of a level, or days
 
     def _grid(self) -> Array:
         own, width = self.column.features.start, self.column.features.stop - self.column.features.start
@@ -300,10 +295,7 @@ def draw_dependence(along: Along, output: int = 0) -> tuple[Array, Array]:
 
 
 def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
-    """The pseudo-points over one feature, colored by weight; the limits of y stay near the data.
-
-    A pseudo-point of little weight may lie far from all data, and would squeeze everything else into a line.
-    """
+    """The pseudo-points over one feature, colored by weight; the limits of y stay near the data."""
     coreset, gp = model.coreset_, model._gp
     center = np.average(gp.target.apply(coreset.y.reshape(-1, 1)), weights=coreset.beta, axis=0)  # [1]
     least, most = (gp.target.invert(center + side * gp.scaling.y_scale)[0] for side in (-3.5, 3.5))

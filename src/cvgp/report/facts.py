@@ -20,12 +20,9 @@ from cvgp.tables.encode import Inputs
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-Scores = dict[str, dict[str, float]]
-"""Scores by the name of the model."""
-FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000
-"""Training rows that gradient boosting needs, and uses."""
-DIFFERENT = 0.1
-"""Distributions differ if the largest difference of their shares is more than this, beside what chance allows."""
+Scores = dict[str, dict[str, float]]  # by the name of the model
+FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boosting needs, and uses
+DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
 
 class Facts:
@@ -121,7 +118,6 @@ def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array] | None:
-    """The training rows that a model with neighbors holds."""
     if gp.kept is None:
         return None
     rows = gp.kept.rows
@@ -234,7 +230,6 @@ def _limit(quantiles: Array, num_seen: int, num_rows: int) -> float:
 
 
 def _share_of_known(facts: Facts) -> float:
-    """The share of the rows that are training rows, if these are known."""
     if facts.train is None:
         return 0.0
     scaling, shown = facts.gp.scaling, some_rows(len(facts.x))

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
-"""Columns that have charts, bars of relevance, and pseudo-points and columns in the table of the coreset."""
-BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800
-"""Groups of rows along a column, and dots in a chart of errors."""
+BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
 INK = "#1c1e21"
 THEME = {INK: "--ink", drawing.BLUE.lower(): "--blue", drawing.ORANGE.lower(): "--orange", drawing.GRAY: "--gray"}
 """Colors of charts that become variables of the page's style, which knows them for light and dark."""
@@ -273,7 +271,6 @@ def _coreset(facts: Facts) -> list[Chart]:
 
 
 def _points(facts: Facts) -> Table:
-    """The heaviest points."""
     coreset, columns = facts.model.coreset_, facts.columns[:MOST_CELLS]
     order = drawing.used_points(coreset.beta)[:MOST_POINTS]
     cells = [[drawing.place_text(column, at) for at in drawing.places(coreset.X[order], column)] for column in columns]
@@ -316,6 +313,5 @@ def _dependence(facts: Facts, column: UserColumn) -> Chart:
 
 
 def _table(title: str, head: Sequence[str], *columns: Iterable[Any]) -> Table:
-    """A table of columns of text and of numbers."""
     cells = [[value if isinstance(value, str) else number(value) for value in column] for column in columns]
     return Table(title, head, list(zip(*cells, strict=True)))

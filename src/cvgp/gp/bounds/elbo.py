@@ -1,10 +1,6 @@
-r"""The paper's lower bound (eq. loss_coreset_posterior_gp_analytical) with its analytic gradient (§3).
+"""The paper's lower bound (eq. loss_coreset_posterior_gp_analytical) with its analytic gradient (§3).
 
-.. math:: ELBO = \sum_i \left[-\tfrac12 \log 2\pi s_i - \frac{r_i^2 + v_i}{2 s_i}\right] - KL(q(f_c) \| p(f_c)),
-          \qquad r_i = y_i - \mu_i
-
-A minibatch of B of N points scales the sum by N/B and leaves the KL alone, so it is unbiased. Names are the letters of
-docs/mathematics.md, and sections (§) are those of that page. A name such as `RKR` is the product of its letters.
+Sections (§) and letters are those of docs/mathematics.md. A name such as `RKR` is the product of its letters.
 """
 
 from typing import Any, NamedTuple
@@ -26,8 +22,7 @@ from cvgp.gp.linalg import (
 )
 from cvgp.gp.posterior import check_sites, factorize, kl_divergence, mean, variance
 
-SHORTCUT_LIMIT = 1e3
-"""Largest max(w k) at which float32 data may take the variance from A k; measured, see the documentation."""
+SHORTCUT_LIMIT = 1e3  # largest max(w k) at which float32 data may take the variance from A k; measured
 
 
 def plain_elbo(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, y_c: Tensor, w: Tensor, noise: Tensor) -> Tensor:
@@ -51,13 +46,7 @@ def elbo(
     sample_weight: Tensor | None = None,
     num_data: float | None = None,
 ) -> Tensor:
-    """Lower bound on log p(y) in nats (§3), differentiable in every tensor argument but the sample weights.
-
-    `K_cc` [M, M], `K_cx` [M, B] and `k_xx` [B] are kernel matrices. The prior mean is subtracted from `y`, [B] or [B,
-    Q], and `y_c`, [M] or [M, Q]; `beta` [M] are weights. `noise` is a variance, [] or [B], and `site_noise` that of a
-    site of weight one: `noise` itself unless that differs by point. For the rest see
-    :func:`cvgp.gp.bounds.statistics.weigh`.
-    """
+    """Lower bound on log p(y) in nats (§3), for a zero prior mean; differentiable in all but the sample weights."""
     check_matrices(K_cc, K_cx, k_xx, y)
     if y_c.ndim not in (1, 2) or y_c.shape[1:].numel() != y.shape[1:].numel():
         raise InvalidInputError(
@@ -127,12 +116,7 @@ class ElboGradient(NamedTuple):
 def elbo_with_gradient(
     K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, y_c: Tensor, w: Tensor, precision: Tensor
 ) -> tuple[float, ElboGradient]:
-    r"""The data fit :math:`-\frac12 \sum_i \rho_i (r_i^2 + v_i)` minus the KL, and its gradient (§3.1).
-
-    `K_cc` is symmetric. The M x M side (`K_cc`, `y_c`, `w`) is float64. The M x B side has the precision of `K_cx`.
-    Cost: two products of 2 M^2 B flops (U and U U^T; a third where float32 needs it), one factorization, one inverse
-    and E E.
-    """
+    """The data fit -1/2 sum_i rho_i (r_i^2 + v_i) minus the KL, and its gradient (§3.1); the M x M side is float64."""
     num_outputs, dtype = y.shape[1], K_cx.dtype
     R = w.sqrt()[:, None]  # [M, 1]
     RR, E, a, U, f_mean, f_var, log_det_B, squared_norms = _solve(K_cc, K_cx, k_xx, y_c, R)
@@ -212,33 +196,12 @@ class Marginals(NamedTuple):
 
 
 def marginals(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor, y_c: Tensor, log_w: Tensor) -> Marginals:
-    """Means, variances and the KL, differentiable in every argument (§3.3); batch dimensions broadcast.
-
-    `K_cc` [..., M, M] is symmetric, `K_cx` [..., M, B] and `k_xx` [..., B] set the precision of means and variances,
-    and `y_c` [..., M] has the prior mean subtracted.
-    """
+    """Means, variances and the KL, differentiable in every argument (§3.3); batch dimensions broadcast."""
     return Marginals(*_Marginals.apply(K_cc, K_cx, k_xx, y_c, log_w))  # type: ignore[no-untyped-call]
 
 
 class _Marginals(torch.autograd.Function):
-    r""":func:`marginals` as an autograd node, for objectives of any likelihood (§3.3).
-
-    An objective of the marginals is a function of the means :math:`\mu_i`, the variances :math:`v_i` and the KL. With
-    its derivatives :math:`\bar\mu`, :math:`\bar v` and :math:`\bar\kappa` in these three, and with
-
-    .. math:: P = B^{-1}, \quad E = I - P, \quad a = P R y_c, \quad U = P R K_{cx}, \quad t = U \bar\mu, \quad
-              g = t + \bar\kappa E a, \quad z = g - \tfrac12 \bar\kappa a,
-
-    its derivatives in the arguments of the posterior are
-
-    .. math:: d/dK_{cc} = R \left[U \mathrm{diag}(\bar v) U^T + \tfrac12 \bar\kappa (E - E E)
-              - \tfrac12 (a z^T + z a^T)\right] R, \qquad d/dK_{cx} = R (a \bar\mu^T - 2 U \mathrm{diag}(\bar v)),
-
-    .. math:: d/dy_c = R g, \qquad d/d\log w = a \circ g - \mathrm{diag}(U \mathrm{diag}(\bar v) U^T)
-              + \tfrac12 \bar\kappa\, \mathrm{diag}(E E).
-
-    The Gaussian bound is the case :math:`\bar\mu = \rho r`, :math:`\bar v = -\rho / 2`, :math:`\bar\kappa = -1`.
-    """
+    """:func:`marginals` as an autograd node, for objectives of any likelihood (§3.3)."""
 
     @staticmethod
     def forward(

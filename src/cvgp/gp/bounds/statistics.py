@@ -1,13 +1,7 @@
-r"""How much each observation counts, and the sums over observations that bounds are made of.
+"""How much each observation counts, and the sums over observations that bounds are made of (§5.1).
 
-Every Gaussian bound is a sum over observations of :math:`-\frac12 [\log 2\pi s_i + (r_i^2 + v_i) / s_i]`, each times
-its sample weight and N/B. Two numbers carry all of that: the precision :math:`\rho_i` and the sum of the logarithms.
-The tighter bound is not linear in the sample weight, so it also needs N/B separately.
-
-With the best pseudo-outputs the data enter only through :class:`Statistics`. Whitening by :math:`K = L_K L_K^T` keeps
-the eigenvalues of :math:`C = I + \Phi` at one or above; the raw products :math:`\sum_i k_i k_i^T` lose definiteness.
+Two numbers carry sample weights, noise and N/B: the precision rho_i of each row, and the sum of the logarithms.
 Whitening factorizes `K_cc`, so callers add their jitter to it first (:func:`cvgp.gp.linalg.add_jitter`).
-Sections (§) are those of docs/mathematics.md.
 """
 
 import math
@@ -31,11 +25,7 @@ class Weighting(NamedTuple):
 def weigh(
     noise: Tensor, like: Tensor, *, sample_weight: Tensor | None = None, num_data: float | None = None
 ) -> Weighting:
-    """Combine noise `[]` or `[B]`, sample weights `[B]` and the size N of the full data set (§3).
-
-    `like` [B] gives the batch size, precision and device. `num_data` is N, or the total weight, of which this batch is
-    a uniform sample; the batch is all data if it is None.
-    """
+    """Combine noise `[]` or `[B]`, sample weights `[B]` and the size N of the full data set (§3)."""
     B = like.shape[0]
     if num_data is not None and not num_data > 0:
         raise InvalidInputError(f"num_data, the size or weight of the full data set, must be positive; got {num_data}.")
@@ -158,10 +148,7 @@ class DataGradient(NamedTuple):
 
 
 def data_gradient(alpha: Tensor, A: Tensor, K_cx: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor) -> DataGradient:
-    """The second pass over a batch: the ELBO's own derivatives at the best y_c, by the envelope theorem (§5.2).
-
-    It is computed in float64, where k_ii - k_i^T (A k_i) is accurate enough and saves a product.
-    """
+    """The second pass over a batch: the ELBO's own derivatives at the best y_c, by the envelope theorem (§5.2)."""
     num_outputs, dtype = y.shape[1], K_cx.dtype
     K_cx, k_xx, y, rho = (t.to(torch.float64) for t in (K_cx, k_xx, y, precision))
     AK = A @ K_cx  # [M, B]

@@ -1,21 +1,7 @@
-r"""The bounds of Titsias: the best full site covariance (2009), and a tighter bound for any q(f_c) (2025).
+"""The bounds of Titsias: the best full site covariance (2009, §6), and a tighter bound for any q(f_c) (2025, §4).
 
-Where each observation is a pseudo-point of its own, both are the log marginal likelihood, :func:`log_marginal`.
-
-*2009 (§6).* Where the covariance of the sites may be any matrix, the best one leaves
-:math:`A = L_K^{-T} (I - C^{-1}) L_K^{-1}`. A diagonal of weights cannot exceed this bound, and comes close to it. It
-has no weights to search over, so it is the better guide for kernel and pseudo-inputs when every evaluation sees all
-data.
-
-*2025 (§4, arXiv 2502.08730).* Where the paper's bound pays :math:`d_i / s_i` for the prior variance
-:math:`d_i = k_{ii} - k_i^T K^{-1} k_i` that the pseudo-inputs leave unexplained, this one pays
-:math:`\log(1 + d_i / s_i)`. It adds
-
-.. math:: \tfrac12 \sum_i [\, d_i / s_i - \log(1 + d_i / s_i) \,] \ge 0,
-
-which depends on neither y_c nor beta: their optimum at a fixed kernel and fixed pseudo-inputs stays the same. A sample
-weight divides :math:`s_i` inside the logarithm; outside it, weights below one would lift the result above log p(y).
-It is a bound only when the same (jittered) K_cc is used in both parts. Sections (§) are those of docs/mathematics.md.
+Where each observation is a pseudo-point of its own, both are the log marginal likelihood, :func:`log_marginal`. The
+tighter one is a bound only if both of its parts use the same (jittered) K_cc.
 """
 
 from typing import Any, NamedTuple
@@ -81,14 +67,9 @@ def tightening(
     """The gain of the tighter bound over :func:`~cvgp.gp.bounds.elbo.elbo`, in nats (§4)."""
     check_matrices(K_cc, K_cx, k_xx)
     weighting = weigh(noise, k_xx, sample_weight=sample_weight, num_data=num_data)
-    u = unexplained_variance(K_cc, K_cx, k_xx) * (weighting.precision / weighting.scale)  # [B]
-    return 0.5 * num_outputs * weighting.scale * (u - u.log1p()).sum(dtype=torch.float64)
-
-
-def unexplained_variance(K_cc: Tensor, K_cx: Tensor, k_xx: Tensor) -> Tensor:
-    """The prior variance d_i = k_ii - k_i^T K_cc^-1 k_i [B] that the pseudo-inputs leave unexplained (§4)."""
     explained: Tensor = _ExplainedVariance.apply(K_cc, K_cx)  # type: ignore[no-untyped-call]
-    return (k_xx - explained).clamp_min(0.0)
+    u = (k_xx - explained).clamp_min(0.0) * (weighting.precision / weighting.scale)  # [B]
+    return 0.5 * num_outputs * weighting.scale * (u - u.log1p()).sum(dtype=torch.float64)
 
 
 def tight_gain(psi: Tensor, k_xx: Tensor, precision: Tensor, num_outputs: int) -> Tensor:
@@ -108,11 +89,7 @@ class TightPart(NamedTuple):
 def tight_data_gradient(
     solution: TitsiasSolution, L_K_inv: Tensor, psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor
 ) -> TightPart:
-    r"""The second pass over a batch with whitened features psi = L_K^-1 K_cx `[M, B]`, computed in float64 (§4.1).
-
-    With the unexplained variances :math:`d_i` and :math:`u_i = \rho_i d_i`, a term of the gain is
-    :math:`\frac12 [u_i - \log(1 + u_i)]`.
-    """
+    """The second pass over a batch with whitened features psi = L_K^-1 K_cx `[M, B]`, computed in float64 (§4.1)."""
     num_outputs, dtype = y.shape[1], psi.dtype
     psi, k_xx, y, rho = (t.to(torch.float64) for t in (psi, k_xx, y, precision))
     C_inv_psi = solution.C_inv @ psi  # [M, B]
@@ -154,16 +131,7 @@ class _ExplainedVariance(torch.autograd.Function):
 
 
 def log_marginal(K_xx: Tensor, y: Tensor, noise: Tensor, *, sample_weight: Tensor | None = None) -> Tensor:
-    r"""Log p(y) in nats (§6.2) for K_xx `[N, N]`, y `[N]` or `[N, Q]` minus the prior mean, and noise `[]` or `[N]`.
-
-    It is the bound when each observation is a pseudo-point of its own. With the precisions :math:`\rho_i` (an
-    observation that counts c times has c times the precision), :math:`R = diag(\sqrt\rho)`, :math:`B = I + R K R` and
-    :math:`A = (K + R^{-2})^{-1} = R B^{-1} R`, for one output
-
-    .. math:: \log p(y) = -\tfrac12 [\, \textstyle\sum_i c_i \log 2\pi s_i + \log|B| + y^T A y \,].
-
-    Only B is factorized, so rows with equal inputs do no harm. Differentiable in every argument but the sample weights.
-    """
+    """Log p(y) in nats (§6.2) for K_xx `[N, N]`, y `[N]` or `[N, Q]` minus the prior mean, and noise `[]` or `[N]`."""
     diagonal = K_xx.diagonal()
     check_matrices(K_xx, K_xx, diagonal, y)
     weighting = weigh(noise, diagonal, sample_weight=sample_weight)
