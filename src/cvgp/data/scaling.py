@@ -22,10 +22,8 @@ from cvgp.data.transforms import KNOTS, NO_WARP, ROUNDING, InputWarp, Path, dist
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files import SQUARABLE, TINY, Fields, State
 
-PART_ROWS = 1 << 17
-"""Rows that are looked at together: what is computed of large data takes no memory of their size."""
-REACH = 30.0
-"""How many typical distances from the median the bulk of a column may extend."""
+PART_ROWS = 1 << 17  # looked at together, to bound the memory
+REACH = 30.0  # how many typical distances from the median the bulk of a column may extend
 
 
 class Scaling(NamedTuple):

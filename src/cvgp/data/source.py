@@ -15,8 +15,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
-Variance = Callable[[Tensor], Tensor]
-"""From inputs [n, D] to noise variances [n]."""
+Variance = Callable[[Tensor], Tensor]  # from inputs [n, D] to noise variances [n]
 
 
 class DataSource(Protocol):

@@ -35,13 +35,11 @@ from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files import SQUARABLE, Fields, State
 
-ROUNDING = 1e-12
-"""Values, sums of weights and knots that differ by less than this share of their size are equal; a power below is 0."""
+ROUNDING = 1e-12  # relative; values, weights and knots closer than this are equal, and a power below it is 0
 TransformName = Literal["identity", "log", "yeo-johnson"]
 TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")
 POWERS = (0.0, 2.0)
-NORMAL_DISTANCE = 1.4826
-"""Standard deviations of a normal variable in its median distance from the median."""
+NORMAL_DISTANCE = 1.4826  # standard deviations per median distance, if normal
 
 
 def median(values: Array, weight: Array | None = None) -> float:
@@ -161,12 +159,9 @@ def _power(z: Array, weight: Array | None) -> float:
 WarpName = Literal["identity", "rank", "mixed"]
 WARPS: tuple[WarpName, ...] = ("identity", "rank", "mixed")
 
-KNOTS = 32
-"""Of each column, at most."""
-LARGEST_SCORE = 3.5
-"""Normal scores beyond this count as this far: one row in four thousand is there, and says little of its place."""
-LARGEST = 1e150
-"""Columns with larger values stay as they are: their differences could overflow."""
+KNOTS = 32  # of a column, at most
+LARGEST_SCORE = 3.5  # normal scores beyond are moved here: one row in four thousand
+LARGEST = 1e150  # columns with larger values stay as they are: their differences could overflow
 
 
 class Path(NamedTuple):

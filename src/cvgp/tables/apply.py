@@ -46,18 +46,14 @@ class BadRows:
     """Finds bad rows, and counts those that were left out."""
 
     opened: Opened
-    names: list[str]
-    """Features, targets, weight and noise."""
-    gaps: Mask
-    """Which features may be missing."""
+    names: list[str]  # features, targets, weight and noise
+    gaps: Mask  # the features that may be missing
     on_bad_rows: OnBadRows
-    drops: bool
-    """Whether rows that lack any value are dropped, rather than bad."""
+    drops: bool  # whether rows that lack a value are dropped rather than bad
     advice: str = TRAINING_ADVICE
     skipped: int = 0
     dropped: int = 0
-    first: str = ""
-    """The first bad row and its fault."""
+    first: str = ""  # bad row and its fault
 
     def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
@@ -117,12 +113,9 @@ class Piece(NamedTuple):
 
     part: Part
     batch: pa.RecordBatch
-    rows: Rows[Array]
-    """One number per cell for x, of all rows of the batch."""
+    rows: Rows[Array]  # one number per cell for x, of all rows of the batch
     kept: Mask
-    """Which of them count."""
-    numbers: NDArray[np.int64]
-    """The numbers of these in their file."""
+    numbers: NDArray[np.int64]  # the numbers of these in their file
 
     def stored(self) -> Array:
         """The rows that count as a matrix: cells, targets, weight, noise, and the numbers of the rows."""
@@ -136,12 +129,10 @@ class RowReader:
     """Reads the rows of a table in numbers."""
 
     opened: Opened
-    cells: Mapping[str, Callable[[pa.Array], Array]]
-    """How each feature column becomes numbers."""
+    cells: Mapping[str, Callable[[pa.Array], Array]]  # how each feature column becomes numbers
     kinds: Mapping[str, str]
     targets: Sequence[str]
-    extra: tuple[str | None, str | None]
-    """The columns of weights and noise."""
+    extra: tuple[str | None, str | None]  # the columns of weights and noise
     bad: BadRows
 
     def pieces(self, parts: list[Part], names: Sequence[str] = ()) -> Iterator[Piece]:

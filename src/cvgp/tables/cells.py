@@ -30,10 +30,8 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.tables.columns import DECIMALS, MAX_INDICATORS, PLAIN, SEPARATOR_NAMES, THOUSANDS, Column, NumberFormat
 from cvgp.tables.encode import MOST_SHOWN, UNKNOWN
 
-NEARLY_ALL = 0.98
-"""The share of a column's cells that must be numbers, for the others to be mistakes."""
-ENOUGH_CELLS = 1000
-"""After this many cells it is clear that a column of text holds no numbers."""
+NEARLY_ALL = 0.98  # the share of a column's cells that must be numbers, for the others to be mistakes
+ENOUGH_CELLS = 1000  # after this many cells it is clear that a column of text holds no numbers
 SECONDS_PER_DAY = 86400.0
 _SNIFFED_ROWS = 200
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
@@ -45,12 +43,9 @@ _TIME = r"\d{2}:\d{2}(:\d{2}([.,]\d+)?)?"
 _ISO_DATE = re.compile(rf"\s*{_DAY}([T ]{_TIME}\s*(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?\s*")
 _CLOCK = re.compile(rf"\s*{_TIME}\s*")
 
-Form: TypeAlias = tuple[str, str]
-"""A decimal sign, and the sign between thousands."""
+Form: TypeAlias = tuple[str, str]  # a decimal sign, and the sign between thousands
 _FORMS = [(decimal, sign) for decimal in DECIMALS for sign in ("", ",", ".", " ", "'") if sign != decimal]
-"""The forms that are looked for, the plain ones first."""
-CsvOptions: TypeAlias = dict[str, str]
-"""What is known of a text table: sep, decimal, thousands and encoding, as `pandas.read_csv` names them."""
+CsvOptions: TypeAlias = dict[str, str]  # sep, decimal, thousands and encoding, as `pandas.read_csv` names them
 
 
 # Text files ---------------------------------------------------------------------------------------------------------

@@ -26,8 +26,7 @@ from cvgp.errors import CVGPWarning
 from cvgp.tables.columns import TYPICAL, Column, date_features, feature_slices
 
 UNKNOWN = -1.0
-MOST_SHOWN = 3
-"""Rows that an error or a warning names."""
+MOST_SHOWN = 3  # rows that an error or a warning names
 
 
 def features_of(
@@ -86,8 +85,7 @@ def _codes(column: Column, cells: Array, missing: int) -> NDArray[np.int64]:
 
 
 DRAWS = TYPICAL
-SMALLEST_SD = 0.2
-"""Levels whose effect has a standard deviation of less than this share of the prior's count as known."""
+SMALLEST_SD = 0.2  # levels whose effect has a standard deviation of less than this share of the prior's count as known
 _INTEGRATED = "The column is integrated out there over the rows of the training table, and intervals are wider."
 KINDS = {
     "unknown": (
@@ -100,7 +98,6 @@ KINDS = {
         "The model knows no trend there; fit it again with later rows.",
     ),
 }
-"""What can be remarkable about a cell, in words, and what that means."""
 
 
 class Cells(NamedTuple):

@@ -25,16 +25,11 @@ from cvgp.tables.columns import Column
 from cvgp.tables.encode import features_of, level_codes
 
 NUM_FOLDS = 5
-MOST_TRIED = 8
-"""Features in which levels may differ by their slopes: the first of the table."""
-MOST_SLOPES = 2
-"""Slopes that a level is embedded by, beside its intercept."""
-CLEAR = 5.0
-"""Standard deviations by which the spread of slopes must exceed what chance gives."""
-SMALLEST_SHARE = 0.01
-"""Share of the noise variance that slopes must explain to become a feature."""
-WELL_KNOWN, MANY_ROWS = 0.9, 30.0
-"""Share of its own rows in the effect of a level, and their number, from which on one row's y hardly enters."""
+MOST_TRIED = 8  # features in which levels may differ by their slopes: the first of the table
+MOST_SLOPES = 2  # slopes that a level is embedded by, beside its intercept
+CLEAR = 5.0  # standard deviations by which the spread of slopes must exceed what chance gives
+SMALLEST_SHARE = 0.01  # share of the noise variance that slopes must explain to become a feature
+WELL_KNOWN, MANY_ROWS = 0.9, 30.0  # share and number of its own rows from which on a level is known
 
 
 class LevelPrior(NamedTuple):

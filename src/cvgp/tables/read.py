@@ -58,21 +58,14 @@ from cvgp.tables.files import (
     load_sheet,
 )
 
-Location: TypeAlias = Any
-"""A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
+Location: TypeAlias = Any  # a path, a glob, a folder, a list of these, a pyarrow dataset or a data frame
 
-BATCH_ROWS = 1 << 14
-"""Rows that are decoded at a time."""
-BUFFER_BYTES = 1 << 18
-"""Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
-TYPED_BYTES = 32_000_000
-"""Text of at most this size, unpacked: all rows decide the types of columns. Else the first rows do."""
-BLOCK_BYTES = 1 << 20
-"""Parsed at a time of a text file; a line must not be longer."""
-MANY_TEXTS = 50
-"""A column of more different texts, most of which are numbers, is one of numbers with some bad cells."""
-TEXT_OVERHEAD = 3
-"""Bytes in memory per byte of a text file, for short cells."""
+BATCH_ROWS = 1 << 14  # rows that are decoded at a time
+BUFFER_BYTES = 1 << 18  # read at a time of each column of a Parquet file, since a row group may be large
+TYPED_BYTES = 32_000_000  # unpacked text up to this size: all rows decide the types of columns, else the first
+BLOCK_BYTES = 1 << 20  # parsed at a time of a text file; a line must not be longer
+MANY_TEXTS = 50  # a column of more different texts, most of which are numbers, is one of numbers with some bad cells
+TEXT_OVERHEAD = 3  # bytes in memory per byte of a text file, for short cells
 IN_MEMORY = "the table in memory"
 _TRUTHS = frozenset({"true", "True", "TRUE", "false", "False", "FALSE"})
 
@@ -83,8 +76,7 @@ class Part:
 
     file: str
     types: Mapping[str, pa.DataType]
-    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-    """The rows with some of its columns."""
+    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # the rows with some of its columns
     num_bytes: int = 0  # of the file; 0 for a table in memory
     first_row: int = 0
     num_rows: int | None = None  # if the file says how many
@@ -97,10 +89,8 @@ class Opened:
     names: list[str]
     parts: list[Part]
     reading: Reading = field(default_factory=Reading)
-    inferred: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The types of columns that are text in the files, by what the text is."""
-    certain: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The types of columns of text files of which every cell is a plain number or a truth."""
+    inferred: Mapping[str, pa.DataType] = field(default_factory=dict)  # of columns that are text in the files
+    certain: Mapping[str, pa.DataType] = field(default_factory=dict)  # where every cell is a plain number or a truth
     is_text_file: bool = False
 
     def batches(

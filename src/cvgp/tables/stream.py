@@ -33,14 +33,10 @@ from cvgp.tables.columns import Column
 from cvgp.tables.encode import features_of, new_inputs
 from cvgp.tables.levels import row_folds
 
-IN_MEMORY_BYTES = 128_000_000
-"""Tables up to this size, as features and targets in float64, are loaded; larger ones are read in blocks."""
-BLOCK_ROWS = 4096
-"""Rows that are read together; the unit in which an epoch is shuffled."""
-WINDOW_BYTES = 48_000_000
-"""The size of the rows that are shuffled together, in float64."""
-SAMPLE_ROWS = 100_000
-"""Enough for whatever looks at a sample: the search for a start, k-means, held-out rows."""
+IN_MEMORY_BYTES = 128_000_000  # larger tables, in float64, are read in blocks
+BLOCK_ROWS = 4096  # rows that are read together; the unit in which an epoch is shuffled
+WINDOW_BYTES = 48_000_000  # the size of the rows that are shuffled together, in float64
+SAMPLE_ROWS = 100_000  # enough for every use of a sample
 
 
 class Store:

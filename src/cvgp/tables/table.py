@@ -51,14 +51,10 @@ from cvgp.tables.read import Opened, open_table
 from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
 
 Dates = Literal["features", "refuse"]
-ENOUGH_CELLS = 10_000
-"""After this many cells it is clear whether a column with many texts has a different one in nearly every row."""
-MOST_TEXTS = 1_000_000
-"""Different texts of a column that are counted before it is refused."""
-NEARLY_EVERY = 0.95
-"""The share of a column's cells that hold different texts, where these name the rows."""
-LEAST_ROWS = 20
-"""With fewer rows, values are all different, or all the same, by chance."""
+ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in nearly every row
+MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
+NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
+LEAST_ROWS = 20  # with fewer rows, values are all different, or all the same, by chance
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
     r"|row[ _.-]?(id|nr|no|num|number|index|name)|(.*[ _.-])(id|uuid|guid|index|idx)|record[ _.-]?(id|nr|no|number)",
@@ -325,16 +321,12 @@ class TrainingTable:
     """The rows of a table in numbers, and the features that they become."""
 
     table: Table
-    rows: NumberedRows
-    """Those of this process."""
-    moments: Moments
-    """Those of the columns of x, then of y, over all rows."""
-    num_rows: int
-    """The rows that count, of all processes."""
+    rows: NumberedRows  # those of this process
+    moments: Moments  # those of the columns of x, then of y, over all rows
+    num_rows: int  # that count, of all processes
     bad: BadRows
     group: Group
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why columns that could be features are not, by their names."""
+    left_out: Mapping[str, str] = field(default_factory=dict)  # why, by the columns' names
 
     @property
     def feature_names(self) -> list[str]:
