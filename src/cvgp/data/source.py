@@ -21,8 +21,7 @@ Variance = Callable[[Tensor], Tensor]  # from inputs [n, D] to noise variances [
 class DataSource(Protocol):
     """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.
 
-    Training knows nothing else about data. The rows may be spread over a group of processes: `chunks` and `minibatch`
-    then give those of this process, and everything else describes the rows of all processes.
+    Of rows spread over processes, `chunks` and `minibatch` give those of this one; the others describe all.
     """
 
     @property
@@ -79,11 +78,7 @@ class DataSource(Protocol):
 
 
 class MemorySource:
-    """Tensors as a :class:`DataSource`; every process of a group holds all rows and works on its part.
-
-    Samples, minibatches (cut into parts) and the identity are those of a single process. So the fit is the same, and
-    another number of processes can resume it.
-    """
+    """Tensors as a :class:`DataSource`; every process of a group holds all rows and works on its part."""
 
     def __init__(
         self,
@@ -170,11 +165,7 @@ class MemorySource:
             yield self.data.take(slice(start, min(start + size, last)))
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
-        """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
-
-        Rows with weights are drawn in proportion to them and carry none in the batch, which is far less noisy than a
-        few heavy rows among many light ones.
-        """
+        """Rows of one step, drawn by weight; a remainder that fills no batch sits the epoch out."""
         size = min(size, self.num_rows)
         epoch, position = divmod(step, self.num_rows // size)
         if self._epoch_key != (seed, epoch):
@@ -220,11 +211,7 @@ def split(whole: MemorySource, group: Group) -> MemorySource:
 
 
 class SharedSource:
-    """Rows of which every process holds some; some hold many, and some may hold none.
-
-    A batch takes from each process in proportion to the weight of its rows, but at least one row, and counts them for
-    what they stand for: the estimate is that of a sample from each process's rows as a stratum.
-    """
+    """Rows of which every process holds some or none; a batch is stratified by process, in proportion to weight."""
 
     def __init__(self, local: DataSource, group: Group) -> None:
         self.group = group

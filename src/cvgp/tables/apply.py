@@ -1,7 +1,6 @@
-"""The rows of a table in numbers: which of them count, and reading them by the schema of a fitted model.
+"""Rows of a table in numbers: which of them count, and how the schema of a fitted model reads them.
 
-A row is bad if it holds infinity (text where numbers are expected counts as that), has no target, or has a negative
-weight or noise variance. Bad rows are an error that names file and row, or are left out and counted.
+A row is bad if it holds infinity or text for a number, lacks a target, or has a negative weight or noise variance.
 """
 
 from __future__ import annotations
@@ -193,12 +192,7 @@ def load_rows_in_time(
     *,
     with_target: bool = True,
 ) -> tuple[Inputs, Array, NDArray[Any]]:
-    """Features, targets [n, Q] and the times [n] that a column of the table has: dates in UTC, or numbers.
-
-    Text is read as `csv` says, and otherwise as the file and the schema do; `tell` is called with how it was read.
-    Cells of which the model knows nothing are integrated out, and a warning counts them. The rule "drop" leaves out
-    incomplete rows.
-    """
+    """Features, targets [n, Q] and the times [n] of a column; `tell` is called with how the text was read."""
     opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
     tell(str(location), opened.reading)
     reader = schema_reader(opened, schema, schema.targets if with_target else ())

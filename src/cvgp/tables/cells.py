@@ -1,10 +1,6 @@
-"""What text and cells mean: encoding, separator and number formats of text tables, and one number per cell of a column.
+"""What text and cells mean: encoding, separator and number formats of text tables, and one number per cell.
 
-Encoding: a byte order mark tells it. Otherwise the text is UTF-8 if it can be, and else Windows-1252, or Latin-1 if it
-holds bytes that Windows-1252 does not have. Separator: the one of comma, semicolon, tab and bar with which every row
-has as many cells as the first line, and most. Decimal sign: cells that can be read in one way only decide. `1,5` has a
-decimal comma and `0.5` a decimal point. A column in which every cell can be read in both ways, such as `1,234`, follows
-the other columns; if these do not tell either, the user is asked.
+Cells with one possible reading decide the decimal sign of all; if there are none, such as `1,234`, the user is asked.
 """
 
 from __future__ import annotations
@@ -209,11 +205,7 @@ def allowed_forms(options: CsvOptions) -> list[Form]:
 def choose_formats(
     found: Mapping[str, Evidence], default: str | None, known: Mapping[str, NumberFormat] | None
 ) -> dict[str, NumberFormat]:
-    """How the numbers of each column are written, where they are numbers.
-
-    The default is the decimal sign if no cell tells; with None, a column that can be read in two ways is an error. A
-    model has known formats, which decide what the cells do not tell unless other columns are written differently.
-    """
+    """How the numbers of each column are written; `default` and `known` decide what the cells do not tell."""
     told = {name: sign for name, evidence in found.items() if (sign := evidence.decimal())}
     is_as_known = known is not None and all(known.get(name, PLAIN).decimal == told[name] for name in told)
     decimal = default or "."
@@ -380,11 +372,7 @@ def _wrong_type(name: str, column: pa.Array, wanted: str) -> InvalidTypeError:
 
 
 def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes [n] into a list of category names; -1 where a value is missing.
-
-    Whole numbers have the name of the integer, since a table that holds `1` as text in one file may hold it as an
-    integer, or as 1.0 beside missing values, in another.
-    """
+    """Codes [n] into a list of category names, -1 where missing; `1`, 1 and 1.0 have the same name."""
     if kind_of_type(name, column.type) == "null":
         return np.full(len(column), -1), []
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()

@@ -1,7 +1,4 @@
-"""How a table was read, its columns and the features that they become: learned from it, and stored with the model.
-
-All of it is plain data, stored as JSON. It is checked when it is made, also from a file that need not be trusted.
-"""
+"""How a table was read, its columns and their features: plain data, checked when it is made, stored with the model."""
 
 from __future__ import annotations
 
@@ -175,11 +172,7 @@ def varying_parts(days: Array) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column of a table is encoded.
-
-    By its kind, a column becomes a feature as it is, 0 and 1, an indicator of each category, the effect of its level on
-    the target, the position among ordered categories, or parts of a date.
-    """
+    """How one column of a table is encoded: its kind decides which features it becomes."""
 
     name: str
     kind: Kind

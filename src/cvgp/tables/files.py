@@ -266,12 +266,7 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
-    """A function that appends rows, all with the same columns, to a file that appears when all are in it.
-
-    In text files a spreadsheet would run text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return as a
-    formula. Such names and cells get a leading apostrophe, which shows them as text. If the block fails, an old file of
-    that name stays as it was.
-    """
+    """A function that appends rows to a file, which appears when all are in it; formulas in text get an apostrophe."""
     ending = ending_of(path, WRITTEN_ENDINGS)
     with atomic_write(path) as temporary, ExitStack() as stack:
         opened: list[Write] = []

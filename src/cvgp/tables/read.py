@@ -1,8 +1,4 @@
-"""Opening tables: files of any format and data frames, as parts that Arrow reads batch by batch.
-
-pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
-and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to (:mod:`cvgp.files`).
-"""
+"""Opening tables: files of any format, datasets and data frames, as parts that Arrow reads batch by batch."""
 
 from __future__ import annotations
 
@@ -96,11 +92,7 @@ class Opened:
     def batches(
         self, part: Part, names: Sequence[str], kinds: Mapping[str, str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a part with some columns, in order.
-
-        `kinds` says what columns are taken for: a cell of a numeric one that is not a number is infinite. The cells of
-        other columns stay as they are.
-        """
+        """The rows of a part with some columns; text in a column whose kind is numeric is infinite."""
         total = 0
         with blaming(part.file):
             for batch in part.read(names):
@@ -194,12 +186,7 @@ def blaming(file: str) -> Iterator[None]:
 
 
 def open_table(location: Location, csv: Mapping[str, object] | None = None, known: Reading | None = None) -> Opened:
-    """Open a table: files of one format in the order of their names, a pyarrow dataset or a frame.
-
-    Folders are searched to any depth; `key=value` in a path becomes a column (Hive's partitions). A URI such as
-    `s3://bucket/folder` is read through Arrow's file systems. `known` is how a model has read its training table; it
-    decides what a text does not tell.
-    """
+    """Open files of one format, a pyarrow dataset or a frame; `known` is how a model has read its training table."""
     options = check_csv(csv or {})
     paths = [location] if isinstance(location, str | os.PathLike) else location
     if isinstance(paths, list | tuple) and paths and all(isinstance(item, str | os.PathLike) for item in paths):
@@ -330,9 +317,7 @@ def _inferred(
 ) -> Opened:
     """The table with the types of its columns of text, and how numbers are written that are not plain ones.
 
-    Outside of text files a column is text because of how its numbers are written: `1,234`, `1.234,5` or `12 %`. Text of
-    digits alone may be a code, such as a postcode, and stays text unless the model has read numbers, or the column is
-    among those that are mixed: other cells of it are numbers.
+    Outside of text files, digits may be codes and stay text, unless the model knows numbers or other cells are numbers.
     """
     names = [name for name in opened.names if any(is_text_type(part.types.get(name)) for part in opened.parts)]
     sample, is_whole = _sample(opened, names)

@@ -1,8 +1,6 @@
-"""Rows of a table in numbers, one per cell: written once, and read again in order or as shuffled minibatches.
+"""Rows of a table in numbers: written once, and read again in order or as shuffled minibatches.
 
-A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file. An epoch
-goes through blocks of rows in random order. Several blocks make a window, whose rows are shuffled in memory. All of it
-follows from the seed and the number of the epoch, so a run can continue anywhere.
+An epoch shuffles blocks of rows, then rows within windows of blocks, by the seed and the number of the epoch alone.
 """
 
 from __future__ import annotations
@@ -88,10 +86,7 @@ class Store:
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Rows in a store, and how they become features.
-
-    A row of the store has one number per cell, the targets, the weight and noise if any, and its number in its file.
-    """
+    """Rows in a store and how they become features: cells, targets, weight, noise, number in the file."""
 
     store: Store
     columns: tuple[Column, ...]
