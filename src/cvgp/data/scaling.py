@@ -249,21 +249,14 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
 
 def pool_warped_scalings(scalings: Sequence[Scaling], rows: Array) -> tuple[Scaling, list[Scaling]]:
     """The scaling of a data set from those of its parts and their rows [K], and the latter in its units."""
-    is_warped = np.any([_warped(scaling) for scaling in scalings], axis=0)
-    paths = {int(d): _mean_path(int(d), scalings, rows) for d in np.flatnonzero(is_warped)}
-    shares = np.average([_shares(scaling) for scaling in scalings], axis=0, weights=rows)
+    plain = np.zeros(len(scalings[0].x_mean))
+    warps = [scaling.warp for scaling in scalings]
+    is_warped = {int(d) for own in scalings for d in own.warp.paths() if own.varies[d]}
+    paths = {d: _mean_path(d, scalings, rows) for d in sorted(is_warped)}
+    shares = np.average([plain if warp.name == "identity" else warp.shares for warp in warps], axis=0, weights=rows)
     warp = warp_of("mixed", shares, paths)
     alike = [_in_form_of(scaling, paths)._replace(warp=warp) for scaling in scalings]
     return pool_scalings(alike, rows)._replace(warp=warp), alike
-
-
-def _warped(scaling: Scaling) -> NDArray[np.bool_]:
-    none = np.zeros(len(scaling.x_mean), dtype=bool)
-    return none if scaling.warp.name == "identity" else scaling.warp.warped & scaling.varies
-
-
-def _shares(scaling: Scaling) -> Array:
-    return np.zeros(len(scaling.x_mean)) if scaling.warp.name == "identity" else scaling.warp.shares
 
 
 def _standard_path(d: int, scaling: Scaling) -> Path:

@@ -150,26 +150,23 @@ class StoredSource:
     group: Group = ALONE
 
     def __init__(
-        self, rows: NumberedRows, moments: Moments, scaling: Scaling, device: torch.device | str = "cpu"
+        self,
+        rows: NumberedRows,
+        moments: Moments,
+        scaling: Scaling,
+        device: torch.device | str = "cpu",
+        held: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows = rows
         self.moments = moments
         self.scaling = scaling
         self.device = torch.device(device)
         self._dtype = torch.float64
-        self._held = np.empty(0, dtype=np.int64)
+        self._held = np.empty(0, dtype=np.int64) if held is None else held  # rows of the store that are left out
+        self.num_rows = self.local_rows = rows.store.num_rows - len(self._held)
+        self.has_known_noise = rows.extra[1] is not None
         self._noise: tuple[Variance, ...] = ()
         self._cache: dict[tuple[int, int, int], Rows[Array]] = {}
-
-    @property
-    def num_rows(self) -> int:
-        """N, without rows that are held out."""
-        return self.rows.store.num_rows - len(self._held)
-
-    @property
-    def local_rows(self) -> int:
-        """All rows."""
-        return self.num_rows
 
     def share(self, size: int) -> float:
         """All of a batch."""
@@ -179,11 +176,6 @@ class StoredSource:
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
         return float(self._block_weights.sum()) if self.rows.extra[0] else float(self.num_rows)
-
-    @property
-    def has_known_noise(self) -> bool:
-        """Whether the rows carry noise variances of their own."""
-        return self.rows.extra[1] is not None or bool(self._noise)
 
     @property
     def largest_value(self) -> float:
@@ -218,6 +210,7 @@ class StoredSource:
         """The same rows with more noise, which each batch gets when it is read."""
         other = copy(self)
         other._noise = (*self._noise, variance)
+        other.has_known_noise = True
         return other
 
     def _batch(self, rows: Rows[Array]) -> Rows[Tensor]:
@@ -257,8 +250,7 @@ class StoredSource:
         held = np.zeros(total, dtype=np.bool_)
         held[rng.choice(total, min(count, total // 2), replace=False)] = True
         every = self.rows.encode(*self.rows.sample_in_numbers())
-        rest = StoredSource(self.rows, self.moments, self.scaling, self.device)
-        rest._held = self.rows.sample_numbers[held]
+        rest = StoredSource(self.rows, self.moments, self.scaling, self.device, self.rows.sample_numbers[held])
         rest._sample = every.take(~held)
         return rest, MemorySource(*self._batch(every.take(held)))
 

@@ -645,13 +645,9 @@ class _Learner:
         return replace(column, fill=fill, n_missing=missing, marks_missing=marks, typical=typical)
 
 
-def _is_id_name(name: str) -> bool:
-    """Whether a column has the name of a row number, or no name."""
-    short = name.strip()
-    return not short or bool(_ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short))
-
-
 def _numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
+    short = name.strip()
+    is_id_name = not short or _ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short)
     is_whole = bool((values == np.round(values)).all())  # cells of rows that count are finite
-    return _is_id_name(name) and is_whole and len(np.unique(values)) == len(values)
+    return bool(is_id_name) and is_whole and len(np.unique(values)) == len(values)
