@@ -22,7 +22,7 @@ def make_source(num_rows: int = 10, *, weighted: bool = False, noisy: bool = Fal
 
 
 def shared(group: ThreadGroup, whole: MemorySource) -> SharedSource:
-    return SharedSource(whole.part(*SHARDS[group.rank]), group)
+    return SharedSource(MemorySource(*whole.data.take(slice(*SHARDS[group.rank]))), group)
 
 
 def parted(group: ThreadGroup, whole: MemorySource) -> MemorySource:

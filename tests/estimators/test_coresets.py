@@ -119,7 +119,7 @@ def test_only_distinct_rows_that_explain_something_become_points() -> None:
 
 def test_processes_that_share_the_rows_grow_as_one_does() -> None:
     def work(group: ThreadGroup) -> Updated:
-        part = source().part(*((0, 30) if group.rank == 0 else (30, N)))
+        part = MemorySource(*source().data.take(slice(0, 30) if group.rank == 0 else slice(30, N)))
         return grow_model(make_model(OTHER), SharedSource(part, group), 12, np.random.default_rng(0))
 
     first, second = run_in_threads(2, work)

@@ -46,7 +46,7 @@ def spread(group: Group, how: str) -> DataSource:
     if how == "split":
         return MemorySource(*whole.data, group=group)
     start, stop = PARTS[how][group.rank : group.rank + 2]
-    return SharedSource(whole.part(start, stop), group)
+    return SharedSource(MemorySource(*whole.data.take(slice(start, stop))), group)
 
 
 def bounds(group: Group, how: str, **bound: Any) -> dict[str, Any]:

@@ -15,10 +15,7 @@ Values = TypeVar("Values")
 
 
 class Rows(NamedTuple, Generic[Values]):
-    """Some rows of a data set.
-
-    Arrays are in the user's units, with NaN where a value is missing. Tensors share one precision and one device.
-    """
+    """Some rows of a data set: arrays in the user's units, with NaN for missing values, or tensors in the model's."""
 
     x: Values  # [n, D]
     y: Values  # [n] or [n, P]

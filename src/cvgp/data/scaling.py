@@ -1,8 +1,6 @@
 """Standardization of inputs and outputs, by moments that parts of the rows add up to.
 
-One value far away must not squeeze all others of its column to a point. So the standard deviation of an input is taken
-with its values moved into the range m - 30 t to m + 30 t. Here m is the median, and t the median distance of the values
-that differ from it: a column of many zeros keeps its few others. For a normal column that is 20 standard deviations.
+Outliers of an input do not count in its scale: they are moved to REACH typical distances from the median.
 """
 
 from __future__ import annotations
@@ -22,17 +20,12 @@ from cvgp.data.transforms import KNOTS, NO_WARP, ROUNDING, InputWarp, Path, dist
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files import SQUARABLE, TINY, Fields, State
 
-PART_ROWS = 1 << 17
-"""Rows that are looked at together: what is computed of large data takes no memory of their size."""
-REACH = 30.0
-"""How many typical distances from the median the bulk of a column may extend."""
+PART_ROWS = 1 << 17  # looked at together, to bound the memory
+REACH = 30.0  # how many typical distances from the median the bulk of a column may extend
 
 
 class Scaling(NamedTuple):
-    """x -> (x - x_mean) / x_scale and y -> (y - y_mean) / y_scale, where columns of x may be warped before that.
-
-    A column of x whose scale is zero was constant. The model sees zero there.
-    """
+    """x -> (x - x_mean) / x_scale after a warp, and y -> (y - y_mean) / y_scale; a constant x has scale 0."""
 
     x_mean: Array  # [D]
     x_scale: Array  # [D]
@@ -131,10 +124,7 @@ class Spread(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Weight, mean and summed squares about the mean of each column, in units of its largest magnitude.
-
-    The units keep squares of 1e200 and of 1e-200 from overflowing and vanishing.
-    """
+    """Weight, mean and summed squares of each column, in units of its largest magnitude against overflow."""
 
     weight: Array  # [C]
     magnitude: Array  # [C]
@@ -220,10 +210,7 @@ def moments_of(values: Array, weight: Array | None = None) -> Moments:
 
 
 def learn_scaling(x: Array, y: Array, sample_weight: Array | None = None, bulk: Bulk | None = None) -> Scaling:
-    """Weighted means and standard deviations of the columns of x [N, D] and y [N, T].
-
-    With `bulk`, inputs beyond it are moved to its limits.
-    """
+    """Weighted means and standard deviations of the columns of x [N, D], moved into `bulk` if given, and y [N, T]."""
     parts = [slice(begin, begin + PART_ROWS) for begin in range(0, len(x), PART_ROWS)]
     weights = [None if sample_weight is None else sample_weight[part] for part in parts]
 
@@ -261,25 +248,15 @@ def pool_scalings(scalings: Sequence[Scaling], rows: Array) -> Scaling:
 
 
 def pool_warped_scalings(scalings: Sequence[Scaling], rows: Array) -> tuple[Scaling, list[Scaling]]:
-    """The scaling of a data set from those of its parts and their numbers of rows [K], and the latter in its units.
-
-    There a column that any part has warped has mean zero and scale one, and the warp is that of the whole.
-    """
-    is_warped = np.any([_warped(scaling) for scaling in scalings], axis=0)
-    paths = {int(d): _mean_path(int(d), scalings, rows) for d in np.flatnonzero(is_warped)}
-    shares = np.average([_shares(scaling) for scaling in scalings], axis=0, weights=rows)
+    """The scaling of a data set from those of its parts and their rows [K], and the latter in its units."""
+    plain = np.zeros(len(scalings[0].x_mean))
+    warps = [scaling.warp for scaling in scalings]
+    is_warped = {int(d) for own in scalings for d in own.warp.paths() if own.varies[d]}
+    paths = {d: _mean_path(d, scalings, rows) for d in sorted(is_warped)}
+    shares = np.average([plain if warp.name == "identity" else warp.shares for warp in warps], axis=0, weights=rows)
     warp = warp_of("mixed", shares, paths)
     alike = [_in_form_of(scaling, paths)._replace(warp=warp) for scaling in scalings]
     return pool_scalings(alike, rows)._replace(warp=warp), alike
-
-
-def _warped(scaling: Scaling) -> NDArray[np.bool_]:
-    none = np.zeros(len(scaling.x_mean), dtype=bool)
-    return none if scaling.warp.name == "identity" else scaling.warp.warped & scaling.varies
-
-
-def _shares(scaling: Scaling) -> Array:
-    return np.zeros(len(scaling.x_mean)) if scaling.warp.name == "identity" else scaling.warp.shares
 
 
 def _standard_path(d: int, scaling: Scaling) -> Path:

@@ -15,40 +15,24 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.parallel.group import ALONE, Group, gather_text
 
-Variance = Callable[[Tensor], Tensor]
-"""From inputs [n, D] to noise variances [n]."""
+Variance = Callable[[Tensor], Tensor]  # from inputs [n, D] to noise variances [n]
 
 
 class DataSource(Protocol):
     """Rows that can be read in order, and as shuffled minibatches that depend only on a seed and a step number.
 
-    Training knows nothing else about data. The rows may be spread over a group of processes: `chunks` and `minibatch`
-    then give those of this process, and everything else describes the rows of all processes.
+    Of rows spread over processes, `chunks` and `minibatch` give those of this one; the others describe all.
     """
 
-    @property
-    def group(self) -> Group:
-        """The processes over which the rows are spread."""
-
-    @property
-    def num_rows(self) -> int:
-        """N, the number of rows."""
-
-    @property
-    def local_rows(self) -> int:
-        """The number of rows that `chunks` gives."""
+    group: Group  # the processes over which the rows are spread
+    num_rows: int  # N
+    local_rows: int  # that `chunks` gives
+    device: torch.device
+    has_known_noise: bool  # whether rows carry noise variances of their own
 
     @property
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tensors are that it gives out."""
-
-    @property
-    def has_known_noise(self) -> bool:
-        """Whether the rows carry noise variances of their own."""
 
     @property
     def largest_value(self) -> float:
@@ -80,11 +64,7 @@ class DataSource(Protocol):
 
 
 class MemorySource:
-    """Tensors as a :class:`DataSource`; every process of a group holds all rows and works on its part.
-
-    Samples, minibatches (cut into parts) and the identity are those of a single process. So the fit is the same, and
-    another number of processes can resume it.
-    """
+    """Tensors as a :class:`DataSource`; every process of a group holds all rows and works on its part."""
 
     def __init__(
         self,
@@ -97,29 +77,13 @@ class MemorySource:
     ) -> None:
         self.data = Rows(x, y, sample_weight, noise_variance)
         self.group = group
+        self.num_rows = len(x)
+        start, stop = cut(len(x), group)
+        self.local_rows = stop - start
+        self.device = x.device
+        self.has_known_noise = noise_variance is not None
         self._epoch_key: tuple[int, int] | None = None
         self._order = torch.empty(0, dtype=torch.long)
-
-    @property
-    def num_rows(self) -> int:
-        """N."""
-        return len(self.data.x)
-
-    @property
-    def local_rows(self) -> int:
-        """The rows in the part of this process."""
-        start, stop = cut(self.num_rows, self.group)
-        return stop - start
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tensors are."""
-        return self.data.x.device
-
-    @property
-    def has_known_noise(self) -> bool:
-        """Whether the rows carry noise variances of their own."""
-        return self.data.noise_variance is not None
 
     @property
     def largest_value(self) -> float:
@@ -153,10 +117,6 @@ class MemorySource:
         """Some of the rows, by index."""
         return MemorySource(*self.data.map(lambda values: values.index_select(0, rows)))
 
-    def part(self, start: int, stop: int) -> MemorySource:
-        """Some of the rows, one after the other, as views."""
-        return MemorySource(*self.data.take(slice(start, stop)))
-
     def sample(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
         """`count` different rows, in order; all rows, without a draw, if there are fewer."""
         if self.num_rows <= count:
@@ -171,17 +131,13 @@ class MemorySource:
             yield self.data.take(slice(start, min(start + size, last)))
 
     def minibatch(self, step: int, size: int, seed: int) -> Rows[Tensor]:
-        """Rows of one step. A remainder that fills no batch sits the epoch out; the next epoch shuffles anew.
-
-        Rows with weights are drawn in proportion to them and carry none in the batch, which is far less noisy than a
-        few heavy rows among many light ones.
-        """
+        """Rows of one step, drawn by weight; a remainder that fills no batch sits the epoch out."""
         size = min(size, self.num_rows)
         epoch, position = divmod(step, self.num_rows // size)
         if self._epoch_key != (seed, epoch):
             # Each epoch has a generator of its own, so that a resumed run needs only the seed and the step.
             generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-            self._order = self._shuffle(generator).to(self.data.x.device)
+            self._order = self._shuffle(generator).to(self.device)
             self._epoch_key = (seed, epoch)
         first, last = cut(size, self.group)
         rows = self._order[position * size + first : position * size + last]
@@ -221,11 +177,7 @@ def split(whole: MemorySource, group: Group) -> MemorySource:
 
 
 class SharedSource:
-    """Rows of which every process holds some; some hold many, and some may hold none.
-
-    A batch takes from each process in proportion to the weight of its rows, but at least one row, and counts them for
-    what they stand for: the estimate is that of a sample from each process's rows as a stratum.
-    """
+    """Rows of which every process holds some or none; a batch is stratified by process, in proportion to weight."""
 
     def __init__(self, local: DataSource, group: Group) -> None:
         self.group = group

@@ -1,26 +1,4 @@
-r"""Monotone transforms: of y, so that a Gaussian model may be skewed in y, and of the columns of x.
-
-**Target.** ``log`` is the logarithm, for outputs above zero. ``yeo-johnson`` (Yeo and Johnson, 2000) takes outputs of
-either sign, here about their median c and in units r of their typical distance from it. With :math:`z = (y - c) / r`,
-:math:`h_p(a) = ((1 + a)^p - 1) / p` and :math:`h_0(a) = \log(1 + a)` it is
-
-.. math:: T(y) = h_\lambda(z) \text{ for } z \ge 0, \qquad T(y) = -h_{2 - \lambda}(-z) \text{ for } z < 0
-
-so that a change of unit or origin of y does not matter. The power is between 0 and 2, where T reaches every number and
-all moments of y exist. A power of 1 is a straight line.
-
-**Inputs.** Each column becomes a mixture of itself and of its ranks. The ranks are normal scores
-:math:`r(x) = \Phi^{-1}(u(x))`, where u is the share of the rows below x, with half of the rows at x. A few knots
-represent this function, and it is linear between them, so that it is smooth where values are dense and has no gaps at
-ties. With both versions in units of their standard deviations, the pair :math:`((1 - s) x, s\, r(x))` is a path in the
-plane, and the warp is its length:
-
-.. math:: t(x) = \int^x \sqrt{(1 - s)^2 + s^2 r'(v)^2} \; dv
-
-A kernel of t sees the distances of a kernel with both versions as inputs, as far as close points are concerned, and has
-one input less. A share s of 0 is the column itself, and 1 is its ranks. Beyond the outer knots t continues in a
-straight line, no steeper than it is on average.
-"""
+"""Monotone transforms: of y, so that a Gaussian model may be skewed (§11 of the mathematics), and of columns of x."""
 
 from __future__ import annotations
 
@@ -35,13 +13,11 @@ from cvgp.data.rows import Array
 from cvgp.errors import FileFormatError, InvalidInputError
 from cvgp.files import SQUARABLE, Fields, State
 
-ROUNDING = 1e-12
-"""Values, sums of weights and knots that differ by less than this share of their size are equal; a power below is 0."""
+ROUNDING = 1e-12  # relative; values, weights and knots closer than this are equal, and a power below it is 0
 TransformName = Literal["identity", "log", "yeo-johnson"]
 TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")
 POWERS = (0.0, 2.0)
-NORMAL_DISTANCE = 1.4826
-"""Standard deviations of a normal variable in its median distance from the median."""
+NORMAL_DISTANCE = 1.4826  # standard deviations per median distance, if normal
 
 
 def median(values: Array, weight: Array | None = None) -> float:
@@ -115,10 +91,7 @@ IDENTITY = TargetTransform("identity")
 
 
 def learn_target(name: TransformName, y: Array, weight: Array | None = None) -> TargetTransform:
-    """The transform of a name, for outputs [n, Q] of rows that count as often as their weights say.
-
-    The power of ``yeo-johnson`` is that under which T(y) is most likely as a normal variable.
-    """
+    """The transform for outputs [n, Q]; its power is the one for which T(y) is most likely under a normal."""
     if name == "identity":
         return IDENTITY
     if name == "log":
@@ -161,12 +134,9 @@ def _power(z: Array, weight: Array | None) -> float:
 WarpName = Literal["identity", "rank", "mixed"]
 WARPS: tuple[WarpName, ...] = ("identity", "rank", "mixed")
 
-KNOTS = 32
-"""Of each column, at most."""
-LARGEST_SCORE = 3.5
-"""Normal scores beyond this count as this far: one row in four thousand is there, and says little of its place."""
-LARGEST = 1e150
-"""Columns with larger values stay as they are: their differences could overflow."""
+KNOTS = 32  # of a column, at most
+LARGEST_SCORE = 3.5  # normal scores beyond are moved here: one row in four thousand
+LARGEST = 1e150  # columns with larger values stay as they are: their differences could overflow
 
 
 class Path(NamedTuple):
@@ -196,7 +166,11 @@ class Path(NamedTuple):
 
 
 class InputWarp(NamedTuple):
-    """A monotone function of each column; a column without knots stays as it is."""
+    """A monotone function of each column; a column without knots stays as it is.
+
+    It is the length of the path ((1 - s) x, s r(x)) of a column and its normal scores r, in standard deviations. So a
+    kernel sees the distances of one with both as inputs. A share s of 0 is the column itself, and 1 is its ranks.
+    """
 
     name: WarpName
     shares: Array = np.empty(0)  # [D], of ranks

@@ -1,7 +1,6 @@
-"""The rows of a table in numbers: which of them count, and reading them by the schema of a fitted model.
+"""Rows of a table in numbers: which of them count, and how the schema of a fitted model reads them.
 
-A row is bad if it holds infinity (text where numbers are expected counts as that), has no target, or has a negative
-weight or noise variance. Bad rows are an error that names file and row, or are left out and counted.
+A row is bad if it holds infinity or text for a number, lacks a target, or has a negative weight or noise variance.
 """
 
 from __future__ import annotations
@@ -46,18 +45,14 @@ class BadRows:
     """Finds bad rows, and counts those that were left out."""
 
     opened: Opened
-    names: list[str]
-    """Features, targets, weight and noise."""
-    gaps: Mask
-    """Which features may be missing."""
+    names: list[str]  # features, targets, weight and noise
+    gaps: Mask  # the features that may be missing
     on_bad_rows: OnBadRows
-    drops: bool
-    """Whether rows that lack any value are dropped, rather than bad."""
+    drops: bool  # whether rows that lack a value are dropped rather than bad
     advice: str = TRAINING_ADVICE
     skipped: int = 0
     dropped: int = 0
-    first: str = ""
-    """The first bad row and its fault."""
+    first: str = ""  # bad row and its fault
 
     def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
@@ -117,12 +112,9 @@ class Piece(NamedTuple):
 
     part: Part
     batch: pa.RecordBatch
-    rows: Rows[Array]
-    """One number per cell for x, of all rows of the batch."""
+    rows: Rows[Array]  # one number per cell for x, of all rows of the batch
     kept: Mask
-    """Which of them count."""
-    numbers: NDArray[np.int64]
-    """The numbers of these in their file."""
+    numbers: NDArray[np.int64]  # the numbers of these in their file
 
     def stored(self) -> Array:
         """The rows that count as a matrix: cells, targets, weight, noise, and the numbers of the rows."""
@@ -136,12 +128,10 @@ class RowReader:
     """Reads the rows of a table in numbers."""
 
     opened: Opened
-    cells: Mapping[str, Callable[[pa.Array], Array]]
-    """How each feature column becomes numbers."""
+    cells: Mapping[str, Callable[[pa.Array], Array]]  # how each feature column becomes numbers
     kinds: Mapping[str, str]
     targets: Sequence[str]
-    extra: tuple[str | None, str | None]
-    """The columns of weights and noise."""
+    extra: tuple[str | None, str | None]  # the columns of weights and noise
     bad: BadRows
 
     def pieces(self, parts: list[Part], names: Sequence[str] = ()) -> Iterator[Piece]:
@@ -202,12 +192,7 @@ def load_rows_in_time(
     *,
     with_target: bool = True,
 ) -> tuple[Inputs, Array, NDArray[Any]]:
-    """Features, targets [n, Q] and the times [n] that a column of the table has: dates in UTC, or numbers.
-
-    Text is read as `csv` says, and otherwise as the file and the schema do; `tell` is called with how it was read.
-    Cells of which the model knows nothing are integrated out, and a warning counts them. The rule "drop" leaves out
-    incomplete rows.
-    """
+    """Features, targets [n, Q] and the times [n] of a column; `tell` is called with how the text was read."""
     opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
     tell(str(location), opened.reading)
     reader = schema_reader(opened, schema, schema.targets if with_target else ())

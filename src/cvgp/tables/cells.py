@@ -1,10 +1,6 @@
-"""What text and cells mean: encoding, separator and number formats of text tables, and one number per cell of a column.
+"""What text and cells mean: encoding, separator and number formats of text tables, and one number per cell.
 
-Encoding: a byte order mark tells it. Otherwise the text is UTF-8 if it can be, and else Windows-1252, or Latin-1 if it
-holds bytes that Windows-1252 does not have. Separator: the one of comma, semicolon, tab and bar with which every row
-has as many cells as the first line, and most. Decimal sign: cells that can be read in one way only decide. `1,5` has a
-decimal comma and `0.5` a decimal point. A column in which every cell can be read in both ways, such as `1,234`, follows
-the other columns; if these do not tell either, the user is asked.
+Cells with one possible reading decide the decimal sign of all; if there are none, such as `1,234`, the user is asked.
 """
 
 from __future__ import annotations
@@ -30,10 +26,8 @@ from cvgp.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from cvgp.tables.columns import DECIMALS, MAX_INDICATORS, PLAIN, SEPARATOR_NAMES, THOUSANDS, Column, NumberFormat
 from cvgp.tables.encode import MOST_SHOWN, UNKNOWN
 
-NEARLY_ALL = 0.98
-"""The share of a column's cells that must be numbers, for the others to be mistakes."""
-ENOUGH_CELLS = 1000
-"""After this many cells it is clear that a column of text holds no numbers."""
+NEARLY_ALL = 0.98  # the share of a column's cells that must be numbers, for the others to be mistakes
+ENOUGH_CELLS = 1000  # after this many cells it is clear that a column of text holds no numbers
 SECONDS_PER_DAY = 86400.0
 _SNIFFED_ROWS = 200
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
@@ -45,12 +39,9 @@ _TIME = r"\d{2}:\d{2}(:\d{2}([.,]\d+)?)?"
 _ISO_DATE = re.compile(rf"\s*{_DAY}([T ]{_TIME}\s*(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?\s*")
 _CLOCK = re.compile(rf"\s*{_TIME}\s*")
 
-Form: TypeAlias = tuple[str, str]
-"""A decimal sign, and the sign between thousands."""
+Form: TypeAlias = tuple[str, str]  # a decimal sign, and the sign between thousands
 _FORMS = [(decimal, sign) for decimal in DECIMALS for sign in ("", ",", ".", " ", "'") if sign != decimal]
-"""The forms that are looked for, the plain ones first."""
-CsvOptions: TypeAlias = dict[str, str]
-"""What is known of a text table: sep, decimal, thousands and encoding, as `pandas.read_csv` names them."""
+CsvOptions: TypeAlias = dict[str, str]  # sep, decimal, thousands and encoding, as `pandas.read_csv` names them
 
 
 # Text files ---------------------------------------------------------------------------------------------------------
@@ -214,11 +205,7 @@ def allowed_forms(options: CsvOptions) -> list[Form]:
 def choose_formats(
     found: Mapping[str, Evidence], default: str | None, known: Mapping[str, NumberFormat] | None
 ) -> dict[str, NumberFormat]:
-    """How the numbers of each column are written, where they are numbers.
-
-    The default is the decimal sign if no cell tells; with None, a column that can be read in two ways is an error. A
-    model has known formats, which decide what the cells do not tell unless other columns are written differently.
-    """
+    """How the numbers of each column are written; `default` and `known` decide what the cells do not tell."""
     told = {name: sign for name, evidence in found.items() if (sign := evidence.decimal())}
     is_as_known = known is not None and all(known.get(name, PLAIN).decimal == told[name] for name in told)
     decimal = default or "."
@@ -385,11 +372,7 @@ def _wrong_type(name: str, column: pa.Array, wanted: str) -> InvalidTypeError:
 
 
 def labels(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes [n] into a list of category names; -1 where a value is missing.
-
-    Whole numbers have the name of the integer, since a table that holds `1` as text in one file may hold it as an
-    integer, or as 1.0 beside missing values, in another.
-    """
+    """Codes [n] into a list of category names, -1 where missing; `1`, 1 and 1.0 have the same name."""
     if kind_of_type(name, column.type) == "null":
         return np.full(len(column), -1), []
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()

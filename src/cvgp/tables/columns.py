@@ -1,7 +1,4 @@
-"""How a table was read, its columns and the features that they become: learned from it, and stored with the model.
-
-All of it is plain data, stored as JSON. It is checked when it is made, also from a file that need not be trusted.
-"""
+"""How a table was read, its columns and their features: plain data, checked when it is made, stored with the model."""
 
 from __future__ import annotations
 
@@ -26,26 +23,19 @@ SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date"]
 Impute = Literal["mean", "median", "drop"]
 
-MAX_INDICATORS = 10
-"""Categories up to this many become one indicator each; more become the effects of levels."""
-MAX_CATEGORIES = 50
-"""Indicators of a column in a file; a fit makes fewer."""
-MAX_LEVELS = 10_000
-"""Levels with an effect of their own: the most frequent ones. Others count as unknown."""
+MAX_INDICATORS = 10  # categories; a column with more becomes the effects of levels
+MAX_CATEGORIES = 50  # indicators of a column in a file; a fit makes fewer
+MAX_LEVELS = 10_000  # with an effect of their own: the most frequent
 MAX_COUNT = 2**53
-TYPICAL = 16
-"""Values that represent the distribution of a column."""
-YEAR, WEEK = 365.2425, 7.0
-"""In days."""
-FIRST_MONDAY = 4.0
-"""The first Monday of 1970, in days since the year began on a Thursday."""
+TYPICAL = 16  # values that represent the distribution of a column
+YEAR, WEEK = 365.2425, 7.0  # in days
+FIRST_MONDAY = 4.0  # the first Monday of 1970, in days since the year began on a Thursday
 PART_FEATURES = {
     "trend": ("trend",),
     "season": ("season sin", "season cos"),
     "weekday": ("weekday sin", "weekday cos"),
     "hour": ("hour sin", "hour cos"),
 }
-"""The parts of a date, and the features that each becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +44,7 @@ class NumberFormat:
 
     decimal: str = "."
     thousands: str = ""
-    percent: bool = False
-    """Whether a percent sign may follow; `12 %` is the number 12."""
+    percent: bool = False  # whether a percent sign may follow; `12 %` is the number 12
 
     def __post_init__(self) -> None:
         is_known = self.decimal in DECIMALS and self.thousands in THOUSANDS and isinstance(self.percent, bool)
@@ -81,8 +70,7 @@ class Reading:
 
     sep: str | None = None
     encoding: str | None = None
-    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)
-    """Columns of text that are read as numbers, and how these are written."""
+    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)  # of columns of text
 
     @property
     def is_plain(self) -> bool:
@@ -184,31 +172,20 @@ def varying_parts(days: Array) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column of a table is encoded.
-
-    By its kind, a column becomes a feature as it is, 0 and 1, an indicator of each category, the effect of its level on
-    the target, the position among ordered categories, or parts of a date.
-    """
+    """How one column of a table is encoded: its kind decides which features it becomes."""
 
     name: str
     kind: Kind
     categories: tuple[str, ...] = ()
     fill: float | bool | str | None = None
     n_missing: int = 0
-    marks_missing: bool = False
-    """Whether missing is a feature of its own, or a level of its own."""
-    typical: tuple[float, ...] = ()
-    """Quantiles in the training table, or the share of each category: an unknown cell is integrated out over them."""
-    dims: tuple[str, ...] = ()
-    """For levels: the names of the features that embed a level, its effect on the target and its slopes."""
-    effects: tuple[tuple[float, ...], ...] = ()
-    """For levels: the features of each; the last are those of missing cells, if they are marked."""
-    effect_sd: tuple[tuple[float, ...], ...] = ()
-    """Their standard deviations, beyond those of a typical training row."""
-    prior_sd: tuple[float, ...] = ()
-    """Those of a level that was never seen."""
-    parts: tuple[str, ...] = ()
-    """For dates: which parts become features."""
+    marks_missing: bool = False  # whether missing is a feature of its own, or a level of its own
+    typical: tuple[float, ...] = ()  # quantiles, or the share of each category: unknown cells are integrated out
+    dims: tuple[str, ...] = ()  # of levels: the names of the features that embed one, its effect and its slopes
+    effects: tuple[tuple[float, ...], ...] = ()  # of each level; the last is that of missing cells, if marked
+    effect_sd: tuple[tuple[float, ...], ...] = ()  # beyond that of a typical training row
+    prior_sd: tuple[float, ...] = ()  # of a level that was never seen
+    parts: tuple[str, ...] = ()  # of dates
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.kind not in get_args(Kind):
@@ -307,10 +284,8 @@ class Schema:
 
     target: str | tuple[str, ...]
     columns: tuple[Column, ...]
-    impute: Impute | None = None
-    """The rule for missing values; None if the model learns from them."""
-    n_dropped: int = field(default=0, compare=False)
-    """Rows of the training table that the rule "drop" left out."""
+    impute: Impute | None = None  # the rule for missing values; None if the model learns from them
+    n_dropped: int = field(default=0, compare=False)  # rows of the training table that the rule "drop" left out
     reading: Reading = field(default_factory=Reading, compare=False)
     unused: tuple[str, ...] = field(default=(), compare=False)
 

@@ -1,12 +1,6 @@
-"""From one number per cell of a table to the features of a model.
+"""From one number per cell of a table to the features of a model (§14.2 of the mathematics).
 
-The number of a cell is the number itself, 0 or 1, the position of a category, or the days of a date. NaN is a missing
-cell, and UNKNOWN a category that the training table did not have. The columns say which features these become.
-
-A cell that is missing in a column that was complete, or holds a level that was never seen, has the distribution that
-its column had in the training table. A row then has DRAWS vectors of features in place of one: those of a Latin
-hypercube, in which each value of a column occurs once, in an order of the column's own. The prediction is the mixture
-over them.
+NaN is a missing cell, and UNKNOWN a category that the training table did not have; such rows have DRAWS vectors.
 """
 
 from __future__ import annotations
@@ -26,8 +20,7 @@ from cvgp.errors import CVGPWarning
 from cvgp.tables.columns import TYPICAL, Column, date_features, feature_slices
 
 UNKNOWN = -1.0
-MOST_SHOWN = 3
-"""Rows that an error or a warning names."""
+MOST_SHOWN = 3  # rows that an error or a warning names
 
 
 def features_of(
@@ -36,11 +29,7 @@ def features_of(
     fold_effects: Mapping[str, Array] | None = None,
     folds: NDArray[np.int64] | None = None,
 ) -> Array:
-    """The features [n, D] of cells [n, C]; NaN where a cell is missing and its column has nothing to put there.
-
-    Training rows have folds [n], and the effects of their levels [K, L + 1, d] are those that the other folds have
-    taught; the last one is that of levels that have none of their own.
-    """
+    """The features [n, D] of cells [n, C]; training rows have folds [n] and effects [K, L + 1, d] of these."""
     x = np.empty((len(cells), sum(len(column.feature_names) for column in columns)))
     for column, at, values in zip(columns, feature_slices(columns), cells.T, strict=True):
         x[:, at] = column_features(column, values, (fold_effects or {}).get(column.name), folds)
@@ -86,8 +75,7 @@ def _codes(column: Column, cells: Array, missing: int) -> NDArray[np.int64]:
 
 
 DRAWS = TYPICAL
-SMALLEST_SD = 0.2
-"""Levels whose effect has a standard deviation of less than this share of the prior's count as known."""
+SMALLEST_SD = 0.2  # levels whose effect has a standard deviation of less than this share of the prior's count as known
 _INTEGRATED = "The column is integrated out there over the rows of the training table, and intervals are wider."
 KINDS = {
     "unknown": (
@@ -100,7 +88,6 @@ KINDS = {
         "The model knows no trend there; fit it again with later rows.",
     ),
 }
-"""What can be remarkable about a cell, in words, and what that means."""
 
 
 class Cells(NamedTuple):
@@ -145,11 +132,9 @@ class Findings:
 
 
 class Inputs:
-    """The features x [n, D] of rows to predict at.
+    """The features x [n, D] of rows to predict at, with mean draws in cells that are `unknown`.
 
-    The cells of which the model knows nothing are `unknown`; x has the means of their draws. Missing cells of columns
-    that had some in the training table are `gaps`: the model knows what y is on average where they are missing, and
-    their draws tell how much it spreads.
+    Missing cells of columns that had some in the training table are `gaps`: their draws tell how much y spreads there.
     """
 
     def __init__(self, x: Array, unknown: Sequence[Cells] = (), gaps: Sequence[Cells] = ()) -> None:
@@ -197,10 +182,7 @@ class Inputs:
 def new_inputs(
     columns: Sequence[Column], cells: Array, numbers: NDArray[np.int64] | None = None, file: str = ""
 ) -> tuple[Inputs, Findings]:
-    """The features of new rows, which have numbers [n] in their file, from their cells [n, C], and what is remarkable.
-
-    A missing cell stays NaN where the column can neither fill it nor integrate it out.
-    """
+    """The features of new rows from their cells [n, C], and what is remarkable in them; `numbers` [n] name the rows."""
     x = features_of(columns, cells)
     rows_in_file = np.arange(len(cells)) if numbers is None else numbers
     found, unknown, gaps = Findings(), list[Cells](), list[Cells]()

@@ -36,18 +36,16 @@ from cvgp.runtime import memory_left
 from cvgp.tables.cells import check_names, label
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-"""Text files, and the separator of their columns if the text does not tell."""
 JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json")
 ARROW_FORMATS = {".parquet": "parquet", ".feather": "feather", ".arrow": "feather"}
 ENDINGS = (*SEPARATORS, *ARROW_FORMATS, ".xlsx", *JSON_ENDINGS)
 WRITTEN_ENDINGS = (*SEPARATORS, ".jsonl", ".jsonl.gz", *ARROW_FORMATS)
+# Settings and notes end in .json too; such a file is a table only if it is named itself.
 _IN_FOLDERS = tuple(ending for ending in ENDINGS if ending != ".json")
-"""Settings and notes end in .json too; such a file is a table only if it is named itself."""
 _HIDDEN = (".", "_")
 _STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _DATABASES = ("sqlite:", "duckdb:")
-_LOADED = 5
-"""Approximate bytes of memory per byte of a JSON file, whose cells are Python values."""
+_LOADED = 5  # approximate bytes of memory per byte of a JSON file, whose cells are Python values
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 Write = Callable[[pa.Table], None]
 
@@ -268,12 +266,7 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def table_writer(path: str | os.PathLike[str]) -> Iterator[Write]:
-    """A function that appends rows, all with the same columns, to a file that appears when all are in it.
-
-    In text files a spreadsheet would run text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return as a
-    formula. Such names and cells get a leading apostrophe, which shows them as text. If the block fails, an old file of
-    that name stays as it was.
-    """
+    """A function that appends rows to a file, which appears when all are in it; formulas in text get an apostrophe."""
     ending = ending_of(path, WRITTEN_ENDINGS)
     with atomic_write(path) as temporary, ExitStack() as stack:
         opened: list[Write] = []

@@ -1,13 +1,4 @@
-r"""The effects of the levels of a column: random intercepts and slopes by empirical Bayes (§14 of the mathematics).
-
-Let r be the residuals of a ridge regression on the other features. A row of level l has
-
-.. math:: r_i = m + a_l + \sum_j (m_j + b_{lj}) z_{ij} + \epsilon_i, \quad a_l \sim N(0, \tau^2),
-          \quad b_{lj} \sim N(0, \tau_j^2), \quad \epsilon_i \sim N(0, \sigma^2).
-
-The variances come from sums over the rows of each level, which add up over parts of a table and over processes. A level
-is embedded by its posterior means of a and of those b that clearly differ among levels.
-"""
+"""The effects of the levels of a column: random intercepts and slopes by empirical Bayes (§14.1 of the mathematics)."""
 
 from __future__ import annotations
 
@@ -25,16 +16,11 @@ from cvgp.tables.columns import Column
 from cvgp.tables.encode import features_of, level_codes
 
 NUM_FOLDS = 5
-MOST_TRIED = 8
-"""Features in which levels may differ by their slopes: the first of the table."""
-MOST_SLOPES = 2
-"""Slopes that a level is embedded by, beside its intercept."""
-CLEAR = 5.0
-"""Standard deviations by which the spread of slopes must exceed what chance gives."""
-SMALLEST_SHARE = 0.01
-"""Share of the noise variance that slopes must explain to become a feature."""
-WELL_KNOWN, MANY_ROWS = 0.9, 30.0
-"""Share of its own rows in the effect of a level, and their number, from which on one row's y hardly enters."""
+MOST_TRIED = 8  # features in which levels may differ by their slopes: the first of the table
+MOST_SLOPES = 2  # slopes that a level is embedded by, beside its intercept
+CLEAR = 5.0  # standard deviations by which the spread of slopes must exceed what chance gives
+SMALLEST_SHARE = 0.01  # share of the noise variance that slopes must explain to become a feature
+WELL_KNOWN, MANY_ROWS = 0.9, 30.0  # share and number of its own rows from which on a level is known
 
 
 class LevelPrior(NamedTuple):
@@ -117,11 +103,7 @@ def embed_levels(sums: Array, prior: LevelPrior) -> Embedding:
 
 
 def fold_effects(sums: Array, prior: LevelPrior) -> Array:
-    """Effects [K, L, d] for the rows of each fold, from the rows of the other folds.
-
-    A level that its own rows determine has the same effect in all folds, that of all rows: one row hardly counts in it,
-    and a model that can tell levels apart must find them at the same place again.
-    """
+    """Effects [K, L, d] for the rows of each fold, from the other folds; well-known levels have one for all rows."""
     whole = embed_levels(sums.sum(axis=0), prior)
     without = np.stack([embed_levels(sums.sum(axis=0) - own, prior).effects for own in sums])
     is_known = (whole.share >= WELL_KNOWN) & (sums[:, :, :1].sum(axis=0) >= MANY_ROWS)  # [L, d]

@@ -1,8 +1,4 @@
-"""Opening tables: files of any format and data frames, as parts that Arrow reads batch by batch.
-
-pyarrow reads CSV, Parquet and Arrow files, from this machine or from an object store. In front of it stand our decoding
-and number formats (:mod:`cvgp.tables.cells`), and limits on what a file may claim or unpack to (:mod:`cvgp.files`).
-"""
+"""Opening tables: files of any format, datasets and data frames, as parts that Arrow reads batch by batch."""
 
 from __future__ import annotations
 
@@ -58,21 +54,14 @@ from cvgp.tables.files import (
     load_sheet,
 )
 
-Location: TypeAlias = Any
-"""A path, a glob, a folder, a list of these, a pyarrow dataset or a data frame."""
+Location: TypeAlias = Any  # a path, a glob, a folder, a list of these, a pyarrow dataset or a data frame
 
-BATCH_ROWS = 1 << 14
-"""Rows that are decoded at a time."""
-BUFFER_BYTES = 1 << 18
-"""Read at a time of each column of a Parquet file: a row group is not loaded whole, however large it is."""
-TYPED_BYTES = 32_000_000
-"""Text of at most this size, unpacked: all rows decide the types of columns. Else the first rows do."""
-BLOCK_BYTES = 1 << 20
-"""Parsed at a time of a text file; a line must not be longer."""
-MANY_TEXTS = 50
-"""A column of more different texts, most of which are numbers, is one of numbers with some bad cells."""
-TEXT_OVERHEAD = 3
-"""Bytes in memory per byte of a text file, for short cells."""
+BATCH_ROWS = 1 << 14  # rows that are decoded at a time
+BUFFER_BYTES = 1 << 18  # read at a time of each column of a Parquet file, since a row group may be large
+TYPED_BYTES = 32_000_000  # unpacked text up to this size: all rows decide the types of columns, else the first
+BLOCK_BYTES = 1 << 20  # parsed at a time of a text file; a line must not be longer
+MANY_TEXTS = 50  # a column of more different texts, most of which are numbers, is one of numbers with some bad cells
+TEXT_OVERHEAD = 3  # bytes in memory per byte of a text file, for short cells
 IN_MEMORY = "the table in memory"
 _TRUTHS = frozenset({"true", "True", "TRUE", "false", "False", "FALSE"})
 
@@ -83,8 +72,7 @@ class Part:
 
     file: str
     types: Mapping[str, pa.DataType]
-    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-    """The rows with some of its columns."""
+    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # the rows with some of its columns
     num_bytes: int = 0  # of the file; 0 for a table in memory
     first_row: int = 0
     num_rows: int | None = None  # if the file says how many
@@ -97,20 +85,14 @@ class Opened:
     names: list[str]
     parts: list[Part]
     reading: Reading = field(default_factory=Reading)
-    inferred: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The types of columns that are text in the files, by what the text is."""
-    certain: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The types of columns of text files of which every cell is a plain number or a truth."""
+    inferred: Mapping[str, pa.DataType] = field(default_factory=dict)  # of columns that are text in the files
+    certain: Mapping[str, pa.DataType] = field(default_factory=dict)  # where every cell is a plain number or a truth
     is_text_file: bool = False
 
     def batches(
         self, part: Part, names: Sequence[str], kinds: Mapping[str, str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a part with some columns, in order.
-
-        `kinds` says what columns are taken for: a cell of a numeric one that is not a number is infinite. The cells of
-        other columns stay as they are.
-        """
+        """The rows of a part with some columns; text in a column whose kind is numeric is infinite."""
         total = 0
         with blaming(part.file):
             for batch in part.read(names):
@@ -204,12 +186,7 @@ def blaming(file: str) -> Iterator[None]:
 
 
 def open_table(location: Location, csv: Mapping[str, object] | None = None, known: Reading | None = None) -> Opened:
-    """Open a table: files of one format in the order of their names, a pyarrow dataset or a frame.
-
-    Folders are searched to any depth; `key=value` in a path becomes a column (Hive's partitions). A URI such as
-    `s3://bucket/folder` is read through Arrow's file systems. `known` is how a model has read its training table; it
-    decides what a text does not tell.
-    """
+    """Open files of one format, a pyarrow dataset or a frame; `known` is how a model has read its training table."""
     options = check_csv(csv or {})
     paths = [location] if isinstance(location, str | os.PathLike) else location
     if isinstance(paths, list | tuple) and paths and all(isinstance(item, str | os.PathLike) for item in paths):
@@ -340,9 +317,7 @@ def _inferred(
 ) -> Opened:
     """The table with the types of its columns of text, and how numbers are written that are not plain ones.
 
-    Outside of text files a column is text because of how its numbers are written: `1,234`, `1.234,5` or `12 %`. Text of
-    digits alone may be a code, such as a postcode, and stays text unless the model has read numbers, or the column is
-    among those that are mixed: other cells of it are numbers.
+    Outside of text files, digits may be codes and stay text, unless the model knows numbers or other cells are numbers.
     """
     names = [name for name in opened.names if any(is_text_type(part.types.get(name)) for part in opened.parts)]
     sample, is_whole = _sample(opened, names)

@@ -1,8 +1,6 @@
-"""Rows of a table in numbers, one per cell: written once, and read again in order or as shuffled minibatches.
+"""Rows of a table in numbers: written once, and read again in order or as shuffled minibatches.
 
-A table is parsed once. Its rows are then kept as float64, in memory or beyond some size in a temporary file. An epoch
-goes through blocks of rows in random order. Several blocks make a window, whose rows are shuffled in memory. All of it
-follows from the seed and the number of the epoch, so a run can continue anywhere.
+An epoch shuffles blocks of rows, then rows within windows of blocks, by the seed and the number of the epoch alone.
 """
 
 from __future__ import annotations
@@ -33,14 +31,10 @@ from cvgp.tables.columns import Column
 from cvgp.tables.encode import features_of, new_inputs
 from cvgp.tables.levels import row_folds
 
-IN_MEMORY_BYTES = 128_000_000
-"""Tables up to this size, as features and targets in float64, are loaded; larger ones are read in blocks."""
-BLOCK_ROWS = 4096
-"""Rows that are read together; the unit in which an epoch is shuffled."""
-WINDOW_BYTES = 48_000_000
-"""The size of the rows that are shuffled together, in float64."""
-SAMPLE_ROWS = 100_000
-"""Enough for whatever looks at a sample: the search for a start, k-means, held-out rows."""
+IN_MEMORY_BYTES = 128_000_000  # larger tables, in float64, are read in blocks
+BLOCK_ROWS = 4096  # rows that are read together; the unit in which an epoch is shuffled
+WINDOW_BYTES = 48_000_000  # the size of the rows that are shuffled together, in float64
+SAMPLE_ROWS = 100_000  # enough for every use of a sample
 
 
 class Store:
@@ -92,10 +86,7 @@ class Store:
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Rows in a store, and how they become features.
-
-    A row of the store has one number per cell, the targets, the weight and noise if any, and its number in its file.
-    """
+    """Rows in a store and how they become features: cells, targets, weight, noise, number in the file."""
 
     store: Store
     columns: tuple[Column, ...]
@@ -159,26 +150,23 @@ class StoredSource:
     group: Group = ALONE
 
     def __init__(
-        self, rows: NumberedRows, moments: Moments, scaling: Scaling, device: torch.device | str = "cpu"
+        self,
+        rows: NumberedRows,
+        moments: Moments,
+        scaling: Scaling,
+        device: torch.device | str = "cpu",
+        held: NDArray[np.int64] | None = None,
     ) -> None:
         self.rows = rows
         self.moments = moments
         self.scaling = scaling
         self.device = torch.device(device)
         self._dtype = torch.float64
-        self._held = np.empty(0, dtype=np.int64)
+        self._held = np.empty(0, dtype=np.int64) if held is None else held  # rows of the store that are left out
+        self.num_rows = self.local_rows = rows.store.num_rows - len(self._held)
+        self.has_known_noise = rows.extra[1] is not None
         self._noise: tuple[Variance, ...] = ()
         self._cache: dict[tuple[int, int, int], Rows[Array]] = {}
-
-    @property
-    def num_rows(self) -> int:
-        """N, without rows that are held out."""
-        return self.rows.store.num_rows - len(self._held)
-
-    @property
-    def local_rows(self) -> int:
-        """All rows."""
-        return self.num_rows
 
     def share(self, size: int) -> float:
         """All of a batch."""
@@ -188,11 +176,6 @@ class StoredSource:
     def total_weight(self) -> float:
         """The sum of the sample weights; N where there are none."""
         return float(self._block_weights.sum()) if self.rows.extra[0] else float(self.num_rows)
-
-    @property
-    def has_known_noise(self) -> bool:
-        """Whether the rows carry noise variances of their own."""
-        return self.rows.extra[1] is not None or bool(self._noise)
 
     @property
     def largest_value(self) -> float:
@@ -227,6 +210,7 @@ class StoredSource:
         """The same rows with more noise, which each batch gets when it is read."""
         other = copy(self)
         other._noise = (*self._noise, variance)
+        other.has_known_noise = True
         return other
 
     def _batch(self, rows: Rows[Array]) -> Rows[Tensor]:
@@ -266,8 +250,7 @@ class StoredSource:
         held = np.zeros(total, dtype=np.bool_)
         held[rng.choice(total, min(count, total // 2), replace=False)] = True
         every = self.rows.encode(*self.rows.sample_in_numbers())
-        rest = StoredSource(self.rows, self.moments, self.scaling, self.device)
-        rest._held = self.rows.sample_numbers[held]
+        rest = StoredSource(self.rows, self.moments, self.scaling, self.device, self.rows.sample_numbers[held])
         rest._sample = every.take(~held)
         return rest, MemorySource(*self._batch(every.take(held)))
 

@@ -1,8 +1,4 @@
-"""Tables to fit: what `read_table` returns, and what is learned from the rows.
-
-The rows are parsed once and put into numbers, one per cell (:mod:`cvgp.tables.stream`). Passes over these numbers then
-learn what each column becomes: indicators or effects of levels, parts of dates, fills and marks of missing cells.
-"""
+"""Tables to fit: what `read_table` returns, and what passes over the rows in numbers learn about each column."""
 
 from __future__ import annotations
 
@@ -51,14 +47,10 @@ from cvgp.tables.read import Opened, open_table
 from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
 
 Dates = Literal["features", "refuse"]
-ENOUGH_CELLS = 10_000
-"""After this many cells it is clear whether a column with many texts has a different one in nearly every row."""
-MOST_TEXTS = 1_000_000
-"""Different texts of a column that are counted before it is refused."""
-NEARLY_EVERY = 0.95
-"""The share of a column's cells that hold different texts, where these name the rows."""
-LEAST_ROWS = 20
-"""With fewer rows, values are all different, or all the same, by chance."""
+ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in nearly every row
+MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
+NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
+LEAST_ROWS = 20  # with fewer rows, values are all different, or all the same, by chance
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
     r"|row[ _.-]?(id|nr|no|num|number|index|name)|(.*[ _.-])(id|uuid|guid|index|idx)|record[ _.-]?(id|nr|no|number)",
@@ -222,39 +214,25 @@ def read_table(
     Parameters
     ----------
     data : path, glob, folder, list of paths, pyarrow dataset, or DataFrame
-        CSV and TSV (also .gz), JSON lines, Excel (``book.xlsx::sheet``), Parquet, Feather and Arrow files, or a pandas
-        or polars DataFrame or an Arrow table. Folders are searched to any depth, and ``key=value`` in a path becomes a
-        column. A table that is too large to be loaded is read in parts.
+        CSV and TSV (also .gz), JSON lines, Excel (``book.xlsx::sheet``), Parquet, Feather and Arrow files, or a frame
+        in memory. Folders are searched to any depth, and ``key=value`` in a path becomes a column.
     target : str or list of str, optional
         The column to predict, or several; all others are features. `fit` can name it instead.
-    sample_weight : str, optional
-        The column of sample weights.
-    noise_variance : str, optional
-        The column of known noise variances.
-    sep : str, optional
-        What separates the columns of text files: ``,``, ``;``, ``tab``, ``|`` or another character. This and the next
-        three are inferred from the files if not given.
-    decimal : str, optional
-        The decimal sign of text files: ``.`` or ``,``.
-    thousands : str, optional
-        The sign between thousands in text files, or ``''`` for none.
-    encoding : str, optional
-        The encoding of text files, such as ``utf-8``, ``utf-16``, ``cp1252`` or ``latin-1``.
-    drop : str or list of str, optional
-        Columns to leave out.
-    features : str or list of str, optional
-        The only columns to use.
+    sample_weight, noise_variance : str, optional
+        The columns of sample weights and of known noise variances.
+    sep, decimal, thousands, encoding : str, optional
+        How text files are written, such as ``";"``, ``","``, ``"."`` and ``"cp1252"``; inferred from them by default.
+    drop, features : str or list of str, optional
+        Columns to leave out, or the only columns to use.
     always_keep : str or list of str, optional
-        Columns to use even if they are constant, or only number or name the rows. Others like that are left out, with a
-        warning.
+        Columns to use even if they are constant, or only number or name the rows; others are left out with a warning.
     impute : {"mean", "median", "drop"}, optional
         Fill missing values (text, and true and false, with the most frequent one), or leave their rows out. By default
         the model learns from missing values: a feature says where they are.
     on_bad_rows : {"error", "skip"}
         Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
     dates : {"features", "refuse"}
-        Whether columns of dates become features (their trend in days, and circles for season, weekday and hour, as far
-        as these differ among rows) or are an error. Dates are read in UTC; one without a time zone is taken as it is.
+        Whether dates, in UTC, become features (trend, season, weekday and hour, as far as these vary) or are an error.
 
     Returns
     -------
@@ -263,10 +241,8 @@ def read_table(
 
     Raises
     ------
-    MissingFileError, FileAccessError, FileFormatError
-        If the table does not exist, cannot be read or is damaged.
-    InvalidInputError, InvalidTypeError
-        If an option or the table cannot be used.
+    MissingFileError, FileAccessError, FileFormatError, InvalidInputError, InvalidTypeError
+        If the table is missing, cannot be read or is damaged, or if it or an option cannot be used.
 
     Examples
     --------
@@ -325,16 +301,12 @@ class TrainingTable:
     """The rows of a table in numbers, and the features that they become."""
 
     table: Table
-    rows: NumberedRows
-    """Those of this process."""
-    moments: Moments
-    """Those of the columns of x, then of y, over all rows."""
-    num_rows: int
-    """The rows that count, of all processes."""
+    rows: NumberedRows  # those of this process
+    moments: Moments  # those of the columns of x, then of y, over all rows
+    num_rows: int  # that count, of all processes
     bad: BadRows
     group: Group
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why columns that could be features are not, by their names."""
+    left_out: Mapping[str, str] = field(default_factory=dict)  # why, by the columns' names
 
     @property
     def feature_names(self) -> list[str]:
@@ -357,11 +329,7 @@ class TrainingTable:
         return _common_sample(self.rows, self.num_rows, self.group, self.rows.encode)
 
     def scaling(self, warp: InputWarp = NO_WARP) -> Scaling:
-        """The weighted means and standard deviations of all columns.
-
-        Those of columns that are warped, or have outliers (:mod:`cvgp.data.scaling`), are of a sample of the rows: of
-        all of them up to 100,000 rows.
-        """
+        """Means and standard deviations of all columns; those with a warp or outliers have them from a sample."""
         D, moments, sample = len(self.feature_names), self.moments, self.common_sample
         whole, bulk = moments.scaling(D), bulk_of(sample.x, sample.sample_weight)
         reach = np.maximum(np.abs(bulk.low), np.abs(bulk.high))
@@ -649,12 +617,7 @@ class _Learner:
         return used
 
     def _learned(self, column: Column, missing: int, mean: float, every: Array, cells: Array) -> Column:
-        """A column with its fill, its mark and its distribution, from every cell or a sample of them.
-
-        Without a rule, a column with missing cells gets a feature that says so, beside its median (the middle of each
-        circle of dates); among categories and levels, missing is one of its own. With the rules `mean` and `median`
-        numbers and dates get their column's mean or median, and others the most frequent value.
-        """
+        """A column with its fill, its mark for missing cells and its distribution, from every cell or a sample."""
         impute = self.table.impute
         marks = impute is None and missing > 0
         counts = [float(self.texts[column.name].counts[text]) for text in column.categories]
@@ -682,13 +645,9 @@ class _Learner:
         return replace(column, fill=fill, n_missing=missing, marks_missing=marks, typical=typical)
 
 
-def _is_id_name(name: str) -> bool:
-    """Whether a column has the name of a row number, or no name."""
-    short = name.strip()
-    return not short or bool(_ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short))
-
-
 def _numbers_rows(name: str, values: Array) -> bool:
     """Whether a column only numbers the rows: by its name, and by whole numbers that are all different."""
+    short = name.strip()
+    is_id_name = not short or _ID_NAME.fullmatch(short) or _CAMEL_ID.fullmatch(short)
     is_whole = bool((values == np.round(values)).all())  # cells of rows that count are finite
-    return _is_id_name(name) and is_whole and len(np.unique(values)) == len(values)
+    return bool(is_id_name) and is_whole and len(np.unique(values)) == len(values)
