@@ -1,9 +1,6 @@
 """Checkpoints of the long solvers: a folder from which an interrupted fit is resumed.
 
-The decisions of the fit are stored, since a time limit and the speed of the machine have a say in them; the scaling
-depends on the data alone and is repeated. For Adam the parameters, moments, step and history are stored; batches depend
-on seed and step alone, so a resumed run ends where an uninterrupted one does. For L-BFGS the best point is stored. A
-resumed search begins there, with no memory of curvature.
+A resumed run of Adam ends where an uninterrupted one does; L-BFGS resumes from its best point, without its memory.
 """
 
 import hashlib
@@ -29,8 +26,7 @@ from cvgp.fitting.monitor import Run, check_history
 DECISIONS_FILE, ADAM_FILE, LBFGS_FILE = "decisions.safetensors", "adam.safetensors", "lbfgs.safetensors"
 SECONDS_BETWEEN = 1.0
 
-State = dict[str, Any]
-"""What a solver stores: tensors, arrays, numbers and flags by name."""
+State = dict[str, Any]  # tensors, arrays, numbers and flags by name
 
 
 def fingerprint(*facts: object) -> str:
@@ -58,10 +54,7 @@ class Checkpoint:
             self._last = time.perf_counter()
 
     def load(self, name: str, like: State) -> State | None:
-        """The stored state of a solver, after the run has taken its history and time; None without a file.
-
-        Kinds, shapes and precisions must be those of `like`, and numbers finite if they are finite there.
-        """
+        """The stored state of a solver, after the run has taken its history and time; None without a file."""
         if not self.has(name):
             return None
         with self._fields(name) as fields:
@@ -86,7 +79,6 @@ class Checkpoint:
 
     @contextmanager
     def _fields(self, name: str) -> Iterator[Fields]:
-        """The fields of a file of this fit, all of which must be taken."""
         path = self.folder / name
         stored = read_state(path)
         try:
@@ -118,11 +110,7 @@ def _take_like(fields: Fields, name: str, like: Any) -> Any:
 def open_checkpoint(
     folder: str | os.PathLike[str], run: Run, source: DataSource, *facts: object
 ) -> Iterator[Checkpoint]:
-    """The checkpoint of a fit of these rows with these options, whatever time it is given.
-
-    In a group, all but the first process have a temporary copy of what was stored. So each resumes from the same state,
-    and the folder need not be on a disk that all of them reach.
-    """
+    """The checkpoint of a fit of these rows with these options, whatever time it is given."""
     group, identity = source.group, fingerprint(source.identity(), *facts)
     if group.world == 1:
         yield Checkpoint(folder, identity, run)

@@ -1,8 +1,4 @@
-"""Every constant by which a fit decides, in one place.
-
-Each has its unit and its reason. Costs are seconds on two cores of the machine that the speed page describes; another
-machine is faster or slower by a factor, which a fit measures.
-"""
+"""Every constant by which a fit decides, in one place."""
 
 from dataclasses import dataclass
 

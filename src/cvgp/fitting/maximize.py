@@ -30,11 +30,7 @@ def maximize_by_lbfgs(
     group: Group = ALONE,
     checkpoint: Checkpoint | None = None,
 ) -> Result:
-    """Maximize a bound for `num_data` rows; the objective's parameters are left at the best point found.
-
-    The search ends once ten iterations gain less than `tol` nats per row. An interrupted search is resumed from the
-    best point that its checkpoint has stored.
-    """
+    """Maximize a bound for `num_data` rows; the objective's parameters are left at the best point found."""
     parameters = objective.parameters
     best, point, before = math.inf, read_vector(parameters), 0
 

@@ -1,8 +1,4 @@
-"""A fit while it runs: its time limit, what its steps cost, its history, callbacks, and requests to stop.
-
-The cost model gives seconds by sizes; its constants are heuristics that were measured on two cores. On another machine
-the time that the first steps really took corrects them.
-"""
+"""A fit while it runs: its time limit, what its steps cost, its history, callbacks, and requests to stop."""
 
 import math
 import reprlib
@@ -23,17 +19,12 @@ from cvgp.parallel.group import ALONE, Group
 
 __all__ = ["Callback", "FitEvent"]
 
-HISTORY_ROWS = 1000
-"""A phase leaves about this many rows in the history, however long it is."""
-LARGEST_COUNT, MOST_CHARACTERS = 2**53, 50_000_000
-"""Limits of a history from a file."""
+HISTORY_ROWS = 1000  # of a phase, about, however long it is
+LARGEST_COUNT, MOST_CHARACTERS = 2**53, 50_000_000  # of a history from a file
 
 
 class Clock:
-    """Seconds since a fit began, and how fast this machine is compared with the cost model.
-
-    All processes of a group go by the clock of the first, read when they last met.
-    """
+    """Seconds since a fit began, and how fast this machine is compared with the cost model."""
 
     def __init__(self, read: Callable[[], float] = time.perf_counter, group: Group = ALONE) -> None:
         self.group, self.agreed = group, 0.0
@@ -148,21 +139,17 @@ class FitEvent(NamedTuple):
     """What is being done: a choice before the fit (``choose ...``), ``adam``, ``lbfgs`` or ``neighbors``."""
     iteration: int
     max_iter: int
-    """How many iterations the phase may take."""
     bound: float
     """The bound in nats per row, in the model's units; for minibatches a running mean."""
     seconds: float
-    """Time since the fit began."""
     learning_rate: float
     """That of Adam; NaN for L-BFGS."""
     validation_rmse: float | None
-    """The error on the rows that early stopping holds out, if any."""
     event: str
     """A decision, or a numerical problem and its remedy; empty for an ordinary iteration."""
 
 
 Callback = Callable[[FitEvent], Any]
-"""Called after each iteration; returning True ends the fit there and keeps what was learned."""
 
 
 class FitLog:
@@ -182,10 +169,7 @@ class FitLog:
 
 
 class Phase:
-    """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop.
-
-    `warns` tells whether numerical problems are the user's concern: a trial start that fails only loses to the others.
-    """
+    """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop."""
 
     def __init__(self, run: "Run", name: str, max_iter: int, *, group: Group = ALONE, warns: bool = False) -> None:
         self.run, self.name, self.max_iter, self.group, self.warns = run, name, max_iter, group, warns

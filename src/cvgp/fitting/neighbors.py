@@ -1,11 +1,6 @@
 """Predictions that use the nearest rows: the rows that are kept, the kernel that suits them, and whether they help.
 
-Kernel and noise are fitted by the density of rows given their nearest others, which is a sum over rows, so minibatches
-give its gradient (docs: mathematics, §9). Neighbors are used if rows late in a random order are clearly more likely
-given earlier ones than under the coreset alone, at its start and with each of these rows left out in turn. The
-coreset then stays where it is: its places matter little beside the neighbors, and training it takes most of the time.
-
-In a group of processes each holds all rows. They fit the kernel alike, and share the work of the statistics.
+The mathematics is in §9 of the docs. In a group, each process holds all rows and shares the work of the statistics.
 """
 
 import math
@@ -49,10 +44,8 @@ from cvgp.runtime import threads_for
 Neighbors = int | Literal["auto"]
 
 PHASE = "neighbors"
-UNCHANGED = "unchanged"
-"""The start of a kernel that is not fitted to neighbors."""
-TIES = 0.01
-"""Two rows that share y to the last bit are copies, unless that happens by chance to this share of all pairs."""
+UNCHANGED = "unchanged"  # the start of a kernel that is not fitted to neighbors
+TIES = 0.01  # rows with equal y may be copies, unless this share of all pairs has equal y
 
 
 def check_neighbors(n_neighbors: Any) -> Neighbors:
@@ -77,10 +70,7 @@ def reason_against_neighbors(source: DataSource, h: Heuristics) -> str:
 
 
 class NeighborRows(NamedTuple):
-    """Rows that predictions use, in the model's units and in float64; each is conditioned on rows before it.
-
-    The statistics are those of the rows, each given its neighbors, at the model's kernel and pseudo-inputs.
-    """
+    """Rows that predictions use, in the model's units and in float64; each is conditioned on rows before it."""
 
     rows: Rows[Tensor]
     num_neighbors: int
@@ -127,10 +117,7 @@ def gather_rows(
 
 
 class NearRows(NamedTuple):
-    """The neighbors of early rows from `start` on and of late ones from `first` on, among the rows before each.
-
-    A process of a group has those of its part of the early rows, and those of all late rows.
-    """
+    """The neighbors of early rows from `start` on and of late ones from `first` on, among the rows before each."""
 
     start: int
     first: int
@@ -160,18 +147,14 @@ def find_near(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics, group:
 
 @torch.no_grad()
 def without_copies(rows: Rows[Tensor], near: Tensor, queries: Tensor) -> Tensor:
-    """Neighbors `[n, k]` of some rows `[n]`, with -1 in place of copies of the rows.
-
-    A copy shares y and at least half of the columns to the last bit: what differs may be a column that does not matter,
-    such as a row number. It predicts its row without an error, which says nothing about new rows, and would teach a
-    noise of zero. If y has few values, equal ones say nothing about copies.
-    """
+    """Neighbors `[n, k]` of some rows `[n]`, with -1 in place of copies, which would teach a noise of zero."""
     y = rows.y.reshape(len(rows.y), -1)[:, 0]
     counts = y.unique(return_counts=True)[1].to(torch.float64)
     if (counts / len(y)).square().sum().item() - 1.0 / len(y) > TIES:
         return near
     shares_y = (near >= 0) & (y[near.clamp_min(0)] == y[queries][:, None])  # [n, k]
     query, place = shares_y.nonzero(as_tuple=True)
+    # A copy may differ in columns that do not matter, such as a row number.
     equal = (rows.x[near[query, place]] == rows.x[queries[query]]).to(torch.float64).mean(1)
     near = near.clone()
     near[query[equal >= 0.5], place[equal >= 0.5]] = -1
@@ -228,10 +211,7 @@ def adopt_neighbors(
 
 
 class NeighborFit(NamedTuple):
-    """A model with the kernel that suits neighbors, where the kernel began, and predictions of late rows.
-
-    The rows are in the order in which each is conditioned on those before it.
-    """
+    """A model with the kernel that suits neighbors, where the kernel began, and predictions of late rows."""
 
     model: CVGP
     start: str
@@ -263,10 +243,7 @@ def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
 def fit_neighbors(
     model: CVGP, source: MemorySource, count: int, run: Run, start: str | None = None
 ) -> NeighborFit | None:
-    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made.
-
-    `start` names the one start to begin from, if that is known: `UNCHANGED` keeps kernel and noise.
-    """
+    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made."""
     rows, h = in_random_order(source.data, run.seed), run.heuristics
     if start == UNCHANGED:
         fitted: VecchiaFit | None = VecchiaFit(deepcopy(model), UNCHANGED, Result(Status.CONVERGED, math.nan, 0))
@@ -291,11 +268,7 @@ class VecchiaFit(NamedTuple):
 
 @torch.enable_grad()
 def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: str | None = None) -> VecchiaFit | None:
-    """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
-
-    None where there is nothing to learn, or where no step could be made. It takes the start of a name, by
-    default the one that a few steps make best.
-    """
+    """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
     h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
     count = min(count, h.default_neighbors, N - 1)
     if count < 1 or not VecchiaObjective(model, rows, torch.empty(0)).parameters:
@@ -362,17 +335,12 @@ def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: st
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
-    """The nearest others of some rows `[n, k]`, copies left out."""
     return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
 
 
 @torch.no_grad()
 def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
-    """Copies whose kernel explains most of y, at several lengthscales.
-
-    If a coreset is too small for a rough function, its fit takes the function for noise, and the gradient there leads
-    nowhere. Only a kernel ``s k(x, x')`` of which everything is learned is tried.
-    """
+    """Copies whose kernel explains most of y, at several lengthscales."""
     kernel, D = model.kernel, rows.x.shape[1]
     variance = variance_of_y(rows)
     is_learned = all(p.requires_grad for part in (kernel, model.likelihood) for p in part.parameters())
@@ -395,11 +363,7 @@ def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
 
 @torch.no_grad()
 def limit_outputscale(model: CVGP, largest: float) -> None:
-    """Bring the learned outputscales back to a largest prior variance, if their sum is beyond it.
-
-    Neighbors hardly say how far f goes where there are none, and without a limit a search may end at a standard
-    deviation of hundreds of times that of y.
-    """
+    """Scale learned outputscales back to a largest sum: neighbors hardly say how far f goes where there are none."""
     kernel = model.kernel
     terms = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     learned = [term for term in terms if isinstance(term, ScaleKernel) and term.raw_outputscale.requires_grad]
@@ -411,7 +375,6 @@ def limit_outputscale(model: CVGP, largest: float) -> None:
 
 @torch.no_grad()
 def _inverse_lengthscales(model: CVGP, rows: Rows[Tensor]) -> Tensor:
-    """Inverse lengthscales [D]; NaN for a kernel that has no single set of them."""
     form = stationary_form(model.kernel, rows.x.shape[1])
     return torch.full_like(rows.x[0], torch.nan) if form is None else form.inverse_lengthscale.clone()
 

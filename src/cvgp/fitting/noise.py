@@ -1,14 +1,6 @@
-"""The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
+"""The noise of a finished fit: how it depends on x, learned from residuals of rows that are predicted by others.
 
-Noise maps are learned from residuals that a row did not help to make: the noise, as a function of features of x, under
-which these are most likely, with a normal prior on the weights of the features. The mean of f stays as it is, so this
-takes a second where a fit takes ten. The strength of the prior is chosen by the density of rows that had no part in the
-map. So is whether the noise depends on x at all, whether residuals have heavier tails than the normal distribution, and
-whether the variance of f is discounted.
-
-A row where there is little noise says more about f than one where there is much. Once the noise is known, the coreset
-(with neighbors, what the nearest rows say too) is solved for with the noise of each row, and the noise is learned
-again. This is kept if unseen rows are clearly more likely for it and not clearly less accurate.
+Rows are then re-weighted by their noise, which is kept if unseen rows are clearly more likely for it.
 """
 
 import math
@@ -48,22 +40,15 @@ from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
 TailsName = Literal["normal", "heavy", "learned"]
-EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3
-"""Of a search. Noise maps that are only compared need fewer digits: differences that count are ten times as large."""
+EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3  # noise maps that are only compared need fewer digits
 FOLDS = 2
-WIDEST = 12.0
-"""How far the logarithm of the noise may go from its level in a search."""
-SEEN_SHARE = 0.8
-"""The share of a sample that a coreset is solved with to judge it by the other rows."""
-SMALLEST_NOISE = 0.1
-"""Of the median noise. A row that counts far more than others would determine its own prediction."""
+WIDEST = 12.0  # how far the logarithm of the noise may go from its level in a search
+SEEN_SHARE = 0.8  # the share of a sample that a coreset is solved with to judge it by the other rows
+SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determine its own prediction
 
 
 class NoiseRecipe(NamedTuple):
-    """How the noise is learned: the precision of the prior on the weights of the features, and the shape of residuals.
-
-    `rounds` is how often the rows were re-weighted by their noise.
-    """
+    """How the noise is learned: the precision of the prior on the features' weights, tails, and rounds of re-weighting."""
 
     strength: float
     tails: TailsName = "normal"
@@ -93,11 +78,7 @@ class NoiseMap(NamedTuple):
 
 
 def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float, tol: float = TOL) -> NoiseMap:
-    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest.
-
-    Half of a variance of f may be discounted if it is at most `prior`. A search ends once ten iterations gain less than
-    `tol` nats per row.
-    """
+    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest."""
     largest, total = prior if recipe.discounts_variance else 0.0, rows.weight.sum()
     square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
     excess = (square - rows.f_var - rows.known).clamp_min(0.1 * square)
@@ -176,12 +157,7 @@ def fit_noise(
     normal_tails: bool = False,
     recipe: NoiseRecipe | None = None,
 ) -> NoiseFit:
-    """Learn how the noise depends on x, and re-weight the rows by their noise if that helps.
-
-    With `always` it is learned even if a constant is as good. Tails are normal if outliers have a distribution of their
-    own. A recipe is a choice that is known. With next to no time left the noise stays constant, and nothing is solved
-    again once the time is up.
-    """
+    """Learn how the noise depends on x, and re-weight the rows by their noise if that helps."""
     h, model = run.heuristics, fit.solution.model
     if not always and recipe is None and not run.budget.affords(h.noise_cost * len(model.X_c) ** 3):
         return fit
@@ -232,7 +208,6 @@ def fit_noise(
 
 @torch.no_grad()
 def _noise_scores(noise: InputNoise, rows: Residuals, known: Tensor) -> Scores:
-    """Scores of rows under a noise, beside their known noise variances `[n]`."""
     total = noise.f_factor(rows.f_var) * rows.f_var + noise.variance(rows.x) + known
     return Scores(noise.tails.log_density(rows.square, total[:, None])[0].mean(1), rows.square.mean(1), rows.weight)
 
@@ -407,7 +382,6 @@ class _OfCoreset:
 
     @torch.no_grad()
     def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
-        """The best coreset for rows of the source, which count as all rows do."""
         source = source.with_noise(noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
         if source.total_weight < self.source.total_weight:
@@ -432,7 +406,6 @@ def _with_noise(rows: Rows[Tensor], noise: InputNoise | None) -> Rows[Tensor]:
 
 
 def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
-    """Rows that are seen, and rows to judge by."""
     order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
     first = math.ceil(SEEN_SHARE * len(order))
     return rows.take(order[:first]), rows.take(order[first:])

@@ -1,11 +1,6 @@
 """Gross outliers in y: how many there are, how far off, and which rows they are.
 
-A row is regular, or with a small probability an outlier whose y has much more noise. Two exact GPs of a sample each
-predict the rows of the other, so no row has a part in its own residual. From the residuals the share and the
-variance of outliers are learned, and for each row the probability that it is one. Rows then count by their
-probability of not being an outlier, and the GPs learn again (expectation maximization). There are no outliers if a
-Gaussian describes the residuals as well, if the predictions become less accurate, or if outliers lie close together: a
-wrong y says nothing about the rows around it, whereas noise that depends on x does.
+Exact GPs of two halves of a sample predict each other's rows, and a mixture is fitted to the residuals in rounds.
 """
 
 import math
@@ -23,10 +18,8 @@ from cvgp.fitting.sample import learn_sample
 from cvgp.gp.noise import Contamination, log_normal
 
 ROUNDS = 3
-SMALLEST_WEIGHT = 1e-3
-"""Rows of a smaller weight are dropped."""
-NEAR, CLUSTERED_ERRORS = 10, 4.0
-"""Outliers are clustered if this many nearest rows of each are outliers too, by this many standard errors."""
+SMALLEST_WEIGHT = 1e-3  # rows of a smaller weight are dropped
+NEAR, CLUSTERED_ERRORS = 10, 4.0  # nearest rows of each, and the standard errors that make outliers clustered
 
 
 class Outliers(NamedTuple):
@@ -99,10 +92,7 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
 
 
 class _Mixture(NamedTuple):
-    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply.
-
-    `unit` is the standard deviation of y, in units of the first round's.
-    """
+    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply."""
 
     error: Array  # [n, Q]
     f_var: Array  # [n, Q]
@@ -111,10 +101,7 @@ class _Mixture(NamedTuple):
     unit: float
 
     def is_far(self, factor: float) -> bool:
-        """Whether outliers vary far more than regular rows, and more than y.
-
-        What is closer is noise that depends on x, or a function that is hard to learn.
-        """
+        """Whether outliers vary far more than regular rows, and more than y; otherwise noise may depend on x."""
         typical = float(np.median(self.f_var)) + self.regular
         return bool(self.noise.variance[0] >= max(factor * typical, 1.0))
 
@@ -138,7 +125,6 @@ class _Mixture(NamedTuple):
 
 
 def _learn_mixture(error: Array, f_var: Array, largest_share: float, unit: float) -> _Mixture:
-    """The noise of regular rows, and the outliers, under which the residuals are most likely."""
     squares = error**2
     middle = float(np.median(squares)) / 0.455  # the median square of a normal variable is .455 of its variance
 

@@ -33,11 +33,7 @@ from cvgp.runtime import reused_memory, threads_for
 
 @dataclass(frozen=True)
 class Plan:
-    """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained).
-
-    `tight` is whether the reported bound is the tighter one, `max_iter` counts steps of Adam or evaluations of L-BFGS,
-    and `polish` evaluations of L-BFGS after Adam.
-    """
+    """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained)."""
 
     solver: str
     tight: bool
@@ -138,10 +134,7 @@ def solve(
     validation: DataSource | None = None,
     may_shrink: bool = False,
 ) -> Solution:
-    """Train the model in place on a float64 source; early stopping needs validation data.
-
-    With `may_shrink`, an exact GP keeps fewer points if these explain the inputs as well.
-    """
+    """Train the model in place on a float64 source; early stopping needs validation data."""
     h, limit, is_exact = run.heuristics, run.budget.max_time, plan.solver == "exact"
     evaluation = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
     reserved = min(run.budget.clock.pace * evaluation, h.largest_closing_share * run.budget.left)
