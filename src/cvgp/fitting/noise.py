@@ -48,7 +48,7 @@ SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determin
 
 
 class NoiseRecipe(NamedTuple):
-    """How the noise is learned: the precision of the prior on the features' weights, tails, and rounds of re-weighting."""
+    """How the noise is learned: the precision of the prior on the weights, the tails, and rounds of re-weighting."""
 
     strength: float
     tails: TailsName = "normal"
