@@ -67,8 +67,7 @@ class Checkpoint:
     def save_decisions(self, decisions: Decisions) -> None:
         """Store decisions, unless some are stored."""
         if not self.has(DECISIONS_FILE):
-            stored = {"identity": self.identity, "decisions": decisions.to_json()}
-            write_state(self.folder / DECISIONS_FILE, stored)
+            write_state(self.folder / DECISIONS_FILE, {"identity": self.identity, "decisions": decisions.to_json()})
 
     def load_decisions(self) -> Decisions | None:
         """The decisions of an interrupted fit; None without a file."""

@@ -35,11 +35,6 @@ class Scores(NamedTuple):
         """Standard error of the mean log density."""
         return _standard_error(self.densities, self.weight)
 
-    @staticmethod
-    def joined(parts: "list[Scores]") -> "Scores":
-        """Scores of all rows of several parts."""
-        return Scores(*(torch.cat(values) for values in zip(*parts, strict=True)))
-
 
 class Comparison(NamedTuple):
     """By how much A is ahead of B, in nats and in squared error per row, each with its standard error."""

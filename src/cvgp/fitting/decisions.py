@@ -67,7 +67,6 @@ class Decisions:
     seed: int | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Choice]]:
-        """The choices that were made, with their names."""
         for member in fields(self):
             choice = getattr(self, member.name)
             if isinstance(choice, Choice):

@@ -160,7 +160,6 @@ def choose_kernel(
 def _learn_from_rows(
     first: Start, learning: Rows[Tensor], judging: Rows[Tensor] | None, total_weight: float, run: Run
 ) -> Start | None:
-    """What the exact likelihood learns from some rows, from several lengthscales and periods."""
     h = run.heuristics
     periods = periodic_parts(first.kernel)
     every = learning.x if judging is None else torch.cat([learning.x, judging.x])
@@ -195,6 +194,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
         assert best.scores is not None, "it was judged"
+        # A sum contains the single kernel, so its evidence may count too (Akaike, 1974).
         is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
@@ -335,16 +335,13 @@ def periodic_parts(kernel: Kernel) -> list[PeriodicKernel]:
 
 def shortest_periods(x: Tensor) -> Tensor:
     """The shortest period that rows `[n, D]` can tell from a longer one, along each column `[D]`."""
-    return torch.stack([_shortest_period(column) for column in x.to(torch.float64).mT])
-
-
-def _shortest_period(x: Tensor) -> Tensor:
-    span = x.max() - x.min()
-    gaps = x.sort().values.diff()
-    gaps = gaps[gaps > 1e-9 * span]
-    if len(gaps) == 0:
-        return torch.zeros_like(span)
-    return torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+    shortest = x.new_zeros(x.shape[1], dtype=torch.float64)
+    for d, column in enumerate(x.to(torch.float64).mT):
+        span, gaps = column.max() - column.min(), column.sort().values.diff()
+        gaps = gaps[gaps > 1e-9 * span]
+        if len(gaps):  # on a grid, shorter waves than two steps take the same values as longer ones
+            shortest[d] = torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+    return shortest
 
 
 @torch.no_grad()

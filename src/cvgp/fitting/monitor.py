@@ -131,8 +131,6 @@ class FitEvent(NamedTuple):
     >>> model = CVGPRegressor(n_coreset=8, training=training, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> events[-1].phase, events[-1].iteration
     ('lbfgs', 5)
-
-    A callback that returns True ends the fit: ``callbacks=[lambda event: event.seconds > 60]``.
     """
 
     phase: str
@@ -178,7 +176,6 @@ class Phase:
         self._step_began = run.budget.clock.own_seconds()
 
     def __call__(self, progress: Progress) -> Status | None:
-        """Record an iteration; a status ends the optimization, in all processes alike."""
         try:
             status = self._observe(progress)
         except KeyboardInterrupt:
@@ -294,7 +291,6 @@ class ProgressLines:
         self._shown_at = 0.0
 
     def __call__(self, event: FitEvent) -> None:
-        """Take the next event of the fit."""
         pause = max(2.0, 0.1 * event.seconds)
         if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
             self._shown_at = event.seconds

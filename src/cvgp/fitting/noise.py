@@ -213,8 +213,6 @@ def _noise_scores(noise: InputNoise, rows: Residuals, known: Tensor) -> Scores:
 
 
 class _NoiseMaker:
-    """Learns noise maps for one model."""
-
     def __init__(self, model: CVGP, rows: Residuals, run: Run, rng: np.random.Generator) -> None:
         self.model, self.run, self.rng, h = model, run, rng, run.heuristics
         count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)
@@ -285,10 +283,8 @@ class _NoiseMaker:
         )
 
 
-# For each kind of prediction, one way to leave rows out of a fit, and to solve it again with the noise of each row.
-# `residuals` are some to learn from, and some to judge by, of rows that had no part in their prediction: if some rows
-# count far more than others, leave-one-out residuals are dominated by rounding. `reweighted` gives rows the noise of a
-# fit; `finished` completes the statistics of one that is kept.
+# For each kind of prediction: `residuals` to learn from and to judge by, a fit `reweighted` by the noise of its rows,
+# and one that is kept, `finished` with the statistics of all rows.
 
 
 class _WithNeighbors:

@@ -64,11 +64,10 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
             break
         kept = regular_rows(sample, probability, smallest=0.0)
         first, second = kept.take(parts[0]), kept.take(parts[1])
-        pairs = ((first, second), (second, first))
-        learned = [learn_sample(one, other, run) for one, other in pairs]
-        if any(gp is None for gp in learned):
-            return None  # what cannot be learned says nothing about outliers
+        learned = learn_sample(first, second, run), learn_sample(second, first, run)
         models = [gp for gp in learned if gp is not None]
+        if len(models) < 2:
+            return None  # what cannot be learned says nothing about outliers
         # Each half is predicted by the GP of the other.
         both = [models[1].residuals(sample.take(parts[0])), models[0].residuals(sample.take(parts[1]))]
         error, f_var = (np.concatenate(values) for values in zip(*both, strict=True))
@@ -106,7 +105,6 @@ class _Mixture(NamedTuple):
         return bool(self.noise.variance[0] >= max(factor * typical, 1.0))
 
     def scores(self) -> Scores:
-        """Scores of the rows with outliers."""
         return self._scores(self.noise.log_density(self.error, self.f_var + self.regular))
 
     def normal_scores(self) -> Scores:

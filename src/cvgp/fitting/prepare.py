@@ -138,7 +138,6 @@ def memory_data(
 def _decide_target(
     every: Sequence[Rows[Array]], outliers: Outliers | None, options: ModelOptions, run: Run, pinned: Decisions
 ) -> tuple[TargetTransform, Choice]:
-    """The transform of y, from the first rows; it must be defined for all rows."""
     if pinned.target_transform is not None:
         return from_value(TargetTransform, pinned.target_transform.value), pinned.target_transform
     begin, rows, reason = run.budget.seconds, every[0], "as asked for"
@@ -260,7 +259,7 @@ def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], r
         square = torch.as_tensor(np.square(judging.y - predicted).mean(1))
         slope = torch.as_tensor(transform.log_slope(judging.y).mean(axis=1))
         parts.append(gp.scores._replace(densities=gp.scores.densities + slope, squares=square))
-    return Scores.joined(parts)
+    return Scores(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
 
 def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[InputWarp, Candidates]:
@@ -304,7 +303,6 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
 
 
 def _mixed_warp(lengthscales: Array, ranks: dict[int, Path], rows: Rows[Array], irrelevant: float) -> InputWarp:
-    """The warp that lengthscales of all columns, and of the ranks of some, imply."""
     dims = rows.x.shape[1]
     plain = learn_scaling(rows.x, rows.y, rows.sample_weight, bulk_of(rows.x, rows.sample_weight))
     of_ranks = dict(zip(sorted(ranks), lengthscales[dims:], strict=True))

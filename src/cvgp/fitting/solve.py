@@ -36,14 +36,14 @@ class Plan:
     """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained)."""
 
     solver: str
-    tight: bool
-    max_iter: int
+    tight: bool  # whether the reported bound is the tighter one
+    max_iter: int  # steps of Adam or evaluations of L-BFGS
     batch_size: int = 0
     learning_rate: float = 0.0
     schedule_is_constant: bool = False
     dtype: str = "float64"
     solve_at_end: bool = True
-    polish: int = 0
+    polish: int = 0  # evaluations of L-BFGS after Adam
 
 
 def make_plan(
@@ -143,7 +143,6 @@ def solve(
     by_lbfgs = partial(maximize_by_lbfgs, run=training, tol=settings.tol, group=source.group, checkpoint=checkpoint)
 
     def maximize_bound(evaluations: int) -> Result:
-        """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
         objective = TitsiasObjective(
             model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
         )
