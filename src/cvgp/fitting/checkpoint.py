@@ -27,8 +27,7 @@ from cvgp.fitting.monitor import Run, check_history
 DECISIONS_FILE, ADAM_FILE, LBFGS_FILE = "decisions.safetensors", "adam.safetensors", "lbfgs.safetensors"
 SECONDS_BETWEEN = 1.0
 
-State = dict[str, Any]
-"""What a solver stores: tensors, arrays, numbers and flags by name."""
+State = dict[str, Any]  # tensors, arrays, numbers and flags by name
 
 
 def fingerprint(*facts: object) -> str:
@@ -56,10 +55,7 @@ class Checkpoint:
             self._last = time.perf_counter()
 
     def load(self, name: str, like: State) -> State | None:
-        """The stored state of a solver, after the run has taken its history and time; None without a file.
-
-        Kinds, shapes and precisions must be those of `like`, and numbers finite if they are finite there.
-        """
+        """The stored state of a solver, after the run has taken its history and time; None without a file."""
         if not self.has(name):
             return None
         with self._fields(name) as fields:
@@ -72,8 +68,7 @@ class Checkpoint:
     def save_decisions(self, decisions: Decisions) -> None:
         """Store decisions, unless some are stored."""
         if not self.has(DECISIONS_FILE):
-            stored = {"identity": self.identity, "decisions": decisions.to_json()}
-            write_state(self.folder / DECISIONS_FILE, stored)
+            write_state(self.folder / DECISIONS_FILE, {"identity": self.identity, "decisions": decisions.to_json()})
 
     def load_decisions(self) -> Decisions | None:
         """The decisions of an interrupted fit; None without a file."""
@@ -84,7 +79,6 @@ class Checkpoint:
 
     @contextmanager
     def _fields(self, name: str) -> Iterator[Fields]:
-        """The fields of a file of this fit, all of which must be taken."""
         path = self.folder / name
         stored = read_state(path)
         try:
@@ -116,11 +110,7 @@ def _take_like(fields: Fields, name: str, like: Any) -> Any:
 def open_checkpoint(
     folder: str | os.PathLike[str], run: Run, source: DataSource, *facts: object
 ) -> Iterator[Checkpoint]:
-    """The checkpoint of a fit of these rows with these options, whatever time it is given.
-
-    In a group, all but the first process have a temporary copy of what was stored. So each resumes from the same state,
-    and the folder need not be on a disk that all of them reach.
-    """
+    """The checkpoint of a fit of these rows with these options, whatever time it is given."""
     group, identity = source.group, fingerprint(source.identity(), *facts)
     if group.world == 1:
         yield Checkpoint(folder, identity, run)

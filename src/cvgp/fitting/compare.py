@@ -1,9 +1,4 @@
-"""How well models predict rows that they have not seen, and the one rule by which a model is better than another.
-
-Two models are compared by the log density and by the squared error of the same rows. What makes a row hard for both
-cancels in the differences, so their standard errors are small. A single row counts for at most a few nats, since
-otherwise one gross outlier would decide, or would make every difference look uncertain.
-"""
+"""How well models predict rows that they have not seen, and the one rule by which a model is better than another."""
 
 import math
 from typing import NamedTuple
@@ -18,10 +13,9 @@ from cvgp.gp.kernels import NOISE_FLOOR, cross_matrix, diagonal, prior_mean, squ
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, leave_one_out, leave_one_out_exact, mean, variance
 
-LARGEST_GAIN, STANDARD_ERRORS = 3.0, 2.0
-"""Nats that one row may count for, and the standard errors from which on a difference is clear."""
-SMALLEST_VARIANCE = 1e-20
-"""Outputs of a smaller variance are taken for constant."""
+LARGEST_GAIN = 3.0  # nats that one row may count for, so that no single outlier decides
+STANDARD_ERRORS = 2.0  # from which on a difference is clear
+SMALLEST_VARIANCE = 1e-20  # outputs of a smaller variance are taken for constant
 
 
 class Scores(NamedTuple):
@@ -41,11 +35,6 @@ class Scores(NamedTuple):
         """Standard error of the mean log density."""
         return _standard_error(self.densities, self.weight)
 
-    @staticmethod
-    def joined(parts: "list[Scores]") -> "Scores":
-        """Scores of all rows of several parts."""
-        return Scores(*(torch.cat(values) for values in zip(*parts, strict=True)))
-
 
 class Comparison(NamedTuple):
     """By how much A is ahead of B, in nats and in squared error per row, each with its standard error."""
@@ -54,8 +43,7 @@ class Comparison(NamedTuple):
     gain_error: float
     square_gain: float
     square_error: float
-    raw_gain: float
-    """The gain in nats with no limit on what one row counts for."""
+    raw_gain: float  # with no limit on what one row counts for
 
     @property
     def is_clear(self) -> bool:
@@ -148,7 +136,6 @@ def exact_residuals_of_new(model: CVGP, seen: Rows[Tensor], new: Rows[Tensor]) -
 
 
 def _observations(model: CVGP, rows: Rows[Tensor]) -> tuple[Tensor, Tensor]:
-    """Outputs without the prior mean [n, Q], and the precisions [n] of rows."""
     y = rows.y - prior_mean(model.mean, rows.x, rows.y)
     y = y[:, None] if y.ndim == 1 else y  # there may be no rows
     noise = model.total_noise(rows.noise_variance)

@@ -1,8 +1,6 @@
-"""One fit: decide everything in one place, solve, and learn the noise.
+"""One fit: decide everything in one place and in a fixed order, solve, and learn the noise.
 
-The order is fixed. Outliers and transforms come first (:mod:`cvgp.fitting.prepare`), then the kernel, the number of
-pseudo-points, neighbors and the solver. What the noise is like is decided after the fit, from its residuals
-(:mod:`cvgp.fitting.noise`). A pinned decision is taken as it is, and nothing is searched for.
+A pinned decision is taken as it is, and nothing is searched for.
 """
 
 from dataclasses import asdict, replace
@@ -43,10 +41,7 @@ from cvgp.optim import Status
 
 
 class Request(NamedTuple):
-    """What a fit is given: scaled rows, and everything that the user has decided.
-
-    Pinned decisions are taken as they are. A coreset to start from is in the units of the model.
-    """
+    """What a fit is given: scaled rows, and everything that the user has decided."""
 
     data: FitData
     options: ModelOptions
@@ -162,7 +157,6 @@ def decide(request: Request) -> Begun:
 
 
 def _reason_against(request: Request) -> str:
-    """Why neighbors are not even tried; empty if they are."""
     source, options, settings, run = request.data.train, request.options, request.settings, request.run
     count, h = options.n_neighbors, run.heuristics
     if count == 0:
@@ -181,7 +175,6 @@ def _reason_against(request: Request) -> str:
 
 
 def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
-    """Whether every row becomes a point."""
     pinned, data = request.pinned.n_coreset, request.data
     if pinned is not None:
         return bool(pinned.value["exact"])
@@ -193,7 +186,6 @@ def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
 
 
 def _decide_kernel(request: Request) -> tuple[Start, Choice]:
-    """Where kernel, mean and noise start."""
     data, options, _, run, pinned, _ = request
     dims, begin = len(data.scaling.x_mean), run.budget.seconds
     mean = starting_mean(options.mean, data.spread)
@@ -225,7 +217,6 @@ def _start_to_json(start: Start) -> dict[str, Any]:
 
 
 def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:
-    """A start as it was stored, with the parts of the present options."""
     dims, rows = len(data.scaling.x_mean), data.train.num_rows
     kernel: str | Kernel = options.kernel if isinstance(options.kernel, Kernel) else value["name"]
     made = starting_kernel(kernel, dims, ard=options.ard, spread=data.spread)
@@ -242,7 +233,6 @@ def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitDat
 
 
 def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int, Choice]:
-    """How many pseudo-points."""
     data, options, _, run, pinned, init = request
     if pinned.n_coreset is not None:
         return int(pinned.n_coreset.value["size"]), pinned.n_coreset
@@ -305,7 +295,6 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
 
 
 def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:
-    """How the noise of a finished fit depends on x."""
     data, options, _, run, pinned, _ = request
     source, begin = data.train, run.budget.seconds
     if pinned.noise is not None:

@@ -16,12 +16,9 @@ class Choice:
     """One decision of a fit."""
 
     taken: str
-    """What was decided, in words."""
-    value: Any = None
-    """What the fit needs to repeat the decision, as a JSON value."""
+    value: Any = None  # what the fit needs to repeat the decision, as a JSON value
     reason: str = ""
-    candidates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Mean log density of unseen rows of each candidate in nats, and its standard error."""
+    candidates: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # mean log density, error
     seconds: float = 0.0
 
     @staticmethod
@@ -68,10 +65,8 @@ class Decisions:
     solver: Choice | None = None
     noise: Choice | None = None
     seed: int | None = None
-    """The seed of the random numbers that the fit has drawn."""
 
     def __iter__(self) -> Iterator[tuple[str, Choice]]:
-        """The choices that were made, with their names."""
         for member in fields(self):
             choice = getattr(self, member.name)
             if isinstance(choice, Choice):

@@ -1,8 +1,6 @@
 """The kernel: its candidates, the priors that a short table needs, and the start that unseen rows prefer.
 
-A bound with a few pseudo-points in many dimensions explains almost no prior variance. Its cheapest way up is then to
-explain nothing: all noise, no function. Every later stage would inherit that. The exact likelihood of some rows has no
-such escape, so kernel and noise start from what it learns.
+Kernel and noise start from an exact GP of some rows: a bound with few pseudo-points could explain everything as noise.
 """
 
 import math
@@ -39,21 +37,14 @@ from cvgp.gp.model import CVGP
 from cvgp.objectives import statistics
 
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
-"""What ``auto`` tries beside the default."""
-ROUGH_KERNELS = ("matern32+matern12",)
-"""Tried beside the default if every row may be a point: a few points could not carry the rough part."""
+ROUGH_KERNELS = ("matern32+matern12",)  # only if every row may be a point: a few could not carry the rough part
 PHASE = "choose kernel"
-TREND_DEGREE, FEWEST_CYCLES, STEPS_PER_CYCLE = 3, 2.0, 4
-"""A periodogram: the trend before it, the cycles that it needs (one may be a trend), the frequencies per cycle."""
-MOST_CYCLES_PER_ROW = 5.0
-"""Of irregular inputs; two of them may happen to be as close as one likes."""
+TREND_DEGREE, FEWEST_CYCLES, STEPS_PER_CYCLE = 3, 2.0, 4  # of a periodogram
+MOST_CYCLES_PER_ROW = 5.0  # of irregular inputs, two of which may happen to be arbitrarily close
 
 
 def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, spread: Spread | None = None) -> Kernel:
-    """A kernel by name at a typical lengthscale, or a copy of the given one; float64.
-
-    `spread` is that of data in which not every column has variance one; constant columns do not count.
-    """
+    """A kernel by name at a typical lengthscale, or a copy of the given one; float64."""
     if isinstance(kernel, Kernel):
         return deepcopy(kernel).double()
     if kernel is not None and not isinstance(kernel, str):
@@ -90,7 +81,6 @@ def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
 
 
 def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
-    """Give each term of a sum an equal share of a variance of one, at standardized inputs."""
     share = 1.0 / len(kernel.kernels)
     for term in kernel.kernels:
         if isinstance(term, ScaleKernel):
@@ -103,7 +93,6 @@ def _share_variance(kernel: AdditiveKernel, num_dims: int) -> None:
 
 @torch.no_grad()
 def _set_units(kernel: Kernel, spread: Spread, *, ard: bool) -> None:
-    """Bring a kernel that suits standardized data to other units."""
     width = torch.as_tensor(spread.x)  # [D]
     if not ard:
         width = width.square().sum(0, keepdim=True).div(max(int(width.count_nonzero()), 1)).sqrt()
@@ -137,11 +126,7 @@ def choose_kernel(
     noise_floor: float = NOISE_FLOOR,
     known_noise: float | None = None,
 ) -> KernelChoice:
-    """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are.
-
-    The kernel is tried from several lengthscales, unless its own are frozen. If there are alternatives, it is
-    ``s k(x, x')`` with a stationary k, and they are such kernels too, or sums that begin with one.
-    """
+    """The kernel, mean and noise with the best density of unseen rows; the arguments stay as they are."""
     h, evaluations = run.heuristics, run.heuristics.alternative_evaluations
     learning, judging = _rows_to_choose_by(source, run)
     y_variance = variance_of_y(learning)
@@ -175,10 +160,6 @@ def choose_kernel(
 def _learn_from_rows(
     first: Start, learning: Rows[Tensor], judging: Rows[Tensor] | None, total_weight: float, run: Run
 ) -> Start | None:
-    """What the exact likelihood learns from some rows, from several lengthscales and periods.
-
-    Several starts are first compared by a short search on fewer rows, and only the best of them is continued.
-    """
     h = run.heuristics
     periods = periodic_parts(first.kernel)
     every = learning.x if judging is None else torch.cat([learning.x, judging.x])
@@ -217,6 +198,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
     for other in sorted(others, key=lambda start: start.density):
         assert other.scores is not None, "it was judged"
         assert best.scores is not None, "it was judged"
+        # A sum contains the single kernel, so its evidence may count too (Akaike, 1974).
         is_sum = isinstance(other.kernel, AdditiveKernel) and "linear" not in other.name
         by_evidence = (
             is_sum
@@ -230,11 +212,7 @@ def _chosen(default: Start, others: Sequence[Start], run: Run) -> Start:
 
 @torch.no_grad()
 def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> None:
-    """Raise the model's noise to the share of the variance of y that suits its coreset best, by the bound on some rows.
-
-    A coreset that has yet to move explains less than an exact GP. Under a noise far below the unexplained variance, a
-    solver's cheapest way up is to predict a constant.
-    """
+    """Raise the noise to the share of the variance of y under which the bound on some rows is highest, in place."""
     variance = variance_of_y(rows)
     start, weight = model.noise.item(), weight_of(rows).sum().item()
     L_inv = whitener(model.jittered_covariance())
@@ -251,14 +229,7 @@ def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> Non
 
 
 def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int = 100, very_few: int = 2) -> Kernel:
-    """A copy of a kernel with weak priors where rows are few for its lengthscales; otherwise the kernel itself (§6.3).
-
-    The likelihood of few rows prefers lengthscales that explain their noise: some columns look useful by chance, the
-    noise falls to its floor, and intervals are far too narrow. With at most `few` rows for each lengthscale, short
-    lengthscales and a large outputscale have to be worth a few nats of all rows together. With at most `very_few`,
-    lengthscales are held together from both sides. What is typical follows from some inputs x `[n, D]` and the standard
-    deviation of y.
-    """
+    """A copy of a kernel with weak priors where rows are few for its lengthscales, or the kernel itself (§6.3)."""
     num_dims, parts = x.shape[1], _with_lengthscale(kernel)
     is_one_per_column = num_dims > 1 and all(part.lengthscale.shape == (1, num_dims) for part in parts)
     may_have = is_one_per_column and _lengthscales(kernel) and not registered_priors(kernel)
@@ -277,11 +248,7 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
 
 @torch.no_grad()
 def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
-    """Raise lengthscales that are below a share of the smallest gap between two values of their column, in place.
-
-    Rows that differ in such a column say nothing about each other: ten lengthscales apart, a Matern 3/2 kernel is below
-    1e-6. In units of a tiny lengthscale distances are lost to rounding, and no gradient leads back.
-    """
+    """Raise lengthscales that are below a share of the smallest gap between two values of their column, in place."""
     steps = x.sort(dim=0).values.diff(dim=0)
     if not len(steps):
         return
@@ -297,11 +264,7 @@ def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
 
 @torch.enable_grad()
 def sensible_mean(mean: Mean, rows: Rows[Tensor]) -> Mean:
-    """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is.
-
-    GPyTorch draws the weights of a ``LinearMean`` at random: on inputs of 1e4 it is far from y. A step that does not
-    lead nearer is not taken.
-    """
+    """The mean, or a copy after one Gauss-Newton step if it is farther from the rows than a constant is."""
     error, stepped = _squared_error(mean, rows), deepcopy(mean).to(rows.x.device)
     learned = [p for p in stepped.parameters() if p.requires_grad]
     too_few = len(rows.x) < 2 * sum(p.numel() for p in learned)
@@ -326,7 +289,6 @@ def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
 
 @torch.no_grad()
 def _from_default(default: Start, kernel: Kernel) -> Start:
-    """A copy of a kernel with the lengthscales and the outputscale that the default has learned."""
     kernel, learned = deepcopy(kernel), default.kernel
     term = kernel.kernels[0] if isinstance(kernel, AdditiveKernel) else kernel
     term.base_kernel.lengthscale = learned.base_kernel.lengthscale
@@ -335,7 +297,6 @@ def _from_default(default: Start, kernel: Kernel) -> Start:
 
 
 def _scaled(start: Start, factor: float) -> Start:
-    """A copy with lengthscales longer or shorter by a factor, as far as their constraints allow."""
     kernel = deepcopy(start.kernel)
     for part in _lengthscales(kernel):
         multiply_inside(part, "lengthscale", factor)
@@ -363,10 +324,7 @@ def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows
 
 
 def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:
-    """Rows whose weights add up to that of all rows, or to their number if this is less.
-
-    Otherwise a few rows of small weight might not tell a function from noise where all rows can.
-    """
+    """Rows whose weights add up to that of all rows, or to their number if this is less."""
     if rows.sample_weight is None:
         return rows
     factor = min(total_weight, len(rows.x)) / rows.sample_weight.sum().item()
@@ -380,20 +338,14 @@ def periodic_parts(kernel: Kernel) -> list[PeriodicKernel]:
 
 
 def shortest_periods(x: Tensor) -> Tensor:
-    """The shortest period that rows `[n, D]` can tell from a longer one, along each column `[D]`.
-
-    On a grid this is twice its step: the waves of all shorter periods take the same values there as longer ones do.
-    """
-    return torch.stack([_shortest_period(column) for column in x.to(torch.float64).mT])
-
-
-def _shortest_period(x: Tensor) -> Tensor:
-    span = x.max() - x.min()
-    gaps = x.sort().values.diff()
-    gaps = gaps[gaps > 1e-9 * span]
-    if len(gaps) == 0:
-        return torch.zeros_like(span)
-    return torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+    """The shortest period that rows `[n, D]` can tell from a longer one, along each column `[D]`."""
+    shortest = x.new_zeros(x.shape[1], dtype=torch.float64)
+    for d, column in enumerate(x.to(torch.float64).mT):
+        span, gaps = column.max() - column.min(), column.sort().values.diff()
+        gaps = gaps[gaps > 1e-9 * span]
+        if len(gaps):  # on a grid, shorter waves than two steps take the same values as longer ones
+            shortest[d] = torch.max(2.0 * gaps.min(), span / (MOST_CYCLES_PER_ROW * len(x)))
+    return shortest
 
 
 @torch.no_grad()
@@ -422,7 +374,6 @@ def set_periods(kernel: Kernel, periods: Tensor) -> None:
 
 
 def _peaks(x: Tensor, y: Tensor, shortest: float, count: int) -> Tensor:
-    """The periods with the highest peaks of the periodogram; none where there are too few distinct inputs."""
     from scipy.signal import lombscargle  # only for periodic kernels
 
     span, distinct = (x.max() - x.min()).item(), len(x.unique())

@@ -35,12 +35,10 @@ from cvgp.parallel.group import check_same, sum_of
 if TYPE_CHECKING:
     from cvgp.fitting.solve import Plan
 
+# Float32 is safe up to this max(w) k(x, x), distance in lengthscales, and size of the data (docs: numerics).
 FLOAT32_LIMIT, FLOAT32_FARTHEST, FLOAT32_LARGEST = 1e4, 300.0, 1e15
-"""Float32 is safe up to this max(w) k(x, x), distance in lengthscales, and size of the data (docs: numerics)."""
-CHECK_EVERY, SAME_CHECK_EVERY = 50, 1000
-"""Steps after which the weights are looked at again, and the parameters of the processes of a group."""
-STEPS_BETWEEN_CHECKS = 50
-"""Early stopping looks at the validation rows after each epoch of at least this many steps."""
+CHECK_EVERY, SAME_CHECK_EVERY = 50, 1000  # steps between checks of the weights, and of a group's parameters
+STEPS_BETWEEN_CHECKS = 50  # at least, before early stopping looks at the validation rows again
 
 
 def fit_adam(
@@ -196,11 +194,7 @@ class Precision:
 
 
 def _rates(model: CVGP, state: AdamState) -> Tensor | None:
-    """Factors on the learning rate that keep steps of pseudo-inputs small against the lengthscales.
-
-    A step of many lengthscales takes a point away from all that it stands for. The bound then falls until the cheapest
-    way up is to explain nothing.
-    """
+    """Factors on the learning rate that keep steps of pseudo-inputs small against the lengthscales."""
     lengthscale = _lengthscale(model)
     if lengthscale is None or bool((lengthscale >= 1.0).all()):
         return None
@@ -211,7 +205,6 @@ def _rates(model: CVGP, state: AdamState) -> Tensor | None:
 
 @torch.no_grad()
 def _lengthscale(model: CVGP) -> Tensor | None:
-    """One lengthscale per column; None for a kernel that has no single set of them."""
     form = stationary_form(model.kernel, model.X_c.shape[1])
     return None if form is None else form.inverse_lengthscale.reciprocal()
 

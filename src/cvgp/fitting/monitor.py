@@ -1,8 +1,4 @@
-"""A fit while it runs: its time limit, what its steps cost, its history, callbacks, and requests to stop.
-
-The cost model gives seconds by sizes; its constants are heuristics that were measured on two cores. On another machine
-the time that the first steps really took corrects them.
-"""
+"""A fit while it runs: its time limit, what its steps cost, its history, callbacks, and requests to stop."""
 
 import math
 import reprlib
@@ -23,17 +19,12 @@ from cvgp.parallel.group import ALONE, Group
 
 __all__ = ["Callback", "FitEvent"]
 
-HISTORY_ROWS = 1000
-"""A phase leaves about this many rows in the history, however long it is."""
-LARGEST_COUNT, MOST_CHARACTERS = 2**53, 50_000_000
-"""Limits of a history from a file."""
+HISTORY_ROWS = 1000  # of a phase, about, however long it is
+LARGEST_COUNT, MOST_CHARACTERS = 2**53, 50_000_000  # of a history from a file
 
 
 class Clock:
-    """Seconds since a fit began, and how fast this machine is compared with the cost model.
-
-    All processes of a group go by the clock of the first, read when they last met.
-    """
+    """Seconds since a fit began, and how fast this machine is compared with the cost model."""
 
     def __init__(self, read: Callable[[], float] = time.perf_counter, group: Group = ALONE) -> None:
         self.group, self.agreed = group, 0.0
@@ -140,29 +131,23 @@ class FitEvent(NamedTuple):
     >>> model = CVGPRegressor(n_coreset=8, training=training, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> events[-1].phase, events[-1].iteration
     ('lbfgs', 5)
-
-    A callback that returns True ends the fit: ``callbacks=[lambda event: event.seconds > 60]``.
     """
 
     phase: str
     """What is being done: a choice before the fit (``choose ...``), ``adam``, ``lbfgs`` or ``neighbors``."""
     iteration: int
     max_iter: int
-    """How many iterations the phase may take."""
     bound: float
     """The bound in nats per row, in the model's units; for minibatches a running mean."""
     seconds: float
-    """Time since the fit began."""
     learning_rate: float
     """That of Adam; NaN for L-BFGS."""
     validation_rmse: float | None
-    """The error on the rows that early stopping holds out, if any."""
     event: str
     """A decision, or a numerical problem and its remedy; empty for an ordinary iteration."""
 
 
 Callback = Callable[[FitEvent], Any]
-"""Called after each iteration; returning True ends the fit there and keeps what was learned."""
 
 
 class FitLog:
@@ -182,10 +167,7 @@ class FitLog:
 
 
 class Phase:
-    """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop.
-
-    `warns` tells whether numerical problems are the user's concern: a trial start that fails only loses to the others.
-    """
+    """One optimization within a fit, as the optimizer's monitor: it records iterations and says when to stop."""
 
     def __init__(self, run: "Run", name: str, max_iter: int, *, group: Group = ALONE, warns: bool = False) -> None:
         self.run, self.name, self.max_iter, self.group, self.warns = run, name, max_iter, group, warns
@@ -194,7 +176,6 @@ class Phase:
         self._step_began = run.budget.clock.own_seconds()
 
     def __call__(self, progress: Progress) -> Status | None:
-        """Record an iteration; a status ends the optimization, in all processes alike."""
         try:
             status = self._observe(progress)
         except KeyboardInterrupt:
@@ -310,7 +291,6 @@ class ProgressLines:
         self._shown_at = 0.0
 
     def __call__(self, event: FitEvent) -> None:
-        """Take the next event of the fit."""
         pause = max(2.0, 0.1 * event.seconds)
         if event.event or event.iteration == event.max_iter or event.seconds - self._shown_at >= pause:
             self._shown_at = event.seconds

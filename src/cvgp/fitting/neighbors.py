@@ -48,10 +48,8 @@ from cvgp.runtime import threads_for
 Neighbors = int | Literal["auto"]
 
 PHASE = "neighbors"
-UNCHANGED = "unchanged"
-"""The start of a kernel that is not fitted to neighbors."""
-TIES = 0.01
-"""Two rows that share y to the last bit are copies, unless that happens by chance to this share of all pairs."""
+UNCHANGED = "unchanged"  # the start of a kernel that is not fitted to neighbors
+TIES = 0.01  # rows with equal y may be copies, unless this share of all pairs has equal y
 
 
 def check_neighbors(n_neighbors: Any) -> Neighbors:
@@ -76,10 +74,7 @@ def reason_against_neighbors(source: DataSource, h: Heuristics) -> str:
 
 
 class NeighborRows(NamedTuple):
-    """Rows that predictions use, in the model's units and in float64; each is conditioned on rows before it.
-
-    The statistics are those of the rows, each given its neighbors, at the model's kernel and pseudo-inputs.
-    """
+    """Rows that predictions use, in the model's units and in float64; each is conditioned on rows before it."""
 
     rows: Rows[Tensor]
     num_neighbors: int
@@ -126,10 +121,7 @@ def gather_rows(
 
 
 class NearRows(NamedTuple):
-    """The neighbors of early rows from `start` on and of late ones from `first` on, among the rows before each.
-
-    A process of a group has those of its part of the early rows, and those of all late rows.
-    """
+    """The neighbors of early rows from `start` on and of late ones from `first` on, among the rows before each."""
 
     start: int
     first: int
@@ -170,6 +162,7 @@ def without_copies(rows: Rows[Tensor], near: Tensor, queries: Tensor) -> Tensor:
         return near
     shares_y = (near >= 0) & (y[near.clamp_min(0)] == y[queries][:, None])  # [n, k]
     query, place = shares_y.nonzero(as_tuple=True)
+    # A copy may differ in columns that do not matter, such as a row number.
     equal = (rows.x[near[query, place]] == rows.x[queries[query]]).to(torch.float64).mean(1)
     near = near.clone()
     near[query[equal >= 0.5], place[equal >= 0.5]] = -1
@@ -226,10 +219,7 @@ def adopt_neighbors(
 
 
 class NeighborFit(NamedTuple):
-    """A model with the kernel that suits neighbors, where the kernel began, and predictions of late rows.
-
-    The rows are in the order in which each is conditioned on those before it.
-    """
+    """A model with the kernel that suits neighbors, where the kernel began, and predictions of late rows."""
 
     model: CVGP
     start: str
@@ -261,10 +251,7 @@ def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
 def fit_neighbors(
     model: CVGP, source: MemorySource, count: int, run: Run, start: str | None = None
 ) -> NeighborFit | None:
-    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made.
-
-    `start` names the one start to begin from, if that is known: `UNCHANGED` keeps kernel and noise.
-    """
+    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made."""
     rows, h = in_random_order(source.data, run.seed), run.heuristics
     if start == UNCHANGED:
         fitted: VecchiaFit | None = VecchiaFit(deepcopy(model), UNCHANGED, Result(Status.CONVERGED, math.nan, 0))
@@ -289,11 +276,7 @@ class VecchiaFit(NamedTuple):
 
 @torch.enable_grad()
 def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: str | None = None) -> VecchiaFit | None:
-    """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet.
-
-    None where there is nothing to learn, or where no step could be made. It takes the start of a name, by
-    default the one that a few steps make best.
-    """
+    """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
     h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
     count = min(count, h.default_neighbors, N - 1)
     if count < 1 or not VecchiaObjective(model, rows, torch.empty(0)).parameters:
@@ -360,7 +343,6 @@ def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: st
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
-    """The nearest others of some rows `[n, k]`, copies left out."""
     return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
 
 
@@ -405,7 +387,6 @@ def limit_outputscale(model: CVGP, largest: float) -> None:
 
 @torch.no_grad()
 def _inverse_lengthscales(model: CVGP, rows: Rows[Tensor]) -> Tensor:
-    """Inverse lengthscales [D]; NaN for a kernel that has no single set of them."""
     form = stationary_form(model.kernel, rows.x.shape[1])
     return torch.full_like(rows.x[0], torch.nan) if form is None else form.inverse_lengthscale.clone()
 

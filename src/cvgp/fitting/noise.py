@@ -1,4 +1,4 @@
-"""The noise of a finished fit: how it depends on x, and the fit once more with each row at its own precision.
+"""The noise of a finished fit: how it depends on x, learned from residuals of rows that are predicted by others.
 
 A noise map is the noise, as a function of features of x, under which residuals that a row did not help to make are most
 likely, with a normal prior on the weights of the features. The density of rows that had no part in the map decides on
@@ -44,22 +44,15 @@ from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
 TailsName = Literal["normal", "heavy", "learned"]
-EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3
-"""Of a search. Noise maps that are only compared need fewer digits: differences that count are ten times as large."""
+EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3  # noise maps that are only compared need fewer digits
 FOLDS = 2
-WIDEST = 12.0
-"""How far the logarithm of the noise may go from its level in a search."""
-SEEN_SHARE = 0.8
-"""The share of a sample that a coreset is solved with to judge it by the other rows."""
-SMALLEST_NOISE = 0.1
-"""Of the median noise. A row that counts far more than others would determine its own prediction."""
+WIDEST = 12.0  # how far the logarithm of the noise may go from its level in a search
+SEEN_SHARE = 0.8  # the share of a sample that a coreset is solved with to judge it by the other rows
+SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determine its own prediction
 
 
 class NoiseRecipe(NamedTuple):
-    """How the noise is learned: the precision of the prior on the weights of the features, and the shape of residuals.
-
-    `rounds` is how often the rows were re-weighted by their noise.
-    """
+    """How the noise is learned: the precision of the prior on the weights, the tails, and rounds of re-weighting."""
 
     strength: float
     tails: TailsName = "normal"
@@ -226,14 +219,11 @@ def fit_noise(
 
 @torch.no_grad()
 def _noise_scores(noise: InputNoise, rows: Residuals, known: Tensor) -> Scores:
-    """Scores of rows under a noise, beside their known noise variances `[n]`."""
     total = noise.f_factor(rows.f_var) * rows.f_var + noise.variance(rows.x) + known
     return Scores(noise.tails.log_density(rows.square, total[:, None])[0].mean(1), rows.square.mean(1), rows.weight)
 
 
 class _NoiseMaker:
-    """Learns noise maps for one model."""
-
     def __init__(self, model: CVGP, rows: Residuals, run: Run, rng: np.random.Generator) -> None:
         self.model, self.run, self.rng, h = model, run, rng, run.heuristics
         count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)
@@ -304,10 +294,8 @@ class _NoiseMaker:
         )
 
 
-# For each kind of prediction, one way to leave rows out of a fit, and to solve it again with the noise of each row.
-# `residuals` are some to learn from, and some to judge by, of rows that had no part in their prediction: if some rows
-# count far more than others, leave-one-out residuals are dominated by rounding. `reweighted` gives rows the noise of a
-# fit; `finished` completes the statistics of one that is kept.
+# For each kind of prediction: `residuals` to learn from and to judge by, a fit `reweighted` by the noise of its rows,
+# and one that is kept, `finished` with the statistics of all rows.
 
 
 class _WithNeighbors:
@@ -401,7 +389,6 @@ class _OfCoreset:
 
     @torch.no_grad()
     def _solved(self, fit: NoiseFit, source: DataSource, model: CVGP, noise: InputNoise) -> NoiseFit:
-        """The best coreset for rows of the source, which count as all rows do."""
         source = source.with_noise(noise.beyond_base)
         found, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
         if source.total_weight < self.source.total_weight:
@@ -426,7 +413,6 @@ def _with_noise(rows: Rows[Tensor], noise: InputNoise | None) -> Rows[Tensor]:
 
 
 def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
-    """Rows that are seen, and rows to judge by."""
     order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
     first = math.ceil(SEEN_SHARE * len(order))
     return rows.take(order[:first]), rows.take(order[first:])

@@ -51,17 +51,15 @@ class ModelOptions:
 class TrainingOptions(BaseEstimator):  # type: ignore[misc]
     """How `CVGPRegressor` trains its coreset. The defaults leave every choice to the fit.
 
-    The options are checked by `fit`. They can be set on a regressor directly, as in
-    ``set_params(training__max_iter=100)``, and searched by ``GridSearchCV``.
+    They can be set as in ``set_params(training__max_iter=100)``, and searched by ``GridSearchCV``.
 
     Parameters
     ----------
     solver : {"auto", "lbfgs", "adam", "paper"}
-        L-BFGS on Titsias' bound of all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for
-        few rows. For more rows it is Adam, followed by L-BFGS if there is time for passes over all rows.
+        L-BFGS on all rows, Adam on minibatches, or the paper's own recipe. ``auto`` is L-BFGS for few rows, and for
+        more rows Adam, followed by L-BFGS if there is time.
     bound : {"auto", "elbo", "tight"}
-        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS, where it costs
-        little, and the paper's with Adam.
+        The paper's bound, or the tighter one of Titsias (2025). ``auto`` is the tighter one with L-BFGS.
     init : {"kmeans", "random", "greedy"} or Coreset
         Where the coreset starts. A Coreset is in the units of the data.
     max_iter : int or None
@@ -80,8 +78,7 @@ class TrainingOptions(BaseEstimator):  # type: ignore[misc]
     n_iter_no_change : int
         How many epochs `early_stopping` waits for an improvement.
     dtype : {"auto", "float32", "float64"}
-        Precision of the products with data. ``auto`` starts Adam in float32 while that is safe. M x M algebra and
-        predictions are float64, unless ``float32`` asks for faster ones.
+        Precision of the products with data. ``auto`` starts Adam in float32; ``float32`` applies to predictions too.
     checkpoint_dir : path or None
         Where to store progress. A fit that finds an unfinished run of the same data and parameters there continues it,
         so `random_state` must be a number.

@@ -22,10 +22,8 @@ from cvgp.fitting.sample import learn_sample
 from cvgp.gp.noise import Contamination, log_normal
 
 ROUNDS = 3
-SMALLEST_WEIGHT = 1e-3
-"""Rows of a smaller weight are dropped."""
-NEAR, CLUSTERED_ERRORS = 10, 4.0
-"""Outliers are clustered if this many nearest rows of each are outliers too, by this many standard errors."""
+SMALLEST_WEIGHT = 1e-3  # rows of a smaller weight are dropped
+NEAR, CLUSTERED_ERRORS = 10, 4.0  # nearest rows of each, and the standard errors that make outliers clustered
 
 
 class Outliers(NamedTuple):
@@ -70,11 +68,10 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
             break
         kept = regular_rows(sample, probability, smallest=0.0)
         first, second = kept.take(parts[0]), kept.take(parts[1])
-        pairs = ((first, second), (second, first))
-        learned = [learn_sample(one, other, run) for one, other in pairs]
-        if any(gp is None for gp in learned):
-            return None  # what cannot be learned says nothing about outliers
+        learned = learn_sample(first, second, run), learn_sample(second, first, run)
         models = [gp for gp in learned if gp is not None]
+        if len(models) < 2:
+            return None  # what cannot be learned says nothing about outliers
         # Each half is predicted by the GP of the other.
         both = [models[1].residuals(sample.take(parts[0])), models[0].residuals(sample.take(parts[1]))]
         error, f_var = (np.concatenate(values) for values in zip(*both, strict=True))
@@ -98,10 +95,7 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
 
 
 class _Mixture(NamedTuple):
-    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply.
-
-    `unit` is the standard deviation of y, in units of the first round's.
-    """
+    """Residuals in standard deviations of y, and the noise of regular rows and of outliers that they imply."""
 
     error: Array  # [n, Q]
     f_var: Array  # [n, Q]
@@ -110,15 +104,11 @@ class _Mixture(NamedTuple):
     unit: float
 
     def is_far(self, factor: float) -> bool:
-        """Whether outliers vary far more than regular rows, and more than y.
-
-        What is closer is noise that depends on x, or a function that is hard to learn.
-        """
+        """Whether outliers vary far more than regular rows, and more than y; otherwise noise may depend on x."""
         typical = float(np.median(self.f_var)) + self.regular
         return bool(self.noise.variance[0] >= max(factor * typical, 1.0))
 
     def scores(self) -> Scores:
-        """Scores of the rows with outliers."""
         return self._scores(self.noise.log_density(self.error, self.f_var + self.regular))
 
     def normal_scores(self) -> Scores:
@@ -137,7 +127,6 @@ class _Mixture(NamedTuple):
 
 
 def _learn_mixture(error: Array, f_var: Array, largest_share: float, unit: float) -> _Mixture:
-    """The noise of regular rows, and the outliers, under which the residuals are most likely."""
     squares = error**2
     middle = float(np.median(squares)) / 0.455  # the median square of a normal variable is .455 of its variance
 

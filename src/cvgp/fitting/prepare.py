@@ -1,13 +1,6 @@
 """Rows as a model is fitted to them: copies merged, y transformed, outliers weighted, columns warped and scaled.
 
-Transforms of y and warps of x are chosen by rows that a GP of a sample has not seen. Densities are those of y in its
-own units, so the slope of a transform of y counts. A warp mixes each column with its ranks: an exact GP learns with
-each column and its ranks as inputs, and the ratio of their two lengthscales is the share of the ranks. The warp is
-judged by a GP of the warped rows. The identity is kept unless another transform is clearly better.
-
-Solvers suit numbers of about one. With ``standardize=True`` every column gets mean zero and variance one. Otherwise the
-prior is to be that of the data as they are, which allows only changes that it cannot feel: a unit is absorbed by a
-learned lengthscale or outputscale, and an origin by a kernel of differences or by a learned mean.
+Without standardizing, rows are scaled only in ways that the prior absorbs, so that it stays that of the data.
 """
 
 import math
@@ -56,33 +49,24 @@ from cvgp.parallel.group import Group
 
 ROWS_FOR_POWER = 100_000
 ROWS_FOR_RANKS = 20_000
-SHARE_STEP = 0.05
-"""Shares of ranks are multiples of this: rounding in a search must not make another model of the same rows."""
-FARTHEST_INPUT = 1e3
-"""Inputs farther out than this many standard deviations are moved here: float64 would lose the others' digits."""
-SORTED_ROWS = 100_000
-"""Up to this many rows their order does not matter: minibatches shuffle more."""
+SHARE_STEP = 0.05  # shares of ranks are multiples of this, so that rounding in a search does not change the model
+FARTHEST_INPUT = 1e3  # standard deviations; farther inputs are moved here, or the others would lose their digits
+SORTED_ROWS = 100_000  # up to this many rows their order does not matter
 
-Candidates = dict[str, Scores | None]
-"""Scores of unseen rows by the name of a candidate; None for one that could not be learned."""
+Candidates = dict[str, Scores | None]  # by name; None for one that could not be learned
 
 
 class FitData(NamedTuple):
-    """Scaled rows, and how they were made.
-
-    `spread` is that of the scaled rows, unless every column has variance one, and `only_y` the outputs [Q] of all rows,
-    if these are the same. `log_slopes` is the sum over rows and outputs of log T'(y), by which a bound for T(y) differs
-    from one for y. Where there are outliers, the rows count by their probability of not being one.
-    """
+    """Scaled rows, and how they were made."""
 
     train: DataSource
     held_out: DataSource | None
     scaling: Scaling
-    spread: Spread | None
-    only_y: Array | None
+    spread: Spread | None  # of the scaled rows; None if every column has variance one
+    only_y: Array | None  # [Q], the outputs of all rows if these are the same
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None
-    log_slopes: float = 0.0
+    log_slopes: float = 0.0  # sum of log T'(y), by which a bound for T(y) differs from one for y
     decisions: Decisions = Decisions()
 
     @property
@@ -102,11 +86,7 @@ def memory_data(
     *,
     look_for_outliers: bool,
 ) -> FitData:
-    """Rows in memory, ready to be fitted: decide about outliers, the transform of y and the warp of x, and scale.
-
-    Outliers can look like a tail that needs a transform, and a tail like outliers. So a transform is chosen from the
-    rows that are regular as they are, and if there is one, outliers are those of the transformed y.
-    """
+    """Rows in memory, ready to be fitted: decide about outliers, the transform of y and the warp of x, and scale."""
     train = merge_copies(train)
     every = [train] if held_out is None else [train, held_out]
     begin, count = run.budget.seconds, len(train.x)
@@ -158,7 +138,6 @@ def memory_data(
 def _decide_target(
     every: Sequence[Rows[Array]], outliers: Outliers | None, options: ModelOptions, run: Run, pinned: Decisions
 ) -> tuple[TargetTransform, Choice]:
-    """The transform of y, from the first rows; it must be defined for all rows."""
     if pinned.target_transform is not None:
         return from_value(TargetTransform, pinned.target_transform.value), pinned.target_transform
     begin, rows, reason = run.budget.seconds, every[0], "as asked for"
@@ -222,11 +201,7 @@ def sum_of_log_slopes(target: TargetTransform, rows: Rows[Array]) -> float:
 
 
 def suitable_warp(options: ModelOptions, solver: str) -> InputWarpName:
-    """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact.
-
-    That is so for a kernel of distances by name with a lengthscale for each column. A line, a period, and a kernel or
-    mean that is an object refer to the columns as they are.
-    """
+    """What ``auto`` means for a model: the identity, unless a warp leaves the meaning of its prior intact."""
     name, kernel = options.input_warp, options.kernel
     if name not in ("auto", "identity") and not options.standardize:
         raise InvalidInputError(
@@ -266,7 +241,6 @@ def choose_target(rows: Rows[Array], run: Run) -> tuple[TargetTransform, Candida
 
 
 def _normal_density(transform: TargetTransform, rows: Rows[Array]) -> float:
-    """Mean over rows and outputs of the log density of y, with T(y) normal."""
     scales = moments_of(transform.apply(rows.y), rows.sample_weight).scales  # [Q]
     slopes = np.average(transform.log_slope(rows.y), axis=0, weights=rows.sample_weight)
     return float((slopes - np.log(scales)).mean())
@@ -285,7 +259,7 @@ def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], r
         square = torch.as_tensor(np.square(judging.y - predicted).mean(1))
         slope = torch.as_tensor(transform.log_slope(judging.y).mean(axis=1))
         parts.append(gp.scores._replace(densities=gp.scores.densities + slope, squares=square))
-    return Scores.joined(parts)
+    return Scores(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
 
 def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[InputWarp, Candidates]:
@@ -329,7 +303,6 @@ def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[Input
 
 
 def _mixed_warp(lengthscales: Array, ranks: dict[int, Path], rows: Rows[Array], irrelevant: float) -> InputWarp:
-    """The warp that lengthscales of all columns, and of the ranks of some, imply."""
     dims = rows.x.shape[1]
     plain = learn_scaling(rows.x, rows.y, rows.sample_weight, bulk_of(rows.x, rows.sample_weight))
     of_ranks = dict(zip(sorted(ranks), lengthscales[dims:], strict=True))
@@ -346,12 +319,7 @@ def _mixed_warp(lengthscales: Array, ranks: dict[int, Path], rows: Rows[Array], 
 
 
 def choose_scaling(learned: Scaling, options: ModelOptions, *, y_varies: bool = True) -> Scaling:
-    """From the user's units to those of the model, given the means and standard deviations of the data.
-
-    Without standardizing, a kernel or mean that is an object sees the data as they are. For one by name, lengthscales
-    per column allow units per column, and one for all allows a common one. Outputs share a covariance, hence a unit.
-    The origin of outputs without spread is their value.
-    """
+    """From the user's units to those of the model, given the means and standard deviations of the data."""
     kernel, mean = options.kernel, options.mean
     by_name = not (isinstance(kernel, Kernel) or isinstance(mean, Mean))
     # What is linear may go on beyond any limit; a kernel of distances is at its prior long before.

@@ -1,8 +1,4 @@
-"""The exact GP of a sample of rows, which all choices before the fit share.
-
-Outliers, transforms of y and x, and the kernel are chosen by what an exact GP of a few hundred rows learns from one
-part of a sample, and by the density that it gives to the other part. The split is drawn once.
-"""
+"""The exact GP of a sample of rows, by which outliers, transforms of y and x, and the kernel are chosen."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -40,8 +36,7 @@ class Start(NamedTuple):
     mean: Mean
     noise: float
     scores: Scores | None = None
-    evidence: float = -math.inf
-    """The exact log marginal likelihood of the rows that the start has learned from, in nats."""
+    evidence: float = -math.inf  # log marginal likelihood of the rows that the start has learned from, in nats
     noise_floor: float = NOISE_FLOOR
     noise_is_known: bool = False
     name: str = ""
@@ -111,10 +106,7 @@ def draw_halves(rows: Rows[Array], size: int, rng: np.random.Generator) -> tuple
 
 
 class SampleGP(NamedTuple):
-    """The exact GP that one part of a sample has learned (scaled), and its scores of the other part.
-
-    Densities are those of y in its own units, squared errors those of the scaled y.
-    """
+    """The exact GP that one part of a sample has learned (scaled), and its scores of the other part."""
 
     start: Start
     scaling: Scaling
@@ -137,10 +129,7 @@ class SampleGP(NamedTuple):
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -> SampleGP | None:
-    """Learn an exact GP from one part of a sample, and score the other; None where it cannot be learned.
-
-    Without another part, each row is left out in turn. The history of the fit does not show the search.
-    """
+    """Learn an exact GP from one part of a sample, and score the other; None where it cannot be learned."""
     h, bulk = run.heuristics, bulk_of(learning.x, learning.sample_weight)
     scaling = learn_scaling(learning.x, learning.y, learning.sample_weight, bulk)
     kernel = make_kernel(DEFAULT_KERNEL, learning.x.shape[1])

@@ -31,8 +31,7 @@ from cvgp.gp.sites import nested_prediction, randomly_pivoted
 from cvgp.runtime import threads_for
 
 SIZES_PER_DOUBLING = 2
-SAMPLE_PER_CENTER, SMALLEST_SAMPLE = 10, 4_000
-"""K-means sees at most this many rows per center, or in all: more change the centers little and the time a lot."""
+SAMPLE_PER_CENTER, SMALLEST_SAMPLE = 10, 4_000  # rows for k-means; more change the centers little
 GREEDY_CANDIDATES = 4_000
 
 
@@ -117,10 +116,7 @@ def size_curve(
 
 
 def points_to_keep(kernel: Kernel, noise: float, x: Array, h: Heuristics) -> int | None:
-    """How many greedy points (Burt et al. 2020) explain the inputs up to a share of the noise; at most half of all.
-
-    The largest coreset may leave more unexplained. None if all rows are to be kept.
-    """
+    """How many greedy points (Burt et al. 2020) explain the inputs up to a share of the noise; at most half of all."""
     limit = min(len(x) // 2, h.largest_coreset)
     chosen, unexplained = greedy_order(kernel, x, limit)
     for factor in (1.0, h.bearable_loss) if limit == h.largest_coreset else (1.0,):
@@ -142,11 +138,7 @@ def begin_model(
     beta_transform: Literal["log", "softplus"] = "log",
     is_standard: bool = True,
 ) -> CVGP:
-    """A model with `size` pseudo-points, placed among the rows; all rows, if it is as many as there are.
-
-    A coreset that is given is in the units of the source. Unless all columns have variance one (`is_standard`), random
-    points are given the spread of the rows.
-    """
+    """A model with `size` pseudo-points, placed among the rows; all rows, if it is as many as there are."""
     coreset = init if isinstance(init, Coreset) else _place(init, source, size, start, run, is_standard=is_standard)
     model = start.model(coreset, beta_transform).to(source.device)
     if size < source.num_rows and not start.noise_is_known:
@@ -169,7 +161,6 @@ def adopt_first(source: DataSource, model: CVGP) -> None:
 
 
 def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run, *, is_standard: bool) -> Coreset:
-    """The first coreset, in a group that of the first process."""
     rng, total = run.rng("points"), source.total_weight
     rows = source.sample(size if method == "random" else rows_to_see(size), rng)
     x, y, weight, _ = rows.map(lambda values: values.cpu().numpy())
@@ -199,12 +190,7 @@ def initial_coreset(
     total_weight: float | None = None,
     kernel: Kernel | None = None,
 ) -> Coreset:
-    """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units.
-
-    ``kmeans`` takes centroids, cluster means and cluster sizes, ``random`` white noise with equal weights (the paper's
-    RandomCVGP), ``greedy`` the rows that leave the least prior variance unexplained, with the outputs and weights of
-    the rows nearest to each. The weights add up to `total_weight`, by default to that of the rows.
-    """
+    """A coreset of at most `size` points for data x [N, D], y [N] or [N, Q], in the model's units."""
     weight = np.ones(len(x)) if sample_weight is None else sample_weight
     total = float(weight.sum()) if total_weight is None else total_weight
     size = min(size, len(x))
@@ -240,7 +226,6 @@ def greedy_order(kernel: Kernel, x: Array, size: int) -> tuple[NDArray[np.intp],
 
 
 def _subsample(count: int, limit: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """At most `limit` row numbers, in order; all of them where they fit, so that no draw is needed."""
     if count <= limit:
         return np.arange(count)
     return np.sort(rng.choice(count, limit, replace=False))

@@ -33,21 +33,17 @@ from cvgp.runtime import reused_memory, threads_for
 
 @dataclass(frozen=True)
 class Plan:
-    """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained).
-
-    `tight` is whether the reported bound is the tighter one, `max_iter` counts steps of Adam or evaluations of L-BFGS,
-    and `polish` evaluations of L-BFGS after Adam.
-    """
+    """A solver, all decided: ``exact``, ``lbfgs``, ``adam``, ``adam+lbfgs``, or ``closed form`` (untrained)."""
 
     solver: str
-    tight: bool
-    max_iter: int
+    tight: bool  # whether the reported bound is the tighter one
+    max_iter: int  # steps of Adam or evaluations of L-BFGS
     batch_size: int = 0
     learning_rate: float = 0.0
     schedule_is_constant: bool = False
     dtype: str = "float64"
     solve_at_end: bool = True
-    polish: int = 0
+    polish: int = 0  # evaluations of L-BFGS after Adam
 
 
 def make_plan(
@@ -138,10 +134,7 @@ def solve(
     validation: DataSource | None = None,
     may_shrink: bool = False,
 ) -> Solution:
-    """Train the model in place on a float64 source; early stopping needs validation data.
-
-    With `may_shrink`, an exact GP keeps fewer points if these explain the inputs as well.
-    """
+    """Train the model in place on a float64 source; early stopping needs validation data."""
     h, limit, is_exact = run.heuristics, run.budget.max_time, plan.solver == "exact"
     evaluation = evaluation_seconds(source.num_rows, len(model.X_c), model.X_c.shape[1], h)
     reserved = min(run.budget.clock.pace * evaluation, h.largest_closing_share * run.budget.left)
@@ -150,7 +143,6 @@ def solve(
     by_lbfgs = partial(maximize_by_lbfgs, run=training, tol=settings.tol, group=source.group, checkpoint=checkpoint)
 
     def maximize_bound(evaluations: int) -> Result:
-        """Maximize the bound on all rows, solved for pseudo-outputs and weights, over the other parameters."""
         objective = TitsiasObjective(
             model, lambda: source.chunks(CHUNK_ROWS), source.local_rows, tight=plan.tight, group=source.group
         )
