@@ -1,7 +1,4 @@
-"""A posterior in the user's units: a fitted model, the scaling of its data, and the training rows that it uses.
-
-If y was transformed, the outputs here are T(y); `cvgp.estimators.predictive` has the way back to y.
-"""
+"""A posterior in the user's units, or of T(y) if y was transformed: a model, its scaling and training rows."""
 
 from __future__ import annotations
 
@@ -35,13 +32,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-CHUNK_ROWS = 4096
-"""Rows that are predicted at once: memory is for one chunk, however many rows there are."""
-
+CHUNK_ROWS = 4096  # predicted at once, which bounds the memory
 LARGEST = float(np.finfo(np.float64).max)
-
-FARTHEST = 1e15
-"""Inputs farther than this many standard deviations count as this far: their squares would overflow."""
+FARTHEST = 1e15  # standard deviations; inputs farther away count as this far, since their squares would overflow
 
 
 @dataclass(eq=False)
@@ -50,19 +43,13 @@ class FittedGP:
 
     model: CVGP
     scaling: Scaling
-    dtype: torch.dtype = torch.float64
-    """Precision of predictions by the coreset; those with neighbors are in float64."""
-    kept: NeighborRows | None = None
-    """The training rows that predictions use, if any."""
-    noise: InputNoise | None = None
-    """The noise where it depends on x, in the model's units; None if it is the model's constant."""
+    dtype: torch.dtype = torch.float64  # of predictions by the coreset; those with neighbors are in float64
+    kept: NeighborRows | None = None  # the training rows that predictions use
+    noise: InputNoise | None = None  # in the model's units; None if it is the model's constant
     target: TargetTransform = IDENTITY
-    outliers: Contamination | None = None
-    """In the units of T(y)."""
+    outliers: Contamination | None = None  # in the units of T(y)
     indices_of_fit: SobolIndices | None = None
-    """The importance of columns by rows of the fit; a file holds it."""
-    indices_of_held_rows: SobolIndices | None = None
-    """The same by rows or points that the model holds, once it has been asked for."""
+    indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -72,7 +59,6 @@ class FittedGP:
 
     @cached_property
     def _neighbors(self) -> NeighborProcess:
-        """The posterior of f minus its prior mean, each point given its nearest rows."""
         assert self.kept is not None, "asked only of a model with neighbors"
         return self.kept.process(self.model)
 

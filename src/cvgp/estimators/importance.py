@@ -1,15 +1,6 @@
-r"""How much predictions need each column of the data, as Sobol indices of the mean that an estimator predicts.
+"""How much predictions need each column: Sobol indices of the predicted mean (§13 of docs/mathematics.md).
 
-Rows are taken in a random order, and each row is paired with the next one. With a the first row of a pair, b the second
-and c the first row with its column j from the second,
-
-.. math:: T_j = \frac{E[(f(a) - f(c))^2]}{2 \, \mathrm{Var} f}, \qquad
-   S_j = \frac{E[(f(b) - E f)(f(c) - f(a))]}{\mathrm{Var} f}
-
-(Jansen, 1999, and Saltelli et al., 2010). §13 of docs/mathematics.md says what they mean where columns are correlated.
-
-A fit without neighbors computes the indices from a sample of its rows and keeps the result. Where there is none, the
-rows that predictions use take their place, or else the coreset's points, as often as their weights say.
+They are estimated from pairs of rows as by Jansen (1999) and Saltelli et al. (2010).
 """
 
 from __future__ import annotations
@@ -33,12 +24,9 @@ from cvgp.files import TINY, Fields
 from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
-"""Predictions that indices are made of; one that uses neighbors takes far longer."""
 ROWS_TO_DRAW_FROM = 8192
-SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
-"""Of a time limit, what is kept back for the importance of columns."""
-LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64
-"""As many pairs of rows as there are rows, between the first two; fewer only where columns are many."""
+SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1  # of a time limit
+LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64  # the last one where columns are many
 LARGEST = 1e100
 
 
@@ -47,13 +35,10 @@ class SobolIndices(NamedTuple):
 
     Attributes
     ----------
-    first_order : ndarray of shape (n_columns,)
-        The share that the column explains by itself.
-    total : ndarray of shape (n_columns,)
-        The share that needs the column, alone or together with others. What a product of columns adds is counted for
-        each of them, so totals may add up to more than one.
+    first_order, total : ndarrays of shape (n_columns,)
+        The share that the column explains by itself, and the share that needs it, alone or together with others.
     total_error : ndarray of shape (n_columns,)
-        The standard error of `total` as an average over pairs of rows.
+        The standard error of `total`.
     """
 
     first_order: Array
@@ -81,15 +66,12 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), optional
-            Rows over which the indices are averaged, by default a sample of the rows of the fit. After `prune`,
-            `condition` or `merge` these are replaced by the rows that predictions use, or without neighbors by the
-            points of the coreset, which need not lie as the rows did.
+            Rows to average over, by default a sample of the rows of the fit, or else those that the model holds.
 
         Returns
         -------
         SobolIndices
-            One number per column in each array. Features that stand for one column of a table count together. A
-            constant column has zeros, and several outputs count alike.
+            Features of one column count together, and several outputs count alike; a constant column has zeros.
 
         Examples
         --------
@@ -179,7 +161,7 @@ def sobol_indices(x: Array, columns: Sequence[slice], f: Callable[[Array], Array
 
 
 def _standardized(values: Array) -> tuple[Array, Array]:
-    """Values [n, Q] with mean zero and variance one, or zero if they do not vary, and the factors [Q] that did it."""
+    """Values [n, Q] with mean zero and variance one, or zero if they do not vary, and the factors [Q]."""
     centred = values - values.mean(axis=0)
     largest = np.abs(centred).max(axis=0)
     varies = largest > ROUNDING * np.abs(values).max(axis=0)
@@ -190,11 +172,7 @@ def _standardized(values: Array) -> tuple[Array, Array]:
 
 
 def _indices(z: Array, change: Array) -> tuple[float, float, float]:
-    """First-order index, total index and its standard error; several outputs count alike.
-
-    z [n, Q] are the standardized predictions of rows in random order, and `change` [n, Q] is what each of them loses
-    where the column comes from the next row.
-    """
+    """First-order index, total index and its error, from z [n, Q] and its `change` with the column of the next row."""
     varying = z.any(axis=0)
     z, change = z[:, varying], change[:, varying]
     partner = np.roll(z, -1, axis=0)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -35,9 +34,8 @@ from cvgp.tables.columns import Schema
 def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, random_state: Any = 0) -> CVGPRegressor:
     """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
-    Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. Where kernels, means, noise or warps differ, it has the mean of their parameters, on the scale on which
-    they are learned and weighted by rows. Its noise is constant, and it uses no neighbors.
+    Each coreset stands for its shard, and the prior counts once. Kernel, mean, noise and warps are averages over rows.
+    The noise is constant, and there are no neighbors; a `CVGPWarning` says what is lost.
 
     Parameters
     ----------
@@ -58,11 +56,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     InvalidInputError
         If the models have different columns or outputs, transform y differently, or one is given twice.
 
-    Warns
-    -----
-    CVGPWarning
-        If what a model knows is not merged: neighbors, outliers, noise that depends on x, how it reads tables.
-
     Examples
     --------
     >>> import cvgp, numpy as np
@@ -77,7 +70,10 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     largest = models[int(rows.argmax())]
     scaling, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    kernel, mean = _mean_prior(models, alike, rows, scaling)
+    # Parameters are averaged as they are learned, most of them as logarithms.
+    kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, alike, strict=True)]
+    _fill_unlearned(kernels, np.stack([own.varies for own in alike]), rows)
+    kernel, mean = _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
     run = Run.alone()
     combined, search = combine(sites, kernel, mean, *_mean_noise(models, rows, scaling), run, size, seed)
 
@@ -210,21 +206,6 @@ def _reading(schema: Schema | None) -> Schema | None:
         return None
     columns = tuple(replace(column, typical=(), n_missing=0) for column in schema.columns)
     return replace(schema, columns=columns)
-
-
-# Kernel, mean and noise of a merged model: means over rows of those of its parts.
-
-
-def _mean_prior(
-    models: Sequence[CVGPRegressor], scalings: Sequence[Scaling], rows: Array, scaling: Scaling
-) -> tuple[Kernel, Mean]:
-    """The largest model's kernel and mean, with the mean over rows of the parameters of all models of its kind.
-
-    Parameters are averaged as they are learned, most of them as logarithms. `scalings` have the warps of `scaling`.
-    """
-    kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)]
-    _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
-    return _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
 
 
 @torch.no_grad()

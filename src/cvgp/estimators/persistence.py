@@ -1,8 +1,6 @@
 """Fitted estimators as files: arrays and JSON in one safetensors file, safe to open from anybody.
 
-Each part of a fitted model has `from_state()` beside its class; packed here are GPyTorch's modules and the estimator. A
-module that cvgp makes from a name is stored as this name and its tensors. Of a module that the user passed as an
-object, the file has the tensors and a few values, and `load` is given the object again.
+A kernel or mean that the user passed as an object is stored as its tensors, and `load` is given the object again.
 """
 
 import math
@@ -55,16 +53,13 @@ from cvgp.runtime import clean_torch_state
 
 FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What using a damaged part may raise."""
 NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CORESET = ("X_c", "y_c", "raw_beta")
 PARTS = {"kernel": Kernel, "mean": Mean}
-PROBES = 4
-"""Pseudo-inputs at which a file has the values of kernel and mean, to recognize another one than the stored."""
+PROBES = 4  # pseudo-inputs at which a file has the values of kernel and mean, to recognize other ones
 
-Given = dict[str, Any]
-"""Kernel and mean, where they are objects of the user's."""
+Given = dict[str, Any]  # kernel and mean, where they are objects of the user's
 
 
 class _WrongObjectError(InvalidInputError):
@@ -90,15 +85,14 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> CVGPRegressor:
     """Open the estimator that `save` wrote; it is safe to load a file that you do not trust.
 
-    Its predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
+    Predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
 
     Parameters
     ----------
     path : str or path
         A file that `CVGPRegressor.save` or ``cvgp fit`` wrote.
     kernel, mean : gpytorch kernel and mean, optional
-        For a model that was fitted with a GPyTorch object rather than a name: an object that is built in the same way.
-        The file holds the values of its parameters and the name of its class, never code.
+        For a model that was fitted with a GPyTorch object: one that is built in the same way. Files hold no code.
 
     Returns
     -------
@@ -107,10 +101,8 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
 
     Raises
     ------
-    MissingFileError, FileAccessError
-        If there is no such file, or the system will not read it.
-    FileFormatError
-        If the file is damaged, not a cvgp model, or of another version of the format.
+    MissingFileError, FileAccessError, FileFormatError
+        If the file is missing, cannot be read, is damaged, or is not a cvgp model of this version.
     InvalidInputError
         If the model needs `kernel` or `mean` and it is missing, or is not built like the stored one.
 

@@ -46,13 +46,7 @@ from cvgp.fitting.options import (
     check_positive,
     settings_of,
 )
-from cvgp.fitting.prepare import (
-    FitData,
-    memory_data,
-    suitable_warp,
-    transformed,
-    warn_about,
-)
+from cvgp.fitting.prepare import FitData, memory_data, suitable_warp, transformed, warn_about
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
@@ -66,58 +60,50 @@ Array = NDArray[np.float64]
 class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
-    With no arguments it standardizes the data, chooses where to start and how to train, and stops by itself.
-
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as the most that
-        the time allows; small data are fitted as an exact GP.
+        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
     kernel : str, gpytorch kernel or None
-        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
-        by ``+`` and ``*``, as in ``rbf+linear``; or any GPyTorch kernel, with its priors. None is ``matern32``, with a
-        rough part added if the data ask for it. ``auto`` chooses among several by the density of unseen rows.
+        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several joined by ``+``
+        and ``*``; or any GPyTorch kernel. None is ``matern32``, with a rough part added if the data ask for it.
+        ``auto`` chooses among several by the density of unseen rows.
     n_neighbors : int or "auto"
-        How many nearest training rows a prediction uses beside the coreset, for local detail. With neighbors the
-        estimator keeps the rows, and so does its file. ``auto`` uses 20 if unseen rows are then clearly more likely. It
-        is for up to 300,000 rows in memory.
+        How many nearest training rows a prediction uses beside the coreset, for up to 300,000 rows in memory. The
+        estimator and its file then hold the rows. ``auto`` uses 20 if unseen rows are then clearly more likely.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
         Prior mean in standardized units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
-        Whether the noise may depend on x, as learned from residuals of left-out rows. ``auto`` decides by the density
-        of such rows, and also detects gross outliers in y, up to one row in four.
+        Whether the noise may depend on x. ``auto`` decides by the density of left-out rows, and also detects gross
+        outliers in y, up to one row in four.
     input_warp : {"auto", "identity", "rank", "mixed"}
-        Whether distances are those of the columns of X, of their ranks (as normal scores), or of a learned mixture of
-        both for each column. This matters where columns are skewed. Ranks need `standardize`.
+        Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
     target_transform : {"identity", "auto", "log", "yeo-johnson"}
         What the model describes as Gaussian: y, its logarithm, or a learned power of it (Yeo and Johnson, 2000).
-        Predictions, densities and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
+        Predictions and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
-        Without it a mean of zero is the zero of y, and kernels and means that are objects see the data unchanged.
     max_time : float or None
         Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
     n_jobs : int or None
-        Threads of a fit: a number, or -1 for all, but never more than ``torch.get_num_threads()``. None is one thread
-        where steps are small. The number changes results by no more than rounding.
+        Threads of a fit, or -1 for all of ``torch.get_num_threads()``. None is one thread where steps are small.
     device : str
         ``auto`` is the CPU; otherwise a torch device.
     random_state : int, RandomState or None
         The same number gives the same result on the same machine.
     verbose : int
-        1 prints progress: a line per phase of the search for a start, and then a line every few seconds.
+        1 prints progress.
     training : TrainingOptions or None
-        How the coreset is trained: the solver, its length, early stopping, checkpoints, callbacks. None leaves all of
-        it to the fit. ``set_params(training__max_iter=100)`` works from None as well.
+        How the coreset is trained. ``set_params(training__max_iter=100)`` works from None as well.
 
     Attributes
     ----------
     coreset_ : Coreset
         Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbors, predictions need both.
     elbo_ : float
-        Lower bound on log p(y) in nats, for y in its own units. With neighbors, each row depends on them too.
+        Lower bound on log p(y) in nats, for y in its own units.
     decisions_ : Decisions
         Everything that the fit has decided, with candidates, scores and reasons: print it, or give it to `fit`.
     n_neighbors_, kernel_name_, input_warp_, target_transform_, noise_, solver_ : int and str
@@ -132,7 +118,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     schema_, n_bad_rows_ : dict, int
         After a fit to a table: how its columns become features, and how many bad rows were left out.
     history_ : dict of ndarrays
-        One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
+        One entry per iteration: phase, bound, seconds, learning rate, events.
     n_iter_, converged_, n_rows_ : int, bool, float
         Iterations of the solver, whether there was nothing left to gain, and the number of rows by weight.
     model_, kernel_ : CVGP, gpytorch kernel
@@ -223,20 +209,16 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Parameters
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
-            A DataFrame (pandas, polars) or an Arrow table may hold text, categories, dates and missing values beside
-            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``;
-            one that is too large to be loaded is read in parts. `cvgp.read_table` opens it with options.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
-            Outputs share one covariance. With a table, also the column (or a list of columns) to predict; all others
-            are features. None if `read_table` has named it.
+            A frame or an Arrow table may hold text, dates and missing values. A table in files is a path, a glob, a
+            folder, a list of paths or a ``pyarrow.dataset.Dataset``; `cvgp.read_table` opens it with options.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the names of columns
+            Outputs share one covariance. With a table, the columns to predict; None if `read_table` has named them.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            How many rows a row counts as: a weight of 100 is 100 copies of it, which are evidence that its y is exact.
-            Weights that only compare rows should have a mean of one.
+            A weight of 100 is 100 copies of a row. Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         decisions : Decisions or dict, optional
-            Decisions of an earlier fit, or some of them, that are taken as they are. With `decisions_` of a fit to the
-            same rows nothing is searched for, and the predictions are the same.
+            Decisions of an earlier fit, or some of them, that are taken as they are, without a search.
 
         Returns
         -------
@@ -252,10 +234,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
         Warns
         -----
-        CVGPWarning
-            If there is little to learn: a constant column, weights that add up to few rows, the same y in all rows.
-        ConvergenceWarning
-            If a constant or a linear model describes the rows better than the fit.
+        CVGPWarning, ConvergenceWarning
+            If there is little to learn, or a constant or a linear model describes the rows better than the fit.
 
         Examples
         --------
@@ -299,10 +279,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
-        neighbors it holds all training rows. A kernel or mean that is an object must be given to `load` again. The
-        `callbacks`, `checkpoint_dir` and `heuristics` of `training`, an `init` that is a Coreset and a `random_state`
-        that is a generator have their defaults after loading.
+        It holds arrays and JSON, and with neighbors all training rows. A kernel or mean that is an object must be given
+        to `load` again; other objects, such as callbacks or an `init`, have their defaults after loading.
 
         Parameters
         ----------

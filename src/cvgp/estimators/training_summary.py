@@ -1,7 +1,4 @@
-"""What an estimator keeps of its training rows, learned from a sample of them.
-
-Three things: the importance of columns, the quantiles of each feature, and two simple models to compare with.
-"""
+"""What an estimator keeps of a sample of its rows: importance of columns, quantiles of features, two simple models."""
 
 from __future__ import annotations
 
@@ -18,13 +15,9 @@ from cvgp.files import TINY, Fields
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-LARGEST = 1e120
-"""The squares of larger values come near the end of the range of floats, and no summary is kept of them."""
+LARGEST = 1e120  # the squares of larger values are near the end of the range of floats, and no summary is kept
 PARTS = 16
-LEVELS = np.linspace(0.0, 1.0, PARTS + 1)
-"""The probabilities of the quantiles that are kept; the first and the last are the ends of the range."""
-
-Predictions = tuple[Array, Array]
+LEVELS = np.linspace(0.0, 1.0, PARTS + 1)  # the first and the last quantile are the ends of the range
 
 
 def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
@@ -83,10 +76,7 @@ class Baselines(NamedTuple):
 
     @classmethod
     def learn(cls, x: Array, y: Array, weight: Array | None = None) -> Baselines:
-        """From features [N, D] and targets [N]; a row of weight w counts as w rows.
-
-        The line is a ridge regression with a penalty of one on standardized features, since columns may be collinear.
-        """
+        """From features [N, D] and targets [N], the line by ridge regression; a row of weight w counts as w rows."""
         count = np.ones(len(y)) if weight is None else weight  # [N]
         share = count / count.sum()
         centre, middle = share @ x, float(share @ y)
@@ -106,11 +96,11 @@ class Baselines(NamedTuple):
             line_sd=_sd_without_own_row(y, y - middle - z @ slopes, leverage, share),
         )
 
-    def constant(self, num_rows: int) -> Predictions:
+    def constant(self, num_rows: int) -> tuple[Array, Array]:
         """The mean and standard deviation that the constant predicts."""
         return np.full(num_rows, self.mean), np.full(num_rows, self.mean_sd)
 
-    def linear(self, x: Array) -> Predictions:
+    def linear(self, x: Array) -> tuple[Array, Array]:
         """The mean and standard deviation that the line predicts."""
         return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
 

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
     from cvgp.estimators.regressor import CVGPRegressor
 
-HELD_OUT = 0.2
-"""The share of the rows, the last ones, that `quality_by_size` scores if no others are given."""
+HELD_OUT = 0.2  # of the rows, the last ones
 
 
 class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
@@ -64,8 +63,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points, in place, while the bound falls by less than `tolerance` nats per row in all.
 
-        The others are solved for from statistics that the fit kept, so no data are needed; kernel and noise stay. To
-        keep the larger model as well, prune a ``copy.deepcopy`` of it.
+        No data are needed; kernel and noise stay. To keep the larger model too, prune a ``copy.deepcopy`` of it.
 
         Parameters
         ----------
@@ -108,16 +106,15 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> int:
         """Add pseudo-points, in place, until there are `n`, and solve for all of them in one pass over the rows.
 
-        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). Kernel,
-        noise and the present pseudo-inputs stay. With the rows of the fit the bound does not fall.
+        Rows are chosen by randomly pivoted Cholesky. Kernel, noise and the present pseudo-inputs stay. With the rows of
+        the fit the bound does not fall.
 
         Parameters
         ----------
         n : int
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance
-            All rows that the model shall stand for, usually those of the fit, as `fit` takes them. Others are
-            forgotten. A model with neighbors uses these rows from now on, or warns that it cannot.
+            All rows that the model shall stand for, usually those of the fit, as `fit` takes them.
 
         Returns
         -------
@@ -171,9 +168,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Return an estimator that has also seen new rows, without another fit. This one stays as it is.
 
-        Kernel, noise and units stay. With neighbors the new rows join those that predictions use, and the coreset is
-        solved for again. Without, they become points of the coreset, at a cost that is cubic in the number of points;
-        `prune` makes it smaller again.
+        Kernel, noise and units stay. The new rows join those that predictions use, or without neighbors become points
+        of the coreset.
 
         Parameters
         ----------
@@ -234,10 +230,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 def _known_source(
     estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group
 ) -> tuple[DataSource, float]:
-    """Rows as `fit` takes them, in the units of a fitted estimator, and the sum over rows of log T'(y).
-
-    Tables are encoded as the fit has encoded its own: nothing is learned from them.
-    """
+    """Rows as `fit` takes them, in the units and by the schema of a fitted estimator, and the sum of log T'(y)."""
     gp, schema = estimator._gp, schema_of(estimator)
     opened = as_table(x, y, sample_weight, noise_variance, None if schema is None else schema.reading)
     if opened is None:
@@ -299,15 +292,14 @@ def quality_by_size(
 ) -> dict[str, NDArray[Any]]:
     """Prune and grow a fitted model to several sizes, and score each of them on rows that were held out.
 
-    Each coreset is solved for from the rows that are not held out, and scored without neighbors. The model stays as it
-    is.
+    Each coreset is solved for from the rows that are not held out, and scored without neighbors.
 
     Parameters
     ----------
     model : CVGPRegressor
-        Fitted.
+        Fitted; it stays as it is.
     X, y, sample_weight, noise_variance : array-like
-        Rows as for `fit`, usually those of the fit. Scores count every held-out row once.
+        Rows as for `fit`, usually those of the fit.
     sizes : sequence of int, optional
         Numbers of pseudo-points. The powers of two up to twice the present size by default.
     held_out : (X, y), optional
@@ -316,8 +308,8 @@ def quality_by_size(
     Returns
     -------
     dict of ndarrays
-        One entry per size, in rising order: `size`, `bound_per_row` (the paper's bound in nats, for y in its own
-        units), `rmse`, `mean_log_likelihood` (nats per held-out row and output) and `seconds`.
+        One entry per size, in rising order: `size`, `bound_per_row` (nats), `rmse`, `mean_log_likelihood` (nats per
+        held-out row and output) and `seconds`.
 
     Examples
     --------
