@@ -1,7 +1,4 @@
-"""Models with other points or other data: grow, prune, condition and combine, without training.
-
-At a fixed kernel, noise and pseudo-inputs, the best coreset follows from the rows' statistics (§5 of the mathematics).
-"""
+"""Grow, prune, condition and combine models in closed form, without training (§5 of the mathematics)."""
 
 from copy import deepcopy
 from typing import NamedTuple
@@ -112,8 +109,8 @@ def prune_model(
 def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
     """Whitened statistics of the same data for some of the pseudo-inputs."""
     L = safe_cholesky(K_cc, "K_cc")
-    L_kept_inv = inverse_lower(safe_cholesky(K_cc[kept][:, kept], "K_cc"))
-    Q = L_kept_inv @ L[kept]  # [m, M], with orthonormal rows, so that no digits are lost
+    L_kept = safe_cholesky(K_cc[kept][:, kept], "K_cc")
+    Q = inverse_lower(L_kept) @ L[kept]  # [m, M], with orthonormal rows, so that no digits are lost
     return statistics._replace(Phi=Q @ statistics.Phi @ Q.mT, b=Q @ statistics.b)
 
 
@@ -153,7 +150,7 @@ def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
     fresh = Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())
     every = Rows[Tensor].join([old, fresh])
     noises = (prior.noise.item(), prior.site_noise_offset.item())
-    combined, _ = combine(every, prior.kernel, prior.mean, *noises, Run.alone())
+    combined, _ = combine(every, prior.kernel, prior.mean, noises, Run.alone(), None, 0)
     # A row of weight c is one site of c times the precision, except for its normalizer.
     as_sites = 0.5 * (rows.precision / (2.0 * torch.pi)).log()
     extra = rows.y.shape[1] * (rows.log_normalizer - as_sites).sum().item()
@@ -188,19 +185,9 @@ def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def combine(
-    sites: Rows[Tensor],
-    kernel: Kernel,
-    mean: Mean,
-    noise: float,
-    site_offset: float,
-    run: Run,
-    size: int | None = None,
-    seed: int = 0,
+    sites: Rows[Tensor], kernel: Kernel, mean: Mean, noises: tuple[float, float], run: Run, size: int | None, seed: int
 ) -> tuple[Updated, Result | None]:
-    """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended.
-
-    The sites do not determine `noise` and `site_offset`. The bound is on the log evidence of the sites.
-    """
+    """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended."""
     source, whole = _as_data(sites), _coreset(sites)
     result = None
     if size is None or size >= len(whole):
@@ -217,7 +204,7 @@ def combine(
         model.zero_grad()
         bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
     found = objectives.statistics(model, source.chunks(CHUNK_ROWS))
-    return Updated(_with_noise(model, noise, site_offset), found, bound), result
+    return Updated(_with_noise(model, *noises), found, bound), result
 
 
 def _as_data(sites: Rows[Tensor]) -> MemorySource:
@@ -241,7 +228,6 @@ def _silent_model(coreset: Coreset, kernel: Kernel, mean: Mean) -> CVGP:
 
 @torch.no_grad()
 def _with_noise(model: CVGP, noise: float, site_offset: float) -> CVGP:
-    """The same posterior over functions, with a noise for observations."""
     noise = max(noise, LEAST_NOISE)
     coreset = Coreset(model.X_c, model.y_c, model.site_precision * (noise + site_offset))
     final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(noise))

@@ -21,9 +21,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     _gp: FittedGP
 
     def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Any:
-        """Return a page of HTML about the fitted model and its predictions for rows that it should not have seen.
-
-        It needs ``pip install 'cvgp[plot]'``.
+        """Return a page about the model and its predictions for unseen rows; it needs ``pip install 'cvgp[plot]'``.
 
         Parameters
         ----------

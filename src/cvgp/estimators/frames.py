@@ -10,17 +10,15 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from cvgp.coreset import NamedColumn
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError, optional_packages
-from cvgp.tables.columns import TYPICAL, Column, Schema, feature_slices
+from cvgp.tables.columns import TYPICAL, Column, Reading, Schema, feature_slices
 from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
-
-    from cvgp.tables.columns import Reading
     from cvgp.tables.table import Table
 
 TYPICAL_ROWS = 10_000  # of a frame of numbers, for its quantiles

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
 from cvgp.data.transforms import ROUNDING
-from cvgp.errors import InvalidInputError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
 from cvgp.estimators.inputs import check_prediction
@@ -24,26 +23,17 @@ from cvgp.files import TINY, Fields
 from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
-ROWS_TO_DRAW_FROM = 8192
 SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1  # of a time limit
 LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64  # the last one where columns are many
 LARGEST = 1e100
 
 
 class SobolIndices(NamedTuple):
-    """Shares of the variance of the predicted function, one number per column of the data.
+    """Shares of the variance of the predicted function, one number per column of the data."""
 
-    Attributes
-    ----------
-    first_order, total : ndarrays of shape (n_columns,)
-        The share that the column explains by itself, and the share that needs it, alone or together with others.
-    total_error : ndarray of shape (n_columns,)
-        The standard error of `total`.
-    """
-
-    first_order: Array
-    total: Array
-    total_error: Array
+    first_order: Array  # that the column explains by itself
+    total: Array  # that needs the column, alone or together with others
+    total_error: Array  # the standard error of `total`
 
     @classmethod
     def from_state(cls, state: Fields, num_columns: int) -> SobolIndices:
@@ -111,25 +101,12 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         return sobol_indices(rows, columns, lambda at: Predictive.at(gp, at).moments.mean)
 
 
-def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None) -> None:
-    """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself."""
-    gp = estimator._gp
-    if gp.kept is not None:
-        return
-    another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
-    try:
-        gp.indices_of_fit = estimator._indices_over(another, x, weight)
-    except InvalidInputError:
-        gp.indices_of_fit = None  # some predictions overflow; the fit is kept, and asking for the indices raises
-
-
 def seconds_for_importance(num_dims: int, max_time: float | None) -> float:
     """Of a time limit, what the importance of columns may need after the fit."""
     return 0.0 if max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * max_time
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
-    """Inputs that a model holds, in the user's units, and their weights."""
     if gp.kept is None:
         return gp.coreset.X, gp.coreset.beta
     rows = gp.kept.rows
@@ -138,7 +115,6 @@ def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
 
 
 def _drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
-    """A systematic sample of rows, each as often as its weight says."""
     edges = np.cumsum(np.ones(len(x)) if weight is None else weight)
     ticks = (np.arange(count) + rng.random()) * (edges[-1] / count)
     rows = np.minimum(np.searchsorted(edges, ticks, side="right"), len(x) - 1)

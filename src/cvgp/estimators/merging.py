@@ -20,7 +20,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.coresets import combine, log_evidence, sites_of
-from cvgp.estimators.fitted import FittedGP, kernel_in_units
+from cvgp.estimators.fitted import FittedGP, as_array, kernel_in_units
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
@@ -51,11 +51,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     CVGPRegressor
         A new one; `merged_` says what was merged, and `elbo_` is an estimate from the bounds of the models.
 
-    Raises
-    ------
-    InvalidInputError
-        If the models have different columns or outputs, transform y differently, or one is given twice.
-
     Examples
     --------
     >>> import cvgp, numpy as np
@@ -75,7 +70,7 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     _fill_unlearned(kernels, np.stack([own.varies for own in alike]), rows)
     kernel, mean = _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
     run = Run.alone()
-    combined, search = combine(sites, kernel, mean, *_mean_noise(models, rows, scaling), run, size, seed)
+    combined, search = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), run, size, seed)
 
     merged: CVGPRegressor = clone(largest)
     merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
@@ -106,7 +101,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
 
 
 def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
-    """What models know and the merged one does not, in sentences."""
     known = {
         "neighbors": any(model.n_neighbors_ for model in models),
         "outliers": any(model._gp.outliers is not None for model in models),
@@ -167,8 +161,8 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
     """The sites of a model in other units. Several outputs share one weight, which changes by their mean ratio."""
     own = model._gp.scaling
     sites = sites_of(model.model_)
-    x = scaling.scale_x(own.unscale_x(_as_array(sites.x)))
-    y = scaling.scale_y(own.unscale_y(_as_array(sites.y).reshape(len(x), -1)))
+    x = scaling.scale_x(own.unscale_x(as_array(sites.x)))
+    y = scaling.scale_y(own.unscale_y(as_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
     y = y[:, 0] if model._single_output else y
@@ -187,11 +181,10 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
 
 def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> Iterator[str]:
     """Keep how tables are read where all models read them in the same way; otherwise say that none are read."""
-    schemas = [schema_of(model) for model in models]
-    if all(schema is not None and _reading(schema) == _reading(schemas[0]) for schema in schemas):
-        dropped = sum(schema.n_dropped for schema in schemas if schema is not None)
-        merged.schema_ = {**models[0].schema_, "n_dropped": dropped}
-    elif any(schema is not None for schema in schemas):
+    schemas = [schema for model in models if (schema := schema_of(model)) is not None]
+    if len(schemas) == len(models) and all(_reading(schema) == _reading(schemas[0]) for schema in schemas):
+        merged.schema_ = {**models[0].schema_, "n_dropped": sum(schema.n_dropped for schema in schemas)}
+    elif schemas:
         merged.n_features_in_ = len(merged._gp.scaling.x_mean)
         merged.feature_names_in_ = np.array(feature_names(models[0]), dtype=object)
         yield (
@@ -200,10 +193,8 @@ def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> Iter
         )
 
 
-def _reading(schema: Schema | None) -> Schema | None:
+def _reading(schema: Schema) -> Schema:
     """What of a schema decides how cells become features; how they were distributed does not."""
-    if schema is None:
-        return None
     columns = tuple(replace(column, typical=(), n_missing=0) for column in schema.columns)
     return replace(schema, columns=columns)
 
@@ -255,7 +246,3 @@ def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) 
     offsets = np.array([model.model_.site_noise.item() for model in models]) - learned
     share = ratios * rows / rows.sum()
     return float(share @ learned), float(share @ offsets)
-
-
-def _as_array(tensor: Tensor) -> Array:
-    return tensor.detach().to("cpu", torch.float64).numpy()

@@ -23,24 +23,13 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
-from cvgp.files import (
-    FLOATS,
-    MAX_INTEGER,
-    SQUARABLE,
-    TINY,
-    Fields,
-    State,
-    join_state,
-    read_state,
-    split_state,
-    write_state,
-)
+from cvgp.files import FLOATS, MAX_INTEGER, SQUARABLE, TINY, Fields, join_state, read_state, split_state, write_state
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
 from cvgp.fitting.monitor import as_columns, check_history
@@ -58,8 +47,6 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CORESET = ("X_c", "y_c", "raw_beta")
 PARTS = {"kernel": Kernel, "mean": Mean}
 PROBES = 4  # pseudo-inputs at which a file has the values of kernel and mean, to recognize other ones
-
-Given = dict[str, Any]  # kernel and mean, where they are objects of the user's
 
 
 class _WrongObjectError(InvalidInputError):
@@ -90,21 +77,17 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
     Parameters
     ----------
     path : str or path
-        A file that `CVGPRegressor.save` or ``cvgp fit`` wrote.
     kernel, mean : gpytorch kernel and mean, optional
         For a model that was fitted with a GPyTorch object: one that is built in the same way. Files hold no code.
 
     Returns
     -------
     CVGPRegressor
-        Fitted, on the CPU.
 
     Raises
     ------
-    MissingFileError, FileAccessError, FileFormatError
-        If the file is missing, cannot be read, is damaged, or is not a cvgp model of this version.
-    InvalidInputError
-        If the model needs `kernel` or `mean` and it is missing, or is not built like the stored one.
+    CVGPError
+        If the file is missing, damaged or of another version, or `kernel` and `mean` are not what the model needs.
 
     Examples
     --------
@@ -139,7 +122,7 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
         raise FileFormatError(f"{file} is damaged: {reason} Save the model again, or restore a copy.") from error
 
 
-def _state(estimator: CVGPRegressor, given: Given) -> State:
+def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
     gp = estimator._gp
     names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
     baselines, quantiles = (getattr(estimator, name, None) for name in ("_baselines", "_feature_quantiles"))
@@ -177,7 +160,7 @@ def _state(estimator: CVGPRegressor, given: Given) -> State:
     }
 
 
-def _restored(state: State, given: Given) -> CVGPRegressor:
+def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
     fields = Fields(state, "model file")
     for known in ("format", "version", "libraries"):
         fields.take(known)
@@ -230,8 +213,8 @@ def _set_columns(estimator: CVGPRegressor, count: int, names: Any) -> None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
-def _parameters_state(estimator: BaseEstimator) -> State:
-    stored: State = {}
+def _parameters_state(estimator: BaseEstimator) -> dict[str, Any]:
+    stored: dict[str, Any] = {}
     for name, value in estimator.get_params().items():
         value = value.item() if isinstance(value, np.generic) else value
         if name.split("__")[-1] in NOT_STORED or isinstance(value, PARTS.get(name, ())):
@@ -246,7 +229,7 @@ def _parameters_state(estimator: BaseEstimator) -> State:
     return stored
 
 
-def _parameters_from_state(fields: Fields, defaults: State) -> State:
+def _parameters_from_state(fields: Fields, defaults: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in fields.values if name in defaults and name.split("__")[-1] not in NOT_STORED]
     values = {name: fields.take(name) for name in known}
     if not all(map(_is_plain, values.values())):
@@ -293,31 +276,30 @@ def _check_usable(gp: FittedGP) -> None:
         raise FileFormatError("The weights, the noise or the target are out of range in the units of 'scaling'.")
 
 
-def _model_state(model: CVGP, given: Given) -> State:
+def _model_state(model: CVGP, given: dict[str, Any]) -> dict[str, Any]:
     parts = [part for part in model.kernel.modules() if isinstance(part, Kernel)]
-    names = {
-        "kernel": name_of_kernel(model.kernel),
-        "mean": "constant" if list(model.mean.parameters()) else "zero",
-        "noise": "gaussian",
+    modules = {
+        "kernel": (model.kernel, name_of_kernel(model.kernel)),
+        "mean": (model.mean, "constant" if list(model.mean.parameters()) else "zero"),
+        "noise": (model.likelihood, "gaussian"),
     }
-    modules = {"kernel": model.kernel, "mean": model.mean, "noise": model.likelihood}
     return {
         "beta_transform": model.beta_transform,
         "ard": any(part.ard_num_dims is not None for part in parts),
         **{name: getattr(model, name) for name in (*CORESET, "site_noise_offset")},
         **{
             part: {
-                "name": None if part in given else names[part],
+                "name": None if part in given else known_as,
                 "class": type(module).__qualname__,
                 "tensors": {name.replace(".", "/"): tensor for name, tensor in module.state_dict().items()},
                 "values": _values(module, model.X_c[:PROBES]),
             }
-            for part, module in modules.items()
+            for part, (module, known_as) in modules.items()
         },
     }
 
 
-def _model_from_state(fields: Fields, given: Given) -> CVGP:
+def _model_from_state(fields: Fields, given: dict[str, Any]) -> CVGP:
     X_c = fields.array("X_c", (None, None), dtypes=FLOATS)  # [M, D]
     M, D = X_c.shape
     y_c = fields.array("y_c", (M,), (M, None), dtypes=FLOATS)
@@ -388,4 +370,4 @@ def _values(module: Any, x: Tensor) -> Any:
         found = square_matrix(module, x)
     else:
         found = prior_mean(module, x, x.new_zeros(len(x))) if isinstance(module, Mean) else module.noise
-    return found.detach().to("cpu", torch.float64).numpy()
+    return as_array(found)

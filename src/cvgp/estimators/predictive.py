@@ -302,7 +302,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> model.predict([[1.0], [2.0]]).round(1).tolist()
         [0.8, 0.9]
-        >>> mean, sd = model.predict(X, return_std=True)
         """
         check_is_fitted(self)
         x = check_prediction(self, X)
@@ -460,7 +459,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
 
 def _probabilities(name: str, values: ArrayLike) -> Array:
-    """Numbers between 0 and 1, both excluded, as an array [L]."""
     expected = f"{name} must be between 0 and 1, such as 0.9 for 90 %; got {values!r}."
     try:
         found = np.atleast_1d(np.asarray(values, dtype=np.float64))
