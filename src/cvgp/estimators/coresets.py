@@ -1,14 +1,4 @@
-r"""Models with other points or other data: grow, prune, condition and combine, without training.
-
-At a fixed kernel, noise and pseudo-inputs, the best pseudo-outputs and weights follow from the statistics of the rows
-in closed form (§5 of the mathematics). A new point of weight zero changes nothing, so the best bound with more points
-is at least as high. A coreset shrinks without data: the bound after each drop follows from the statistics.
-
-A coreset posterior is :math:`q_k(f) \propto p(f) \prod_m N(y_m | f(x_m), 1/w_m)`, so its sites are observations with
-known noise. The posterior that has seen all shards is the prior, once, times the sites of all: an exact GP on the
-union of the coresets. The bound of a smaller coreset on this union is :math:`\log Z - KL(q' || q)`, with Z the evidence
-of the union: maximizing it brings the smaller one as close to the union's posterior as its size allows.
-"""
+"""Grow, prune, condition and combine models in closed form, without training (§5 of the mathematics)."""
 
 from copy import deepcopy
 from typing import NamedTuple
@@ -42,17 +32,12 @@ from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, solve_coreset, titsias
 from cvgp.optim import Result
 from cvgp.parallel.group import ALONE, Group
 
-CANDIDATES = 12_000
-"""New points are chosen among a sample of this many rows, or of as many as there are new points."""
-FIRST_WEIGHT = 1e-6
-"""The weight of a new point as a share of the mean weight: the best weights are searched for from the present model."""
+CANDIDATES = 12_000  # rows in the sample of which new points are chosen, unless there are more new points
+FIRST_WEIGHT = 1e-6  # of a new point as a share of the mean weight, so that the search starts at the present model
 EVALUATIONS = 300
-TOLERANCE = 1e-5
-"""Nats per site that ten iterations must gain."""
-LEAST_NOISE = 1.001 * NOISE_FLOOR
-"""The noise of models at the floor, in larger units, would be below it."""
-SILENT = 1e-12
-"""Learned noise of a model whose observations carry all their noise; a model cannot have none."""
+TOLERANCE = 1e-5  # nats per site that ten iterations must gain
+LEAST_NOISE = 1.001 * NOISE_FLOOR  # the noise of models at the floor, in larger units, would be below it
+SILENT = 1e-12  # learned noise of a model whose observations carry all their noise; a model cannot have none
 
 
 class Updated(NamedTuple):
@@ -60,8 +45,7 @@ class Updated(NamedTuple):
 
     model: CVGP
     statistics: Statistics
-    bound: float
-    """On the log density of all rows, in nats and in the model's units."""
+    bound: float  # on the log density of all rows, in nats and in the model's units
     kept: NeighborRows | None = None
 
 
@@ -81,7 +65,6 @@ def grow_model(model: CVGP, source: DataSource, size: int, rng: np.random.Genera
 
 
 def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Generator) -> Tensor:
-    """Rows to become points; in a group, those that the first process chooses."""
     candidates: Tensor = source.sample(max(CANDIDATES, count), rng).x.to(model.X_c.dtype).unique(dim=0)
     if count > len(candidates):
         raise InvalidInputError(
@@ -99,11 +82,7 @@ def _new_points(model: CVGP, source: DataSource, count: int, rng: np.random.Gene
 def prune_model(
     model: CVGP, statistics: Statistics, *, tolerance: float = 0.0, size: int | None = None
 ) -> tuple[Updated, float]:
-    """Drop the least needed points and solve for the others; the second value is how far the bound fell.
-
-    Either as many as the bound allows, which may fall by less than `tolerance` nats, or until `size` are left. The
-    number is found by bisection.
-    """
+    """Drop the least needed points, for at most `tolerance` nats or to `size`; also returns how far the bound fell."""
     K_cc = model.jittered_covariance()
     order = _least_needed_first(K_cc, model.site_precision)
     before = site_algebra.best_coreset(K_cc, statistics, model.site_precision).value.item()
@@ -128,21 +107,15 @@ def prune_model(
 
 
 def restrict(K_cc: Tensor, statistics: Statistics, kept: Tensor) -> Statistics:
-    """Whitened statistics of the same data for some of the pseudo-inputs.
-
-    With K = L L^T and S the kept rows, Q = chol(K_SS)^-1 L_S has orthonormal rows, so Q Phi Q^T loses no digits.
-    """
+    """Whitened statistics of the same data for some of the pseudo-inputs."""
     L = safe_cholesky(K_cc, "K_cc")
-    L_kept_inv = inverse_lower(safe_cholesky(K_cc[kept][:, kept], "K_cc"))
-    Q = L_kept_inv @ L[kept]  # [m, M]
+    L_kept = safe_cholesky(K_cc[kept][:, kept], "K_cc")
+    Q = inverse_lower(L_kept) @ L[kept]  # [m, M], with orthonormal rows, so that no digits are lost
     return statistics._replace(Phi=Q @ statistics.Phi @ Q.mT, b=Q @ statistics.b)
 
 
 def _least_needed_first(K_cc: Tensor, w: Tensor) -> Tensor:
-    """Indices of the pseudo-points, in the reverse order of a pivoted Cholesky factorization of R K R.
-
-    It takes, each time, the point with the largest product of its weight w and the variance that the others leave.
-    """
+    """The reverse order of a pivoted Cholesky factorization: by weight times the variance that the others leave."""
     root_w = w.sqrt()
     matrix = root_w[:, None] * K_cc * root_w
     _, pivots, _, _ = dpstrf(matrix.cpu().numpy(), lower=1)
@@ -167,10 +140,7 @@ def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> U
 
 @torch.no_grad()
 def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
-    """Condition the coreset's posterior on new rows, which become points of the coreset.
-
-    The statistics are those of the sites. The log density of the new rows is added to the `bound` of the model.
-    """
+    """Condition the coreset's posterior on new rows, which become points, and add their log density to `bound`."""
     device = model.X_c.device
     prior = deepcopy(model).cpu()
     new = new.map(lambda values: values.to("cpu", torch.float64))
@@ -180,7 +150,7 @@ def condition_coreset(model: CVGP, new: Rows[Tensor], bound: float) -> Updated:
     fresh = Rows(new.x, new.y.reshape(-1, *old.y.shape[1:]), None, rows.precision.reciprocal())
     every = Rows[Tensor].join([old, fresh])
     noises = (prior.noise.item(), prior.site_noise_offset.item())
-    combined, _ = combine(every, prior.kernel, prior.mean, *noises, Run.alone())
+    combined, _ = combine(every, prior.kernel, prior.mean, noises, Run.alone(), None, 0)
     # A row of weight c is one site of c times the precision, except for its normalizer.
     as_sites = 0.5 * (rows.precision / (2.0 * torch.pi)).log()
     extra = rows.y.shape[1] * (rows.log_normalizer - as_sites).sum().item()
@@ -215,20 +185,9 @@ def log_evidence(sites: Rows[Tensor], kernel: Kernel, mean: Mean) -> float:
 
 @torch.enable_grad()  # also for a caller that has switched gradients off
 def combine(
-    sites: Rows[Tensor],
-    kernel: Kernel,
-    mean: Mean,
-    noise: float,
-    site_offset: float,
-    run: Run,
-    size: int | None = None,
-    seed: int = 0,
+    sites: Rows[Tensor], kernel: Kernel, mean: Mean, noises: tuple[float, float], run: Run, size: int | None, seed: int
 ) -> tuple[Updated, Result | None]:
-    """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended.
-
-    Sites say nothing of the noise of an observation: `noise` is what predictions of y add, and `site_offset` what a
-    weight of one stands for beyond it. The bound is on the log evidence of the sites, and equal to it if all are kept.
-    """
+    """The posterior of all sites under one prior, on at most `size` points, and how the search for these ended."""
     source, whole = _as_data(sites), _coreset(sites)
     result = None
     if size is None or size >= len(whole):
@@ -245,7 +204,7 @@ def combine(
         model.zero_grad()
         bound = solve_coreset(model, source.chunks(CHUNK_ROWS))
     found = objectives.statistics(model, source.chunks(CHUNK_ROWS))
-    return Updated(_with_noise(model, noise, site_offset), found, bound), result
+    return Updated(_with_noise(model, *noises), found, bound), result
 
 
 def _as_data(sites: Rows[Tensor]) -> MemorySource:
@@ -269,7 +228,6 @@ def _silent_model(coreset: Coreset, kernel: Kernel, mean: Mean) -> CVGP:
 
 @torch.no_grad()
 def _with_noise(model: CVGP, noise: float, site_offset: float) -> CVGP:
-    """The same posterior over functions, with a noise for observations."""
     noise = max(noise, LEAST_NOISE)
     coreset = Coreset(model.X_c, model.y_c, model.site_precision * (noise + site_offset))
     final = CVGP(coreset, model.kernel, mean=model.mean, likelihood=gaussian_likelihood(noise))

@@ -1,10 +1,7 @@
-"""A fitted estimator elsewhere: in a notebook, as a page of its own, and as a model of another library.
-
-Report and adapters import estimators, so they are imported here by name, when they are asked for.
-"""
+"""A fitted estimator in a notebook, as a page of its own, and as a model of another library."""
 
 from html import escape
-from importlib import import_module
+from importlib import import_module  # of report and adapters, which import estimators
 from typing import Any
 
 import numpy as np
@@ -24,19 +21,14 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     _gp: FittedGP
 
     def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Any:
-        """Return a page about the fitted model and its predictions for some rows, which it should not have seen.
-
-        It has cautions, scores beside those of simple models, calibration, errors, the coreset, what each column does,
-        and the decisions of the fit, in one file of HTML that needs no network. It needs ``pip install 'cvgp[plot]'``.
+        """Return a page about the model and its predictions for unseen rows; it needs ``pip install 'cvgp[plot]'``.
 
         Parameters
         ----------
-        X : array-like, DataFrame or a table in files
-            Rows to predict, with the columns of the fit.
-        y : array-like, or the name of a column
-            Their outputs, as for `fit`.
+        X, y : as for `fit`
+            Rows to predict and their outputs.
         train : (X, y), optional
-            The training rows. Gradient boosting is trained on them for comparison.
+            The training rows, to which gradient boosting is fitted for comparison.
         output : int
             Which output the page is about, where there are several.
 
@@ -69,21 +61,17 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         1
         """
         check_is_fitted(self)
-        return _adapter("botorch").from_regressor(self)
+        with optional_packages():
+            botorch = import_module("cvgp.adapters.botorch")
+        return botorch.from_regressor(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """What a notebook shows: scikit-learn's diagram, and a short table of what was fitted."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle and hasattr(self, "_gp"):
             facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
             rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
             bundle["text/html"] += f"<table>{rows}</table>"
         return bundle
-
-
-def _adapter(name: str) -> Any:
-    with optional_packages():
-        return import_module(f"cvgp.adapters.{name}")
 
 
 def model_facts(model: Any) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""A posterior in the user's units: a fitted model, the scaling of its data, and the training rows that it uses.
-
-If y was transformed, the outputs here are T(y); `cvgp.estimators.predictive` has the way back to y.
-"""
+"""A posterior in the user's units, or of T(y) if y was transformed: a model, its scaling and training rows."""
 
 from __future__ import annotations
 
@@ -35,13 +32,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-CHUNK_ROWS = 4096
-"""Rows that are predicted at once: memory is for one chunk, however many rows there are."""
-
+CHUNK_ROWS = 4096  # predicted at once, which bounds the memory
 LARGEST = float(np.finfo(np.float64).max)
-
-FARTHEST = 1e15
-"""Inputs farther than this many standard deviations count as this far: their squares would overflow."""
+FARTHEST = 1e15  # standard deviations; inputs farther away count as this far, since their squares would overflow
 
 
 @dataclass(eq=False)
@@ -50,19 +43,13 @@ class FittedGP:
 
     model: CVGP
     scaling: Scaling
-    dtype: torch.dtype = torch.float64
-    """Precision of predictions by the coreset; those with neighbors are in float64."""
-    kept: NeighborRows | None = None
-    """The training rows that predictions use, if any."""
-    noise: InputNoise | None = None
-    """The noise where it depends on x, in the model's units; None if it is the model's constant."""
+    dtype: torch.dtype = torch.float64  # of predictions by the coreset; those with neighbors are in float64
+    kept: NeighborRows | None = None  # the training rows that predictions use
+    noise: InputNoise | None = None  # in the model's units; None if it is the model's constant
     target: TargetTransform = IDENTITY
-    outliers: Contamination | None = None
-    """In the units of T(y)."""
+    outliers: Contamination | None = None  # in the units of T(y)
     indices_of_fit: SobolIndices | None = None
-    """The importance of columns by rows of the fit; a file holds it."""
-    indices_of_held_rows: SobolIndices | None = None
-    """The same by rows or points that the model holds, once it has been asked for."""
+    indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
 
     @cached_property
     def process(self) -> CoresetProcess:
@@ -72,7 +59,6 @@ class FittedGP:
 
     @cached_property
     def _neighbors(self) -> NeighborProcess:
-        """The posterior of f minus its prior mean, each point given its nearest rows."""
         assert self.kept is not None, "asked only of a model with neighbors"
         return self.kept.process(self.model)
 
@@ -90,7 +76,12 @@ class FittedGP:
     def mean_and_variance(self, x: Array | Inputs) -> tuple[Array, Array]:
         """Posterior mean [n, Q] and variance of f [n, Q]."""
         if isinstance(x, Inputs):
-            return mixed_moments(self.mean_and_variance, x)
+            mean, variance = (np.array(values) for values in self.mean_and_variance(x.x))
+            for rows, draws in _draws(x):
+                f_means, f_vars = (_by_draw(values) for values in self.mean_and_variance(draws))
+                mean[rows] = f_means.mean(axis=1)
+                variance[rows] = f_vars.mean(axis=1) + f_means.var(axis=1)
+            return mean, variance
         means, variances = [], []
         for chunk in self._chunks(x):
             f_mean, f_var = self._moments(chunk)
@@ -132,7 +123,11 @@ class FittedGP:
     def noise_at(self, x: Array | Inputs) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""
         if isinstance(x, Inputs):
-            return noise_of_gaps(self.mean, self.noise_at, x)
+            found = mixed_mean(self.noise_at, x)
+            for rows, draws in _draws(x.filled):  # at least that of a complete row, plus what unknown cells change
+                complete = _by_draw(self.noise_at(draws)).mean(axis=1) + _by_draw(self.mean(draws)).var(axis=1)
+                found[rows] = np.maximum(found[rows], complete)
+            return found
         if self.noise is None:
             return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
         with torch.inference_mode():
@@ -234,8 +229,13 @@ def kernel_in_units(kernel: Kernel, own: Scaling, other: Scaling) -> Kernel:
     return kernel
 
 
+def as_array(values: Tensor) -> Array:
+    """A tensor of any device and precision in NumPy, without its gradient."""
+    return values.detach().to("cpu", torch.float64).numpy()
+
+
 def _columns(values: Tensor) -> Array:
-    return values.to(torch.float64).cpu().numpy().reshape(len(values), -1)
+    return as_array(values).reshape(len(values), -1)
 
 
 # Rows with unknown cells: mixtures over the values that the cells may have (§14 of the mathematics).
@@ -246,25 +246,6 @@ def mixed_mean(function: Callable[[Array], Array], inputs: Inputs) -> Array:
     found = np.array(function(inputs.x))
     for rows, draws in _draws(inputs):
         found[rows] = _by_draw(function(draws)).mean(axis=1)
-    return found
-
-
-def mixed_moments(moments: Callable[[Array], tuple[Array, Array]], inputs: Inputs) -> tuple[Array, Array]:
-    """Mean and variance [n, Q] of mixtures of distributions that have these moments at features."""
-    mean, variance = (np.array(values) for values in moments(inputs.x))
-    for rows, draws in _draws(inputs):
-        means, variances = (_by_draw(values) for values in moments(draws))
-        mean[rows] = means.mean(axis=1)
-        variance[rows] = variances.mean(axis=1) + means.var(axis=1)
-    return mean, variance
-
-
-def noise_of_gaps(mean: Callable[[Array], Array], noise: Callable[[Array], Array], inputs: Inputs) -> Array:
-    """The noise variance [n, Q] of rows: with unknown cells at least that of a complete row, plus what they change."""
-    found = mixed_mean(noise, inputs)
-    for rows, draws in _draws(inputs.filled):
-        complete = _by_draw(noise(draws)).mean(axis=1) + _by_draw(mean(draws)).var(axis=1)
-        found[rows] = np.maximum(found[rows], complete)
     return found
 
 

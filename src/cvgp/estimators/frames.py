@@ -1,8 +1,4 @@
-"""Frames and files as users pass them: which of them are plain numbers, and how the others become features.
-
-A frame of numbers without gaps goes the way of arrays. Any other one goes the way of tables in files, so that Python
-and the command line learn the same model and read each other's.
-"""
+"""Frames and files as users pass them: which of them are plain numbers, and how the others become features."""
 
 from __future__ import annotations
 
@@ -14,21 +10,18 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from cvgp.coreset import NamedColumn
 from cvgp.data.rows import Array
 from cvgp.errors import CVGPWarning, FileFormatError, InvalidInputError, InvalidTypeError, optional_packages
-from cvgp.tables.columns import TYPICAL, Column, Schema, feature_slices
+from cvgp.tables.columns import TYPICAL, Column, Reading, Schema, feature_slices
 from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
-
-    from cvgp.tables.columns import Reading
     from cvgp.tables.table import Table
 
-TYPICAL_ROWS = 10_000
-"""Rows of which a frame of numbers tells its distribution."""
+TYPICAL_ROWS = 10_000  # of a frame of numbers, for its quantiles
 
 
 def is_in_files(x: Any) -> bool:
@@ -170,10 +163,7 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
 def as_table(
     x: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, known: Reading | None = None
 ) -> Table | None:
-    """Rows that are read as a table: those in files, and frames that hold more than numbers or their own target.
-
-    `known` is how a fitted model has read its training table.
-    """
+    """Rows that are read as a table, as a fit has read its own if `known`: files, and frames of more than numbers."""
     if not is_in_files(x) and not (is_frame(x) and (is_name(y) or not is_plain(x))):
         return None
     with optional_packages():
@@ -202,7 +192,6 @@ def as_table(
 
 
 def _numbers(name: str, values: Any) -> Array:
-    """Numbers, with NaN for what is missing."""
     try:
         if hasattr(values, "to_numpy") and hasattr(values, "isna"):
             return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))

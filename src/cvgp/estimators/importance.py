@@ -1,15 +1,6 @@
-r"""How much predictions need each column of the data, as Sobol indices of the mean that an estimator predicts.
+"""How much predictions need each column: Sobol indices of the predicted mean (§13 of docs/mathematics.md).
 
-Rows are taken in a random order, and each row is paired with the next one. With a the first row of a pair, b the second
-and c the first row with its column j from the second,
-
-.. math:: T_j = \frac{E[(f(a) - f(c))^2]}{2 \, \mathrm{Var} f}, \qquad
-   S_j = \frac{E[(f(b) - E f)(f(c) - f(a))]}{\mathrm{Var} f}
-
-(Jansen, 1999, and Saltelli et al., 2010). §13 of docs/mathematics.md says what they mean where columns are correlated.
-
-A fit without neighbors computes the indices from a sample of its rows and keeps the result. Where there is none, the
-rows that predictions use take their place, or else the coreset's points, as often as their weights say.
+They are estimated from pairs of rows as by Jansen (1999) and Saltelli et al. (2010).
 """
 
 from __future__ import annotations
@@ -24,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvgp.data.rows import Array
 from cvgp.data.transforms import ROUNDING
-from cvgp.errors import InvalidInputError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import user_columns
 from cvgp.estimators.inputs import check_prediction
@@ -33,32 +23,17 @@ from cvgp.files import TINY, Fields
 from cvgp.tables.encode import Inputs
 
 MOST_PREDICTIONS, MOST_WITH_NEIGHBORS = 2**15, 2**13
-"""Predictions that indices are made of; one that uses neighbors takes far longer."""
-ROWS_TO_DRAW_FROM = 8192
-SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1
-"""Of a time limit, what is kept back for the importance of columns."""
-LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64
-"""As many pairs of rows as there are rows, between the first two; fewer only where columns are many."""
+SHARE_OF_A_COLUMN, LARGEST_SHARE = 0.002, 0.1  # of a time limit
+LEAST_PAIRS, MOST_PAIRS, FEWEST_PAIRS = 1024, 2048, 64  # the last one where columns are many
 LARGEST = 1e100
 
 
 class SobolIndices(NamedTuple):
-    """Shares of the variance of the predicted function, one number per column of the data.
+    """Shares of the variance of the predicted function, one number per column of the data."""
 
-    Attributes
-    ----------
-    first_order : ndarray of shape (n_columns,)
-        The share that the column explains by itself.
-    total : ndarray of shape (n_columns,)
-        The share that needs the column, alone or together with others. What a product of columns adds is counted for
-        each of them, so totals may add up to more than one.
-    total_error : ndarray of shape (n_columns,)
-        The standard error of `total` as an average over pairs of rows.
-    """
-
-    first_order: Array
-    total: Array
-    total_error: Array
+    first_order: Array  # that the column explains by itself
+    total: Array  # that needs the column, alone or together with others
+    total_error: Array  # the standard error of `total`
 
     @classmethod
     def from_state(cls, state: Fields, num_columns: int) -> SobolIndices:
@@ -81,15 +56,12 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), optional
-            Rows over which the indices are averaged, by default a sample of the rows of the fit. After `prune`,
-            `condition` or `merge` these are replaced by the rows that predictions use, or without neighbors by the
-            points of the coreset, which need not lie as the rows did.
+            Rows to average over, by default a sample of the rows of the fit, or else those that the model holds.
 
         Returns
         -------
         SobolIndices
-            One number per column in each array. Features that stand for one column of a table count together. A
-            constant column has zeros, and several outputs count alike.
+            Features of one column count together, and several outputs count alike; a constant column has zeros.
 
         Examples
         --------
@@ -129,25 +101,12 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         return sobol_indices(rows, columns, lambda at: Predictive.at(gp, at).moments.mean)
 
 
-def note_indices(estimator: ImportanceMixin, x: Array, weight: Array | None) -> None:
-    """Keep the indices over rows of a fit [n, D] with the estimator, unless its model holds these rows itself."""
-    gp = estimator._gp
-    if gp.kept is not None:
-        return
-    another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
-    try:
-        gp.indices_of_fit = estimator._indices_over(another, x, weight)
-    except InvalidInputError:
-        gp.indices_of_fit = None  # some predictions overflow; the fit is kept, and asking for the indices raises
-
-
 def seconds_for_importance(num_dims: int, max_time: float | None) -> float:
     """Of a time limit, what the importance of columns may need after the fit."""
     return 0.0 if max_time is None else min(0.01 + SHARE_OF_A_COLUMN * num_dims, LARGEST_SHARE) * max_time
 
 
 def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
-    """Inputs that a model holds, in the user's units, and their weights."""
     if gp.kept is None:
         return gp.coreset.X, gp.coreset.beta
     rows = gp.kept.rows
@@ -156,7 +115,6 @@ def _held_rows(gp: FittedGP) -> tuple[Array, Array | None]:
 
 
 def _drawn_in_random_order(x: Array, weight: Array | None, count: int, rng: np.random.Generator) -> Array:
-    """A systematic sample of rows, each as often as its weight says."""
     edges = np.cumsum(np.ones(len(x)) if weight is None else weight)
     ticks = (np.arange(count) + rng.random()) * (edges[-1] / count)
     rows = np.minimum(np.searchsorted(edges, ticks, side="right"), len(x) - 1)
@@ -179,7 +137,7 @@ def sobol_indices(x: Array, columns: Sequence[slice], f: Callable[[Array], Array
 
 
 def _standardized(values: Array) -> tuple[Array, Array]:
-    """Values [n, Q] with mean zero and variance one, or zero if they do not vary, and the factors [Q] that did it."""
+    """Values [n, Q] with mean zero and variance one, or zero if they do not vary, and the factors [Q]."""
     centred = values - values.mean(axis=0)
     largest = np.abs(centred).max(axis=0)
     varies = largest > ROUNDING * np.abs(values).max(axis=0)
@@ -190,11 +148,7 @@ def _standardized(values: Array) -> tuple[Array, Array]:
 
 
 def _indices(z: Array, change: Array) -> tuple[float, float, float]:
-    """First-order index, total index and its standard error; several outputs count alike.
-
-    z [n, Q] are the standardized predictions of rows in random order, and `change` [n, Q] is what each of them loses
-    where the column comes from the next row.
-    """
+    """First-order index, total index and its error, from z [n, Q] and its `change` with the column of the next row."""
     varying = z.any(axis=0)
     z, change = z[:, varying], change[:, varying]
     partner = np.roll(z, -1, axis=0)

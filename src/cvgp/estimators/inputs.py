@@ -22,14 +22,7 @@ from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns,
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
-from cvgp.fitting.prepare import (
-    FitData,
-    check_variance,
-    choose_scaling,
-    decide_warp,
-    merge_copies,
-    spread_of,
-)
+from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
 from cvgp.parallel.group import Group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
@@ -37,17 +30,13 @@ from cvgp.tables.encode import Inputs
 if TYPE_CHECKING:
     from cvgp.tables.table import TrainingTable
 
-MOST_SHOWN = 3
-"""Rows that an error names."""
+MOST_SHOWN = 3  # rows that an error names
 
 
 def check_training(
     estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any, *, reset: bool = True
 ) -> tuple[Rows[Array], bool]:
-    """Validate everything that `fit` is given; returns the rows, and whether y had no second axis.
-
-    Sets the estimator's n_features_in_ and feature_names_in_, or with `reset=False` compares the columns with them.
-    """
+    """Validate everything that `fit` is given and, with `reset`, note its columns; also returns whether y is 1-d."""
     is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
     with _errors_of_cvgp():
         given = x if reset else in_order_of_fit(estimator, x)
@@ -145,13 +134,11 @@ def _errors_of_cvgp() -> Iterator[None]:
 
 
 def _unwrapped(name: str, values: Any) -> Any:
-    """What scikit-learn's checks can read; `name` is what errors call it."""
     refuse_masked(name, values)
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
 def _refuse_missing(y: Any) -> None:
-    """Name the first rows that have no target."""
     values = np.asarray(y) if isinstance(y, np.ndarray) or hasattr(y, "to_numpy") else np.empty(0)
     if values.dtype.kind != "f" or not np.isnan(values).any():
         return

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +20,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, pool_warped_scalings
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
 from cvgp.estimators.coresets import combine, log_evidence, sites_of
-from cvgp.estimators.fitted import FittedGP, kernel_in_units
+from cvgp.estimators.fitted import FittedGP, as_array, kernel_in_units
 from cvgp.estimators.frames import feature_names, schema_of
 from cvgp.estimators.inputs import check_seed, check_size
 from cvgp.estimators.regressor import CVGPRegressor
@@ -35,9 +34,8 @@ from cvgp.tables.columns import Schema
 def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, random_state: Any = 0) -> CVGPRegressor:
     """Make one model of all data from models that were fitted on disjoint shards; no data are needed.
 
-    Each model's coreset stands for its shard, and the prior counts once: the result is the exact posterior of all
-    pseudo-data. Where kernels, means, noise or warps differ, it has the mean of their parameters, on the scale on which
-    they are learned and weighted by rows. Its noise is constant, and it uses no neighbors.
+    Each coreset stands for its shard, and the prior counts once. Kernel, mean, noise and warps are averages over rows.
+    The noise is constant, and there are no neighbors; a `CVGPWarning` says what is lost.
 
     Parameters
     ----------
@@ -53,16 +51,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     CVGPRegressor
         A new one; `merged_` says what was merged, and `elbo_` is an estimate from the bounds of the models.
 
-    Raises
-    ------
-    InvalidInputError
-        If the models have different columns or outputs, transform y differently, or one is given twice.
-
-    Warns
-    -----
-    CVGPWarning
-        If what a model knows is not merged: neighbors, outliers, noise that depends on x, how it reads tables.
-
     Examples
     --------
     >>> import cvgp, numpy as np
@@ -77,9 +65,12 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
     largest = models[int(rows.argmax())]
     scaling, alike = pool_warped_scalings([model._gp.scaling for model in models], rows)
     sites = Rows[Tensor].join([_rescaled(model, scaling) for model in models])
-    kernel, mean = _mean_prior(models, alike, rows, scaling)
+    # Parameters are averaged as they are learned, most of them as logarithms.
+    kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, alike, strict=True)]
+    _fill_unlearned(kernels, np.stack([own.varies for own in alike]), rows)
+    kernel, mean = _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
     run = Run.alone()
-    combined, search = combine(sites, kernel, mean, *_mean_noise(models, rows, scaling), run, size, seed)
+    combined, search = combine(sites, kernel, mean, _mean_noise(models, rows, scaling), run, size, seed)
 
     merged: CVGPRegressor = clone(largest)
     merged.set_params(n_coreset=len(combined.model.X_c), n_neighbors=0)
@@ -110,7 +101,6 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
 
 
 def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
-    """What models know and the merged one does not, in sentences."""
     known = {
         "neighbors": any(model.n_neighbors_ for model in models),
         "outliers": any(model._gp.outliers is not None for model in models),
@@ -171,8 +161,8 @@ def _rescaled(model: CVGPRegressor, scaling: Scaling) -> Rows[Tensor]:
     """The sites of a model in other units. Several outputs share one weight, which changes by their mean ratio."""
     own = model._gp.scaling
     sites = sites_of(model.model_)
-    x = scaling.scale_x(own.unscale_x(_as_array(sites.x)))
-    y = scaling.scale_y(own.unscale_y(_as_array(sites.y).reshape(len(x), -1)))
+    x = scaling.scale_x(own.unscale_x(as_array(sites.x)))
+    y = scaling.scale_y(own.unscale_y(as_array(sites.y).reshape(len(x), -1)))
     ratio = float(np.exp(2.0 * np.log(own.y_scale / scaling.y_scale).mean()))
     assert sites.noise_variance is not None, "sites carry their noise"
     y = y[:, 0] if model._single_output else y
@@ -191,11 +181,10 @@ def _estimated_bound(models: Sequence[CVGPRegressor], bound: float, count: int, 
 
 def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> Iterator[str]:
     """Keep how tables are read where all models read them in the same way; otherwise say that none are read."""
-    schemas = [schema_of(model) for model in models]
-    if all(schema is not None and _reading(schema) == _reading(schemas[0]) for schema in schemas):
-        dropped = sum(schema.n_dropped for schema in schemas if schema is not None)
-        merged.schema_ = {**models[0].schema_, "n_dropped": dropped}
-    elif any(schema is not None for schema in schemas):
+    schemas = [schema for model in models if (schema := schema_of(model)) is not None]
+    if len(schemas) == len(models) and all(_reading(schema) == _reading(schemas[0]) for schema in schemas):
+        merged.schema_ = {**models[0].schema_, "n_dropped": sum(schema.n_dropped for schema in schemas)}
+    elif schemas:
         merged.n_features_in_ = len(merged._gp.scaling.x_mean)
         merged.feature_names_in_ = np.array(feature_names(models[0]), dtype=object)
         yield (
@@ -204,27 +193,10 @@ def _take_schema(merged: CVGPRegressor, models: Sequence[CVGPRegressor]) -> Iter
         )
 
 
-def _reading(schema: Schema | None) -> Schema | None:
+def _reading(schema: Schema) -> Schema:
     """What of a schema decides how cells become features; how they were distributed does not."""
-    if schema is None:
-        return None
     columns = tuple(replace(column, typical=(), n_missing=0) for column in schema.columns)
     return replace(schema, columns=columns)
-
-
-# Kernel, mean and noise of a merged model: means over rows of those of its parts.
-
-
-def _mean_prior(
-    models: Sequence[CVGPRegressor], scalings: Sequence[Scaling], rows: Array, scaling: Scaling
-) -> tuple[Kernel, Mean]:
-    """The largest model's kernel and mean, with the mean over rows of the parameters of all models of its kind.
-
-    Parameters are averaged as they are learned, most of them as logarithms. `scalings` have the warps of `scaling`.
-    """
-    kernels = [kernel_in_units(model.model_.kernel, own, scaling) for model, own in zip(models, scalings, strict=True)]
-    _fill_unlearned(kernels, np.stack([own.varies for own in scalings]), rows)
-    return _average(kernels, rows), _average([deepcopy(model.model_.mean) for model in models], rows)
 
 
 @torch.no_grad()
@@ -274,7 +246,3 @@ def _mean_noise(models: Sequence[CVGPRegressor], rows: Array, scaling: Scaling) 
     offsets = np.array([model.model_.site_noise.item() for model in models]) - learned
     share = ratios * rows / rows.sum()
     return float(share @ learned), float(share @ offsets)
-
-
-def _as_array(tensor: Tensor) -> Array:
-    return tensor.detach().to("cpu", torch.float64).numpy()

@@ -1,8 +1,6 @@
 """Fitted estimators as files: arrays and JSON in one safetensors file, safe to open from anybody.
 
-Each part of a fitted model has `from_state()` beside its class; packed here are GPyTorch's modules and the estimator. A
-module that cvgp makes from a name is stored as this name and its tensors. Of a module that the user passed as an
-object, the file has the tensors and a few values, and `load` is given the object again.
+A kernel or mean that the user passed as an object is stored as its tensors, and `load` is given the object again.
 """
 
 import math
@@ -25,24 +23,13 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
-from cvgp.files import (
-    FLOATS,
-    MAX_INTEGER,
-    SQUARABLE,
-    TINY,
-    Fields,
-    State,
-    join_state,
-    read_state,
-    split_state,
-    write_state,
-)
+from cvgp.files import FLOATS, MAX_INTEGER, SQUARABLE, TINY, Fields, join_state, read_state, split_state, write_state
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
 from cvgp.fitting.monitor import as_columns, check_history
@@ -55,16 +42,11 @@ from cvgp.runtime import clean_torch_state
 
 FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What using a damaged part may raise."""
 NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CORESET = ("X_c", "y_c", "raw_beta")
 PARTS = {"kernel": Kernel, "mean": Mean}
-PROBES = 4
-"""Pseudo-inputs at which a file has the values of kernel and mean, to recognize another one than the stored."""
-
-Given = dict[str, Any]
-"""Kernel and mean, where they are objects of the user's."""
+PROBES = 4  # pseudo-inputs at which a file has the values of kernel and mean, to recognize other ones
 
 
 class _WrongObjectError(InvalidInputError):
@@ -90,29 +72,22 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> CVGPRegressor:
     """Open the estimator that `save` wrote; it is safe to load a file that you do not trust.
 
-    Its predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
+    Predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
 
     Parameters
     ----------
     path : str or path
-        A file that `CVGPRegressor.save` or ``cvgp fit`` wrote.
     kernel, mean : gpytorch kernel and mean, optional
-        For a model that was fitted with a GPyTorch object rather than a name: an object that is built in the same way.
-        The file holds the values of its parameters and the name of its class, never code.
+        For a model that was fitted with a GPyTorch object: one that is built in the same way. Files hold no code.
 
     Returns
     -------
     CVGPRegressor
-        Fitted, on the CPU.
 
     Raises
     ------
-    MissingFileError, FileAccessError
-        If there is no such file, or the system will not read it.
-    FileFormatError
-        If the file is damaged, not a cvgp model, or of another version of the format.
-    InvalidInputError
-        If the model needs `kernel` or `mean` and it is missing, or is not built like the stored one.
+    CVGPError
+        If the file is missing, damaged or of another version, or `kernel` and `mean` are not what the model needs.
 
     Examples
     --------
@@ -147,7 +122,7 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
         raise FileFormatError(f"{file} is damaged: {reason} Save the model again, or restore a copy.") from error
 
 
-def _state(estimator: CVGPRegressor, given: Given) -> State:
+def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
     gp = estimator._gp
     names, decisions = getattr(estimator, "feature_names_in_", None), getattr(estimator, "decisions_", None)
     baselines, quantiles = (getattr(estimator, name, None) for name in ("_baselines", "_feature_quantiles"))
@@ -185,7 +160,7 @@ def _state(estimator: CVGPRegressor, given: Given) -> State:
     }
 
 
-def _restored(state: State, given: Given) -> CVGPRegressor:
+def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
     fields = Fields(state, "model file")
     for known in ("format", "version", "libraries"):
         fields.take(known)
@@ -238,8 +213,8 @@ def _set_columns(estimator: CVGPRegressor, count: int, names: Any) -> None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
-def _parameters_state(estimator: BaseEstimator) -> State:
-    stored: State = {}
+def _parameters_state(estimator: BaseEstimator) -> dict[str, Any]:
+    stored: dict[str, Any] = {}
     for name, value in estimator.get_params().items():
         value = value.item() if isinstance(value, np.generic) else value
         if name.split("__")[-1] in NOT_STORED or isinstance(value, PARTS.get(name, ())):
@@ -254,7 +229,7 @@ def _parameters_state(estimator: BaseEstimator) -> State:
     return stored
 
 
-def _parameters_from_state(fields: Fields, defaults: State) -> State:
+def _parameters_from_state(fields: Fields, defaults: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in fields.values if name in defaults and name.split("__")[-1] not in NOT_STORED]
     values = {name: fields.take(name) for name in known}
     if not all(map(_is_plain, values.values())):
@@ -301,31 +276,30 @@ def _check_usable(gp: FittedGP) -> None:
         raise FileFormatError("The weights, the noise or the target are out of range in the units of 'scaling'.")
 
 
-def _model_state(model: CVGP, given: Given) -> State:
+def _model_state(model: CVGP, given: dict[str, Any]) -> dict[str, Any]:
     parts = [part for part in model.kernel.modules() if isinstance(part, Kernel)]
-    names = {
-        "kernel": name_of_kernel(model.kernel),
-        "mean": "constant" if list(model.mean.parameters()) else "zero",
-        "noise": "gaussian",
+    modules = {
+        "kernel": (model.kernel, name_of_kernel(model.kernel)),
+        "mean": (model.mean, "constant" if list(model.mean.parameters()) else "zero"),
+        "noise": (model.likelihood, "gaussian"),
     }
-    modules = {"kernel": model.kernel, "mean": model.mean, "noise": model.likelihood}
     return {
         "beta_transform": model.beta_transform,
         "ard": any(part.ard_num_dims is not None for part in parts),
         **{name: getattr(model, name) for name in (*CORESET, "site_noise_offset")},
         **{
             part: {
-                "name": None if part in given else names[part],
+                "name": None if part in given else known_as,
                 "class": type(module).__qualname__,
                 "tensors": {name.replace(".", "/"): tensor for name, tensor in module.state_dict().items()},
                 "values": _values(module, model.X_c[:PROBES]),
             }
-            for part, module in modules.items()
+            for part, (module, known_as) in modules.items()
         },
     }
 
 
-def _model_from_state(fields: Fields, given: Given) -> CVGP:
+def _model_from_state(fields: Fields, given: dict[str, Any]) -> CVGP:
     X_c = fields.array("X_c", (None, None), dtypes=FLOATS)  # [M, D]
     M, D = X_c.shape
     y_c = fields.array("y_c", (M,), (M, None), dtypes=FLOATS)
@@ -396,4 +370,4 @@ def _values(module: Any, x: Tensor) -> Any:
         found = square_matrix(module, x)
     else:
         found = prior_mean(module, x, x.new_zeros(len(x))) if isinstance(module, Mean) else module.noise
-    return found.detach().to("cpu", torch.float64).numpy()
+    return as_array(found)

@@ -1,13 +1,6 @@
-r"""Predictions of new observations in the units of y: their distribution, and the methods of an estimator.
+"""Predictions of new observations in the units of y: their distribution, and the methods of an estimator.
 
-T(y) = f + noise. The function in the units of y is :math:`\mu = E[y \mid f]`, which is f itself where T is the
-identity. With t the standardized f + noise and :math:`g(t) = y`, an expansion in Hermite polynomials has
-
-.. math:: g = \sum_k a_k H_k, \qquad
-   \mathrm{Cov}(\mu_i, \mu_j) = \mathrm{Cov}(y_i, y_j) = \sum_{k \ge 1} k! \, a_{ik} a_{jk} \rho_{ij}^k
-
-(Mehler, 1866), where rho is the covariance of f in units of the standard deviations of f + noise. For i = j the sum is
-Var mu, and with rho = 1 it is Var y. For the logarithm the sums are exponentials.
+T(y) = f + noise, and E[y | f] is expanded in Hermite polynomials (§11 of docs/mathematics.md).
 """
 
 from __future__ import annotations
@@ -35,21 +28,17 @@ from cvgp.runtime import clean_torch_state
 from cvgp.tables.encode import Inputs
 
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
-NODES, TERMS = 64, 32
-"""Points of the Gauss-Hermite quadrature, and polynomials of the expansion."""
+NODES, TERMS = 64, 32  # of the Gauss-Hermite quadrature, and of the expansion in polynomials
 PART_ROWS = 4096
-BEYOND, TAIL_NODES = 1e-4, 128
-"""The probability that is left out at either end of heavy tails, and the points of their quadrature."""
+BEYOND, TAIL_NODES = 1e-4, 128  # the probability left out at either end of heavy tails, and nodes of their quadrature
 
 
 class Moments(NamedTuple):
     """Of y at each row and output, [n, Q]."""
 
     mean: Array
-    f_variance: Array
-    """Of the function E[y | f]."""
-    noise_variance: Array
-    """Of an observation about the function, on average over the posterior of f."""
+    f_variance: Array  # of the function E[y | f]
+    noise_variance: Array  # of an observation about the function, on average over the posterior of f
 
     @property
     def variance(self) -> Array:
@@ -65,10 +54,8 @@ class Predictive:
     mean: Array  # [n, Q], of T(y)
     f_var: Array  # [n, Q]
     noise: Array  # [n, Q]
-    outliers: Contamination | None = None
-    """Quantiles, densities and draws include outliers, moments do not."""
-    tails: Tails | None = None
-    """The shape of observations around their mean, if it is not normal; never together with outliers."""
+    outliers: Contamination | None = None  # in quantiles, densities and draws, but not in moments
+    tails: Tails | None = None  # if observations around their mean are not normal; never together with outliers
 
     @classmethod
     def at(cls, gp: FittedGP, x: Array | Inputs) -> Predictive:
@@ -77,11 +64,7 @@ class Predictive:
 
     @cached_property
     def moments(self) -> Moments:
-        """Mean and variances of y [n, Q], of observations that are not outliers.
-
-        With `tails`, T(y) has this shape around its mean, except for its last `BEYOND`: an exponential of heavy tails
-        may have no mean at all. The function keeps its share of the variance.
-        """
+        """Mean and variances of y [n, Q], without outliers, and without the last `BEYOND` of heavy tails."""
         if self.target.name == "identity":
             return Moments(self.mean, self.f_var, self.noise)
         parts = []
@@ -101,6 +84,7 @@ class Predictive:
         normal = (_of_logarithm if self.target.name == "log" else _by_expansion)(self.target, mean, f_var, noise)
         if self.tails is None:
             return normal
+        # Without its ends: an exponential of heavy tails may have no mean at all. The function keeps its share.
         y_mean, variance = _with_tails(self.target, mean, f_var + noise, self.tails)
         f_variance = variance * normal.f_variance / normal.variance
         return Moments(y_mean, f_variance, variance - f_variance)
@@ -157,10 +141,7 @@ class Predictive:
         return np.asarray(found + self.target.log_slope(y))
 
     def crps(self, y: Array) -> Array:
-        """Continuous ranked probability score of observations [n, Q], in the unit of y.
-
-        It is the integral over p of 2 (1[y < q_p] - p)(q_p - y) (Laio and Tamea, 2007).
-        """
+        """Continuous ranked probability score [n, Q], by quantiles (Laio and Tamea, 2007)."""
         levels = (np.arange(CRPS_LEVELS) + 0.5) / CRPS_LEVELS
         total = np.zeros(y.shape)
         for start in range(0, CRPS_LEVELS, LEVELS_AT_ONCE):
@@ -222,8 +203,7 @@ def _quadrature() -> tuple[Array, Array, Array]:
     return nodes, weights / weights.sum(), np.array(rows[1:])
 
 
-LEVELS = (50, 90, 95)
-"""The probabilities of intervals in percent."""
+LEVELS = (50, 90, 95)  # of intervals, in percent
 
 
 def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, float]:
@@ -300,10 +280,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or a table
-            Where to predict, with the columns of the fit: a DataFrame or an Arrow table after a fit to a table with
-            text, dates or missing values. Unknown cells are integrated out, with a warning.
+            Where to predict, with the columns of the fit. Unknown cells are integrated out, with a warning.
         return_std, return_cov : bool
-            Also return the standard deviation, or the joint covariance. Only one of them can be asked for.
+            Also return the standard deviation, or the joint covariance, but not both.
         include_noise : bool
             Whether the uncertainty is that of a new observation y, or of the function alone. The mean is the same.
         noise_variance : array-like of shape (n_samples,), optional
@@ -314,16 +293,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray, or a tuple of ndarrays
-            The mean, of shape (n_samples,) or (n_samples, n_outputs), and after it what was asked for: the standard
-            deviation, the covariance of shape (n_samples, n_samples[, n_outputs]), the noise.
+            The mean, of shape (n_samples,) or (n_samples, n_outputs), and after it what was asked for.
 
         Examples
         --------
         >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> mean, sd = model.predict([[1.0], [2.0]], return_std=True)
-        >>> mean.round(1).tolist()
+        >>> model.predict([[1.0], [2.0]]).round(1).tolist()
         [0.8, 0.9]
         """
         check_is_fitted(self)
@@ -353,7 +330,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Where to predict.
         q : float or array-like of shape (n_quantiles,)
             Probabilities between 0 and 1, both excluded.
 
@@ -366,9 +342,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> low, median, high = model.predict_quantiles([[1.0]], [0.05, 0.5, 0.95])[0]
-        >>> bool(low < median < high)
-        True
+        >>> model.predict_quantiles(X, [0.05, 0.5, 0.95]).shape
+        (40, 3)
         """
         levels = _probabilities("q", q)
         check_is_fitted(self)
@@ -381,23 +356,20 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Where to predict.
         level : float
             The probability that an observation is inside, between 0 and 1.
 
         Returns
         -------
         ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
-            The quantiles at (1 - level) / 2 and (1 + level) / 2.
 
         Examples
         --------
         >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> low, high = model.predict_interval(X, level=0.9).T
-        >>> bool((low < high).all())
-        True
+        >>> model.predict_interval(X, level=0.9).shape
+        (40, 2)
         """
         if np.ndim(level):
             raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.")
@@ -413,9 +385,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples_X, n_features)
             Where to draw. The cost grows with the cube of the number of rows.
         n_samples : int
-            How many draws.
         random_state : int, RandomState or None
-            The same number gives the same draws.
 
         Returns
         -------
@@ -454,23 +424,20 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Where to predict.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Observations there, in their own units.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats per row; several outputs are summed. Minus infinity where y cannot be, as 0 for a model of log y.
+            Several outputs are summed. Minus infinity where y cannot be, as 0 for a model of log y.
 
         Examples
         --------
         >>> import cvgp, numpy as np
         >>> X = np.linspace(0, 6, 40)[:, None]
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
-        >>> near, far = model.log_predictive_density([[1.0], [1.0]], [0.8, 9.0])
-        >>> bool(near > far)
-        True
+        >>> model.log_predictive_density(X, np.sin(X[:, 0])).shape
+        (40,)
         """
         check_is_fitted(self)
         found = Predictive.at(self._gp, check_prediction(self, X))
@@ -478,7 +445,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return np.asarray(found.log_density(values).sum(axis=1))
 
     def _known_noise(self, noise_variance: ArrayLike | None, num_rows: int) -> Array:
-        """Known noise variances of points to predict [n, 1]; zero where there are none."""
         if noise_variance is None:
             return np.zeros((num_rows, 1))
         if self._gp.target.name != "identity":
@@ -493,7 +459,6 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
 
 def _probabilities(name: str, values: ArrayLike) -> Array:
-    """Numbers between 0 and 1, both excluded, as an array [L]."""
     expected = f"{name} must be between 0 and 1, such as 0.9 for 90 %; got {values!r}."
     try:
         found = np.atleast_1d(np.asarray(values, dtype=np.float64))

@@ -15,20 +15,11 @@ from sklearn.base import RegressorMixin
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.estimators import inputs
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.inputs import (
-    check_seed,
-    check_size,
-    check_training,
-    first_seed,
-    hold_out,
-    known_device,
-    refuse_transform,
-    table_data,
-)
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
@@ -46,14 +37,7 @@ from cvgp.fitting.options import (
     check_positive,
     settings_of,
 )
-from cvgp.fitting.prepare import (
-    FitData,
-    memory_data,
-    suitable_warp,
-    transformed,
-    warn_about,
-)
-from cvgp.gp.bounds import Statistics
+from cvgp.fitting.prepare import FitData, memory_data, suitable_warp, transformed, warn_about
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import current_group
@@ -66,79 +50,54 @@ Array = NDArray[np.float64]
 class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
     """Gaussian process regression with a learned coreset.
 
-    With no arguments it standardizes the data, chooses where to start and how to train, and stops by itself.
-
     Parameters
     ----------
     n_coreset : int or "auto"
-        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as the most that
-        the time allows; small data are fitted as an exact GP.
+        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
     kernel : str, gpytorch kernel or None
-        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several of these joined
-        by ``+`` and ``*``, as in ``rbf+linear``; or any GPyTorch kernel, with its priors. None is ``matern32``, with a
-        rough part added if the data ask for it. ``auto`` chooses among several by the density of unseen rows.
+        ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several joined by ``+``
+        and ``*``; or any GPyTorch kernel. None is ``matern32``, with a rough part added if the data ask for it.
+        ``auto`` chooses among several by the density of unseen rows.
     n_neighbors : int or "auto"
-        How many nearest training rows a prediction uses beside the coreset, for local detail. With neighbors the
-        estimator keeps the rows, and so does its file. ``auto`` uses 20 if unseen rows are then clearly more likely. It
-        is for up to 300,000 rows in memory.
+        How many nearest training rows a prediction uses beside the coreset, for up to 300,000 rows in memory. The
+        estimator and its file then hold the rows. ``auto`` uses 20 if unseen rows are then clearly more likely.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean
         Prior mean in standardized units: zero is the mean of y.
     noise : {"auto", "constant", "input-dependent"}
-        Whether the noise may depend on x, as learned from residuals of left-out rows. ``auto`` decides by the density
-        of such rows, and also detects gross outliers in y, up to one row in four.
+        Whether the noise may depend on x. ``auto`` decides by the density of left-out rows, and also detects gross
+        outliers in y, up to one row in four.
     input_warp : {"auto", "identity", "rank", "mixed"}
-        Whether distances are those of the columns of X, of their ranks (as normal scores), or of a learned mixture of
-        both for each column. This matters where columns are skewed. Ranks need `standardize`.
+        Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
     target_transform : {"identity", "auto", "log", "yeo-johnson"}
         What the model describes as Gaussian: y, its logarithm, or a learned power of it (Yeo and Johnson, 2000).
-        Predictions, densities and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
+        Predictions and `elbo_` are those of y all the same. It needs the rows in memory and no known noise.
     standardize : bool
         Give every column of X and y mean zero and variance one during the fit; results are in the units of the data.
-        Without it a mean of zero is the zero of y, and kernels and means that are objects see the data unchanged.
     max_time : float or None
         Seconds. The learning rate falls to its end within this time, and the best model so far is kept.
     n_jobs : int or None
-        Threads of a fit: a number, or -1 for all, but never more than ``torch.get_num_threads()``. None is one thread
-        where steps are small. The number changes results by no more than rounding.
+        Threads of a fit, or -1 for all of ``torch.get_num_threads()``. None is one thread where steps are small.
     device : str
         ``auto`` is the CPU; otherwise a torch device.
-    random_state : int, RandomState or None
-        The same number gives the same result on the same machine.
-    verbose : int
-        1 prints progress: a line per phase of the search for a start, and then a line every few seconds.
+    random_state, verbose : int
+        The same seed gives the same result on the same machine; a `verbose` of 1 prints progress.
     training : TrainingOptions or None
-        How the coreset is trained: the solver, its length, early stopping, checkpoints, callbacks. None leaves all of
-        it to the fit. ``set_params(training__max_iter=100)`` works from None as well.
+        How the coreset is trained. ``set_params(training__max_iter=100)`` works from None as well.
 
     Attributes
     ----------
-    coreset_ : Coreset
-        Pseudo-inputs, pseudo-outputs and weights, in the units of the data. With neighbors, predictions need both.
     elbo_ : float
-        Lower bound on log p(y) in nats, for y in its own units. With neighbors, each row depends on them too.
+        Lower bound on log p(y) in nats, for y in its own units.
     decisions_ : Decisions
         Everything that the fit has decided, with candidates, scores and reasons: print it, or give it to `fit`.
-    n_neighbors_, kernel_name_, input_warp_, target_transform_, noise_, solver_ : int and str
-        What the fit has chosen.
-    noise_variance_, outlier_share_ : float
-        The learned noise variance (of several outputs, an array), and the probability of a gross outlier. Quantiles,
-        densities and draws include outliers; mean and standard deviation are those of regular observations.
-    lengthscales_ : ndarray of shape (n_features,) or None
-        In the units of X, infinite for a constant column; None for a kernel that has no single set of them.
-    feature_importances_ : ndarray of shape (n_columns,)
-        The share of the variance of predictions that needs each column: the total indices of `sobol_indices`.
     schema_, n_bad_rows_ : dict, int
         After a fit to a table: how its columns become features, and how many bad rows were left out.
     history_ : dict of ndarrays
-        One entry per iteration: phase, bound, seconds, learning rate, events. A ``pandas.DataFrame`` can be made of it.
-    n_iter_, converged_, n_rows_ : int, bool, float
-        Iterations of the solver, whether there was nothing left to gain, and the number of rows by weight.
-    model_, kernel_ : CVGP, gpytorch kernel
-        The torch module, in standardized units; and a copy of its kernel, in the units of the data.
-    n_features_in_, feature_names_in_
-        As in scikit-learn: the columns of the user's table, of which each may be several features of the model.
+        One entry per iteration: phase, bound, seconds, learning rate, events.
+    solver_, n_iter_, converged_, n_rows_ : str, int, bool, float
+        The solver, its iterations, whether there was nothing left to gain, and the number of rows by weight.
 
     Examples
     --------
@@ -150,13 +109,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     (8, 1)
     """
 
-    _gp: FittedGP
-    _statistics: Statistics
     _baselines: Baselines
     _feature_quantiles: FeatureQuantiles
-    n_rows_: float
-    elbo_: float
-    _log_slopes: float
 
     def __init__(
         self,
@@ -223,39 +177,21 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Parameters
         ----------
         X : array-like, DataFrame or tensor of shape (n_samples, n_features), or a table in files
-            A DataFrame (pandas, polars) or an Arrow table may hold text, categories, dates and missing values beside
-            numbers. A table in files is a path, a glob, a folder, a list of paths, or a ``pyarrow.dataset.Dataset``;
-            one that is too large to be loaded is read in parts. `cvgp.read_table` opens it with options.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the name of a column
-            Outputs share one covariance. With a table, also the column (or a list of columns) to predict; all others
-            are features. None if `read_table` has named it.
+            A frame or an Arrow table may hold text, dates and missing values. A table in files is a path, a glob, a
+            folder, a list of paths or a ``pyarrow.dataset.Dataset``; `cvgp.read_table` opens it with options.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or the names of columns
+            Outputs share one covariance. With a table, the columns to predict; None if `read_table` has named them.
         sample_weight : array-like of shape (n_samples,) or the name of a column, optional
-            How many rows a row counts as: a weight of 100 is 100 copies of it, which are evidence that its y is exact.
-            Weights that only compare rows should have a mean of one.
+            A weight of 100 is 100 copies of a row. Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
         decisions : Decisions or dict, optional
-            Decisions of an earlier fit, or some of them, that are taken as they are. With `decisions_` of a fit to the
-            same rows nothing is searched for, and the predictions are the same.
+            Decisions of an earlier fit, or some of them, that are taken as they are, without a search.
 
         Returns
         -------
         CVGPRegressor
             The estimator itself, fitted.
-
-        Raises
-        ------
-        InvalidInputError, InvalidTypeError
-            If a parameter or the data cannot be used: NaN or infinity, shapes that do not fit, an unknown name.
-        MissingFileError, FileAccessError, FileFormatError
-            If a table in files does not exist, cannot be read or is damaged.
-
-        Warns
-        -----
-        CVGPWarning
-            If there is little to learn: a constant column, weights that add up to few rows, the same y in all rows.
-        ConvergenceWarning
-            If a constant or a linear model describes the rows better than the fit.
 
         Examples
         --------
@@ -268,7 +204,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
         folder, n_jobs = settings.checkpoint_dir, check_n_jobs(self.n_jobs)
-        seed = first_seed(group, check_seed(self.random_state)) if pinned.seed is None else pinned.seed
+        seed = inputs.first_seed(group, inputs.check_seed(self.random_state)) if pinned.seed is None else pinned.seed
         shown = [ProgressLines()] if self.verbose and group.rank == 0 else []
         log = FitLog([*shown, *(settings.callbacks or ())])
         clock = Clock(group=group)
@@ -278,36 +214,32 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         table = self._open_table(X, y, sample_weight, noise_variance)
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
-                refuse_transform(self.target_transform)
-                data = table_data(table, options, settings, choosing, pinned)
+                inputs.refuse_transform(self.target_transform)
+                data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = self._rows(table, X, y, sample_weight, noise_variance)
-                train, held_out = hold_out(rows, settings, run.rng("validation"))
+                train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 look = self.noise == "auto" and training.solver != "paper"
                 data = memory_data(train, held_out, options, choosing, pinned, look_for_outliers=look)
             if group.rank == 0:
                 self._warn_about(data)
-            reserved = seconds_for_importance(len(data.scaling.x_mean), self.max_time)
-            budget = run.budget.reserving(reserved)
+            budget = run.budget.reserving(seconds_for_importance(len(data.scaling.x_mean), self.max_time))
             init = self._scaled(training.init, data) if isinstance(training.init, Coreset) else training.init
             request = Request(data, options, settings, run._replace(budget=budget), pinned, init)
-            found = fit(request)
-            self._set_results(found, data, log)
+            self._set_results(fit(request), data, log)
             summarize_rows(self, data.train, seed)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
-        The file holds arrays and JSON, and nothing that could be executed. It is written whole or not at all. With
-        neighbors it holds all training rows. A kernel or mean that is an object must be given to `load` again. The
-        `callbacks`, `checkpoint_dir` and `heuristics` of `training`, an `init` that is a Coreset and a `random_state`
-        that is a generator have their defaults after loading.
+        It holds arrays and JSON, and with neighbors all training rows. A kernel or mean that is an object must be given
+        to `load` again; other objects, such as callbacks or an `init`, have their defaults after loading.
 
         Parameters
         ----------
         path : str or path
-            The file, which is replaced if it exists.
+            An existing file is replaced.
 
         Examples
         --------
@@ -338,7 +270,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def coreset_(self) -> Coreset:
-        """Pseudo-inputs, pseudo-outputs and weights in the units of the data."""
+        """Pseudo-inputs, pseudo-outputs and weights in the units of the data; with neighbors, predictions need both."""
         own = self._gp.coreset
         if not hasattr(self, "feature_names_in_"):
             return own
@@ -351,7 +283,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def noise_variance_(self) -> float | Array:
-        """Learned noise variance, of the transformed y if there is a transform; what a constant would be."""
+        """Learned noise variance of y, or of its transform; where it depends on x, what a constant would be."""
         variance = self._gp.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
 
@@ -362,7 +294,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def outlier_share_(self) -> float:
-        """The probability that an observation is an outlier."""
+        """The probability of a gross outlier, which quantiles, densities and draws include; mean and sd do not."""
         return 0.0 if self._gp.outliers is None else self._gp.outliers.share
 
     @property
@@ -377,7 +309,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def lengthscales_(self) -> Array | None:
-        """Lengthscales in the units of X."""
+        """In the units of X, infinite for a constant column; None for a kernel that has no single set of them."""
         return self._gp.lengthscales
 
     def __sklearn_tags__(self) -> Any:
@@ -391,18 +323,19 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         return TrainingOptions() if self.training is None else self.training
 
     def _model_options(self, training: TrainingOptions) -> ModelOptions:
-        """The parameters that describe the model, checked."""
+        name = "n_coreset (unless 'auto')"
+        size = None if self.n_coreset == "auto" else inputs.check_size(name, self.n_coreset)
         options = ModelOptions(
             kernel=self.kernel,
             mean=self.mean,
             ard=self.ard,
             noise=self.noise,
-            n_coreset=None if self.n_coreset == "auto" else check_size("n_coreset (unless 'auto')", self.n_coreset),
+            n_coreset=size,
             n_neighbors=check_neighbors(self.n_neighbors),
             input_warp=self.input_warp,
             target_transform=self.target_transform,
             standardize=self.standardize,
-            device=known_device(self.device),
+            device=inputs.known_device(self.device),
         )
         return replace(options, input_warp=suitable_warp(options, training.solver))
 
@@ -410,7 +343,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         """Rows in memory, checked; notes their columns on the estimator."""
         if table is not None:
             return table.load()  # type: ignore[no-any-return]
-        rows, self._single_output = check_training(self, x, y, weight, noise)
+        rows, self._single_output = inputs.check_training(self, x, y, weight, noise)
         if hasattr(self, "feature_names_in_"):
             self.schema_ = numeric_schema(self, x, rows.x, y).to_json()
         return rows
@@ -431,9 +364,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         table = opened.learn(current_group())
         schema = table.schema
         self._single_output = isinstance(schema.target, str)
-        columns = schema.columns
-        self.n_features_in_ = len(columns)
-        self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
+        self.n_features_in_ = len(schema.columns)
+        self.feature_names_in_ = np.array([column.name for column in schema.columns], dtype=object)
         self.n_bad_rows_ = table.bad.skipped
         if self.verbose and not schema.reading.is_plain:
             print(f"The table was read with {schema.reading.describe()}.", flush=True)
@@ -453,7 +385,6 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.solver_ = solution.solver
 
     def _scaled(self, given: Coreset, data: FitData) -> Coreset:
-        """The user's `init` in the units of the model."""
         scaling = data.scaling
         dims, outputs = len(scaling.x_mean), len(scaling.y_mean)
         if given.num_dims != dims or given.num_outputs != outputs:

@@ -1,38 +1,33 @@
-"""What an estimator keeps of its training rows, learned from a sample of them.
-
-Three things: the importance of columns, the quantiles of each feature, and two simple models to compare with.
-"""
+"""What an estimator keeps of a sample of its rows: importance of columns, quantiles of features, two simple models."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from cvgp.data.rows import Array
 from cvgp.data.source import DataSource
-from cvgp.estimators.importance import ROWS_TO_DRAW_FROM, note_indices
+from cvgp.errors import InvalidInputError
+from cvgp.estimators.fitted import as_array
 from cvgp.files import TINY, Fields
 
 if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
-LARGEST = 1e120
-"""The squares of larger values come near the end of the range of floats, and no summary is kept of them."""
+ROWS_TO_DRAW_FROM = 8192
+LARGEST = 1e120  # the squares of larger values are near the end of the range of floats, and no summary is kept
 PARTS = 16
-LEVELS = np.linspace(0.0, 1.0, PARTS + 1)
-"""The probabilities of the quantiles that are kept; the first and the last are the ends of the range."""
-
-Predictions = tuple[Array, Array]
+LEVELS = np.linspace(0.0, 1.0, PARTS + 1)  # the first and the last quantile are the ends of the range
 
 
 def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> None:
     """Summarize a sample of the rows that a model was just fitted to."""
     gp, rows = estimator._gp, source.sample(ROWS_TO_DRAW_FROM, np.random.default_rng(seed))
-    x = gp.scaling.unscale_x(_as_array(rows.x))  # [n, D]
-    y = gp.target.invert(gp.scaling.unscale_y(_as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
-    weight = None if rows.sample_weight is None else _as_array(rows.sample_weight)
+    x = gp.scaling.unscale_x(as_array(rows.x))  # [n, D]
+    y = gp.target.invert(gp.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
+    weight = None if rows.sample_weight is None else as_array(rows.sample_weight)
     for name in ("_feature_quantiles", "_baselines"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
     if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
@@ -43,11 +38,10 @@ def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> N
                 simple = Baselines.learn(x, y[:, 0], weight)
             if all(np.isfinite(values).all() for values in simple):
                 estimator._baselines = simple
-    note_indices(estimator, x, weight)
-
-
-def _as_array(values: Tensor) -> Array:
-    return np.asarray(values.to("cpu").double())
+    if gp.kept is None:
+        another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
+        with suppress(InvalidInputError):  # some predictions overflow; asking for the indices raises again
+            gp.indices_of_fit = estimator._indices_over(another, x, weight)
 
 
 class FeatureQuantiles(NamedTuple):
@@ -83,10 +77,7 @@ class Baselines(NamedTuple):
 
     @classmethod
     def learn(cls, x: Array, y: Array, weight: Array | None = None) -> Baselines:
-        """From features [N, D] and targets [N]; a row of weight w counts as w rows.
-
-        The line is a ridge regression with a penalty of one on standardized features, since columns may be collinear.
-        """
+        """From features [N, D] and targets [N], the line by ridge regression; a row of weight w counts as w rows."""
         count = np.ones(len(y)) if weight is None else weight  # [N]
         share = count / count.sum()
         centre, middle = share @ x, float(share @ y)
@@ -106,11 +97,11 @@ class Baselines(NamedTuple):
             line_sd=_sd_without_own_row(y, y - middle - z @ slopes, leverage, share),
         )
 
-    def constant(self, num_rows: int) -> Predictions:
+    def constant(self, num_rows: int) -> tuple[Array, Array]:
         """The mean and standard deviation that the constant predicts."""
         return np.full(num_rows, self.mean), np.full(num_rows, self.mean_sd)
 
-    def linear(self, x: Array) -> Predictions:
+    def linear(self, x: Array) -> tuple[Array, Array]:
         """The mean and standard deviation that the line predicts."""
         return self.intercept + x @ self.slopes, np.full(len(x), self.line_sd)
 

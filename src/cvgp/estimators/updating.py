@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,14 +17,7 @@ from cvgp import metrics
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource, MemorySource, SharedSource
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.estimators.coresets import (
-    Updated,
-    condition_coreset,
-    condition_neighbors,
-    grow_model,
-    prune_model,
-    with_neighbors,
-)
+from cvgp.estimators import coresets
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import as_table, schema_of
 from cvgp.estimators.inputs import check_seed, check_size, check_training, first_seed, refuse_transform
@@ -41,13 +35,9 @@ from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
-
     from cvgp.estimators.regressor import CVGPRegressor
 
-HELD_OUT = 0.2
-"""The share of the rows, the last ones, that `quality_by_size` scores if no others are given."""
+HELD_OUT = 0.2  # of the rows, the last ones
 
 
 class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
@@ -64,13 +54,11 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     def prune(self, tolerance: float = 1e-3) -> int:
         """Drop pseudo-points, in place, while the bound falls by less than `tolerance` nats per row in all.
 
-        The others are solved for from statistics that the fit kept, so no data are needed; kernel and noise stay. To
-        keep the larger model as well, prune a ``copy.deepcopy`` of it.
+        No data are needed; kernel and noise stay. To keep the larger model too, prune a ``copy.deepcopy`` of it.
 
         Parameters
         ----------
         tolerance : float
-            Nats per row, at least 0.
 
         Returns
         -------
@@ -89,12 +77,13 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         model, kept = self._gp.model, self._gp.kept
-        pruned, loss = prune_model(model, self._statistics, tolerance=tolerance * self.n_rows_)
+        pruned, loss = coresets.prune_model(model, self._statistics, tolerance=tolerance * self.n_rows_)
         if kept is None:
             self._adopt(pruned)
             self.elbo_ -= loss
         else:
-            self._adopt(with_neighbors(pruned.model, kept.rows, kept.num_neighbors), self.n_rows_, self._log_slopes)
+            pruned = coresets.with_neighbors(pruned.model, kept.rows, kept.num_neighbors)
+            self._adopt(pruned, self.n_rows_, self._log_slopes)
         return len(model.X_c) - len(pruned.model.X_c)
 
     @clean_torch_state()
@@ -108,16 +97,15 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> int:
         """Add pseudo-points, in place, until there are `n`, and solve for all of them in one pass over the rows.
 
-        Rows of X become points where those before them leave much prior variance (randomly pivoted Cholesky). Kernel,
-        noise and the present pseudo-inputs stay. With the rows of the fit the bound does not fall.
+        Rows are chosen by randomly pivoted Cholesky. Kernel, noise and the present pseudo-inputs stay. With the rows of
+        the fit the bound does not fall.
 
         Parameters
         ----------
         n : int
             How many points the model shall have in all.
         X, y, sample_weight, noise_variance
-            All rows that the model shall stand for, usually those of the fit, as `fit` takes them. Others are
-            forgotten. A model with neighbors uses these rows from now on, or warns that it cannot.
+            All rows that the model shall stand for, usually those of the fit, as `fit` takes them.
 
         Returns
         -------
@@ -142,7 +130,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         group = current_group()
         rng = np.random.default_rng(first_seed(group, check_seed(self.random_state)))
         source, log_slopes = _known_source(self, X, y, sample_weight, noise_variance, group)
-        grown = grow_model(gp.model, source, size, rng)
+        grown = coresets.grow_model(gp.model, source, size, rng)
         seed = int(rng.integers(2**31))
         if gp.kept is not None:
             reason = reason_against_neighbors(source, Heuristics())
@@ -151,7 +139,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
                 warnings.warn(message, CVGPWarning, stacklevel=3)
             else:
                 rows = in_random_order(source.data, seed)
-                grown = with_neighbors(grown.model, rows, gp.kept.num_neighbors, source.group)
+                grown = coresets.with_neighbors(grown.model, rows, gp.kept.num_neighbors, source.group)
         # The bound that the fit reported: the tighter one after L-BFGS, unless the user has chosen the paper's.
         if grown.kept is None and reports_tight_bound(self.get_params()["training__bound"], self.solver_):
             bound = full_bound(grown.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
@@ -171,9 +159,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Return an estimator that has also seen new rows, without another fit. This one stays as it is.
 
-        Kernel, noise and units stay. With neighbors the new rows join those that predictions use, and the coreset is
-        solved for again. Without, they become points of the coreset, at a cost that is cubic in the number of points;
-        `prune` makes it smaller again.
+        Kernel, noise and units stay. The new rows join those that predictions use, or without neighbors become points
+        of the coreset.
 
         Parameters
         ----------
@@ -205,7 +192,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         if gp.kept is None:
             # What `_adopt` adds is taken off again.
             log_scale = float(np.log(gp.scaling.y_scale).sum())
-            updated = condition_coreset(gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes)
+            updated = coresets.condition_coreset(
+                gp.model, new, self.elbo_ + self.n_rows_ * log_scale - self._log_slopes
+            )
         else:
             total, most = len(gp.kept.rows.x) + source.num_rows, Heuristics().most_neighbor_rows
             if total > most:
@@ -213,11 +202,11 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
                     f"Predictions can use at most {most} rows, and with the new ones there would be {total}. Fit "
                     "with n_neighbors=0 to condition on more."
                 )
-            updated = condition_neighbors(gp.model, gp.kept, new)
+            updated = coresets.condition_neighbors(gp.model, gp.kept, new)
         found._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
         return found
 
-    def _adopt(self, updated: Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:
+    def _adopt(self, updated: coresets.Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:
         """Take a model with other points or rows; with `num_rows` also its bound, as one on y in its own units."""
         self._gp = self._gp.with_model(updated.model, updated.kept)
         self._statistics = updated.statistics
@@ -225,7 +214,6 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             self._set_bound(updated.bound, num_rows, log_slopes)
 
     def _set_bound(self, bound: float, num_rows: float, log_slopes: float) -> None:
-        """Note a bound on the density of the scaled T(y) as one on y in its own units."""
         self.n_rows_ = num_rows
         self._log_slopes = log_slopes
         self.elbo_ = bound - num_rows * float(np.log(self._gp.scaling.y_scale).sum()) + log_slopes
@@ -234,10 +222,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
 def _known_source(
     estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group
 ) -> tuple[DataSource, float]:
-    """Rows as `fit` takes them, in the units of a fitted estimator, and the sum over rows of log T'(y).
-
-    Tables are encoded as the fit has encoded its own: nothing is learned from them.
-    """
+    """Rows as `fit` takes them, in the units and by the schema of a fitted estimator, and the sum of log T'(y)."""
     gp, schema = estimator._gp, schema_of(estimator)
     opened = as_table(x, y, sample_weight, noise_variance, None if schema is None else schema.reading)
     if opened is None:
@@ -259,7 +244,6 @@ def _known_source(
 
 
 def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
-    """Rows in memory, checked, with the columns and outputs of a fitted estimator."""
     rows, _ = check_training(estimator, x, y, sample_weight, noise_variance, reset=False)
     _check_outputs(estimator, rows.y.shape[1])
     return rows
@@ -299,15 +283,13 @@ def quality_by_size(
 ) -> dict[str, NDArray[Any]]:
     """Prune and grow a fitted model to several sizes, and score each of them on rows that were held out.
 
-    Each coreset is solved for from the rows that are not held out, and scored without neighbors. The model stays as it
-    is.
+    Each coreset is solved for from the rows that are not held out, and scored without neighbors.
 
     Parameters
     ----------
     model : CVGPRegressor
-        Fitted.
     X, y, sample_weight, noise_variance : array-like
-        Rows as for `fit`, usually those of the fit. Scores count every held-out row once.
+        Rows as for `fit`, usually those of the fit.
     sizes : sequence of int, optional
         Numbers of pseudo-points. The powers of two up to twice the present size by default.
     held_out : (X, y), optional
@@ -316,8 +298,8 @@ def quality_by_size(
     Returns
     -------
     dict of ndarrays
-        One entry per size, in rising order: `size`, `bound_per_row` (the paper's bound in nats, for y in its own
-        units), `rmse`, `mean_log_likelihood` (nats per held-out row and output) and `seconds`.
+        One entry per size, in rising order: `size`, `bound_per_row` (nats), `rmse`, `mean_log_likelihood` (nats per
+        held-out row and output) and `seconds`.
 
     Examples
     --------
@@ -343,7 +325,7 @@ def quality_by_size(
     source, log_slopes = _scaled(gp, _regular(gp, merge_copies(rows)))
     seed, size_now = check_seed(model.random_state).randint(2**31), len(gp.model.X_c)
     # Also at the present size: the fit may have seen the rows that are now held out.
-    present = grow_model(gp.model, source, size_now, np.random.default_rng(seed))
+    present = coresets.grow_model(gp.model, source, size_now, np.random.default_rng(seed))
     log_scale = float(np.log(gp.scaling.y_scale).sum()) - log_slopes / source.total_weight
     if sizes is None:  # powers of two that the rows suffice for
         most = min(2 * size_now, max(size_now, source.num_rows))
@@ -352,10 +334,10 @@ def quality_by_size(
     for size in sorted({check_size("each of sizes", size) for size in sizes}):
         start = time.perf_counter()
         if size <= size_now:
-            resized, loss = prune_model(present.model, present.statistics, size=size)
+            resized, loss = coresets.prune_model(present.model, present.statistics, size=size)
             bound = present.bound - loss
         else:
-            resized = grow_model(present.model, source, size, np.random.default_rng(seed))
+            resized = coresets.grow_model(present.model, source, size, np.random.default_rng(seed))
             bound = resized.bound
         seconds = time.perf_counter() - start
         predicted = Predictive.at(gp.with_model(resized.model), scored.x)
