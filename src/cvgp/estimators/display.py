@@ -52,6 +52,10 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model in the units of the data; it needs the extra ``botorch``.
 
+        Returns
+        -------
+        cvgp.adapters.botorch.CVGPModel
+
         Examples
         --------
         >>> import cvgp, numpy as np

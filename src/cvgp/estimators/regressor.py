@@ -148,14 +148,47 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.training = training
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; those of `training` as ``training__...``, also where it is None."""
+        """Return the parameters by name; those of `training` as ``training__...``, also where it is None.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether to include those of `training`.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> from cvgp import CVGPRegressor
+        >>> CVGPRegressor(kernel="rbf").get_params()["training__solver"]
+        'auto'
+        """
         parameters: dict[str, Any] = super().get_params(deep=deep)
         if deep and self.training is None:
             parameters |= {f"training__{name}": value for name, value in TrainingOptions().get_params().items()}
         return parameters
 
     def set_params(self, **params: Any) -> "CVGPRegressor":
-        """Set parameters by name; those of `training` as ``training__...``, also where it is None."""
+        """Set parameters by name; those of `training` as ``training__...``, also where it is None.
+
+        Parameters
+        ----------
+        **params
+            The new values.
+
+        Returns
+        -------
+        CVGPRegressor
+            The estimator itself.
+
+        Examples
+        --------
+        >>> from cvgp import CVGPRegressor
+        >>> CVGPRegressor().set_params(training__max_iter=100).training.max_iter
+        100
+        """
         if any(name.startswith("training__") for name in params) and params.get("training", self.training) is None:
             params["training"] = TrainingOptions()
         super().set_params(**params)
