@@ -14,106 +14,165 @@ class Heuristics:
     """
 
     # Samples on which choices are made
-    enough_seconds: float = 10.0  # a time limit from which on choices use as many rows as without one
-    least_rows_to_choose: int = 200  # with fewer, outliers, transforms and rough kernels cannot be told from chance
-    sample_rows: int = 500  # of each part: an exact GP of 500 rows takes 5 ms per evaluation
-    sample_evaluations: int = 20  # of L-BFGS for a GP of the sample: differences between candidates show by then
-    judging_rows: int = 1000  # a difference of .05 nats is then two standard errors
-    margin: float = 0.05  # nats per row that a fit may be behind a constant or a line, or a sum behind a single kernel
+    enough_seconds: float = 10.0
+    """A time limit from which on choices use as many rows as without one."""
+    least_rows_to_choose: int = 200
+    """With fewer, outliers, transforms and rough kernels cannot be told from chance."""
+    sample_rows: int = 500
+    """Of each part: an exact GP of 500 rows takes 5 ms per evaluation."""
+    sample_evaluations: int = 20
+    """Of L-BFGS for a GP of the sample: differences between candidates show by then."""
+    judging_rows: int = 1000
+    """A difference of .05 nats is then two standard errors."""
+    margin: float = 0.05
+    """Nats per row that a fit may be behind a constant or a line, or a sum behind a single kernel."""
 
     # Outliers and transforms
-    largest_outlier_share: float = 0.25  # with more, it is not clear which rows are regular
-    outlier_variance: float = 50.0  # least ratio to that of regular rows: seven standard deviations
-    least_transform_gain: float = 0.01  # nats per row; a transform that makes y no more normal than this is not tried
-    irrelevant_column: float = 0.01  # share of the largest inverse lengthscale below which a column is not warped
+    largest_outlier_share: float = 0.25
+    """With more, it is not clear which rows are regular."""
+    outlier_variance: float = 50.0
+    """Least ratio to that of regular rows: seven standard deviations."""
+    least_transform_gain: float = 0.01
+    """Nats per row; a transform that makes y no more normal than this is not tried."""
+    irrelevant_column: float = 0.01
+    """Share of the largest inverse lengthscale below which a column is not warped."""
 
     # Kernel
-    start_factors: tuple[float, ...] = (1.0, 0.25, 4.0)  # multiples of the typical lengthscale
-    start_noise: float = 0.1  # share of the variance of y
-    least_start_noise: float = 100.0  # in units of the noise floor, where the logarithm of the noise has no slope
-    start_tol: float = 1e-3  # nats per row that ten iterations have to gain
-    leave_one_out_rows: int = 750  # up to this many, each is left out in turn; of more, some judge the others
-    kernel_evaluations: int = 40  # of the exact likelihood, for a start
-    alternative_evaluations: int = 20  # for another kernel, which begins where the first has ended
-    race_rows: int = 300  # several starts are compared on few rows, and only the best is continued
+    start_factors: tuple[float, ...] = (1.0, 0.25, 4.0)
+    """Multiples of the typical lengthscale."""
+    start_noise: float = 0.1
+    """Share of the variance of y."""
+    least_start_noise: float = 100.0
+    """In units of the noise floor, where the logarithm of the noise has no slope."""
+    start_tol: float = 1e-3
+    """Nats per row that ten iterations have to gain."""
+    leave_one_out_rows: int = 750
+    """Up to this many, each is left out in turn; of more, some judge the others."""
+    kernel_evaluations: int = 40
+    """Of the exact likelihood, for a start."""
+    alternative_evaluations: int = 20
+    """For another kernel, which begins where the first has ended."""
+    race_rows: int = 300
+    """Several starts are compared on few rows, and only the best is continued."""
     race_evaluations: int = 15
     periods_tried: int = 3
-    noise_ladder: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)  # shares of the variance of y
+    noise_ladder: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3)
+    """Shares of the variance of y."""
 
     # Size
     smallest_coreset: int = 16
-    largest_coreset: int = 400  # without a time limit: well under a minute on two cores
+    largest_coreset: int = 400
+    """Without a time limit: well under a minute on two cores."""
     size_held_out: float = 0.2
-    size_margin: float = 0.01  # nats per held-out row by which the chosen size may be behind the best one
-    exact_evaluations: int = 60  # that the exact GP usually takes
-    exact_seconds: float = 8.0  # the longest by the cost model: about 1480 rows
-    exact_seconds_with_neighbors: float = 2.4  # about 950 rows
-    unexplained_share: float = 0.01  # of the noise, by the prior variance that fewer points leave: .005 nats per row
-    bearable_loss: float = 5.0  # times more that the largest coreset may leave unexplained: .025 nats per row
+    size_margin: float = 0.01
+    """Nats per held-out row by which the chosen size may be behind the best one."""
+    exact_evaluations: int = 60
+    """That the exact GP usually takes."""
+    exact_seconds: float = 8.0
+    """The longest by the cost model: about 1480 rows."""
+    exact_seconds_with_neighbors: float = 2.4
+    """About 950 rows."""
+    unexplained_share: float = 0.01
+    """Of the noise, by the prior variance that fewer points leave: .005 nats per row."""
+    bearable_loss: float = 5.0
+    """Times more that the largest coreset may leave unexplained: .025 nats per row."""
 
     # Solvers
-    lbfgs_rows: int = 3000  # up to this many, a full pass costs about as much as a minibatch
+    lbfgs_rows: int = 3000
+    """Up to this many, a full pass costs about as much as a minibatch."""
     lbfgs_evaluations: int = 200
     fewest_lbfgs_evaluations: int = 30
-    lbfgs_seconds: float = 8.0  # the longest without a time limit: a good start needs few evaluations
-    brief_rows: int = 50_000  # where neighbors did not help, longer training gains little
+    lbfgs_seconds: float = 8.0
+    """The longest without a time limit: a good start needs few evaluations."""
+    brief_rows: int = 50_000
+    """Where neighbors did not help, longer training gains little."""
     brief_seconds: float = 4.0
     brief_evaluations: tuple[int, int] = (12, 60)
-    polish_evaluations: int = 60  # of L-BFGS after Adam
+    polish_evaluations: int = 60
+    """Of L-BFGS after Adam."""
     fewest_polish_evaluations: int = 10
     longest_polish: int = 1500
-    polish_seconds: float = 5.0  # for up to 20,000 rows
-    longest_growth: float = 2.0  # how many times longer it may take for more rows
+    polish_seconds: float = 5.0
+    """For up to 20,000 rows."""
+    longest_growth: float = 2.0
+    """How many times longer it may take for more rows."""
     learning_rate: float = 0.03
-    adam_steps: int = 1000  # for up to the usual number of rows
-    most_adam_steps: int = 3000  # for 180,000 rows and more, or within a time limit
+    adam_steps: int = 1000
+    """For up to the usual number of rows."""
+    most_adam_steps: int = 3000
+    """For 180,000 rows and more, or within a time limit."""
     usual_rows: int = 20_000
-    paper_learning_rate: float = 1e-3  # of the recipe of the paper
+    paper_learning_rate: float = 1e-3
+    """Of the recipe of the paper."""
     paper_batch: int = 512
     paper_epochs: int = 100_000
-    largest_closing_share: float = 0.4  # of the remaining time, for the pass over the rows at the end
-    compared_rows: int = 2000  # on which a finished fit is compared with a constant and a line
+    largest_closing_share: float = 0.4
+    """Of the remaining time, for the pass over the rows at the end."""
+    compared_rows: int = 2000
+    """On which a finished fit is compared with a constant and a line."""
 
     # Neighbors
-    default_neighbors: int = 20  # a step of fitting a kernel costs the cube of their number
-    most_neighbor_rows: int = 300_000  # the search grows with the square of the rows: beyond, it takes many minutes
-    judged_neighbor_rows: int = 2000  # the last rows that neighbors are judged by, at most
-    judged_neighbor_share: float = 0.25  # and as a share of all
-    late_rows: int = 10_000  # the last rows, at most half of all, that are predicted one by one
-    early_rows: int = 20_000  # before the late ones, for the coreset's part: 8000 in place of 12,900 cost .01 nats
+    default_neighbors: int = 20
+    """A step of fitting a kernel costs the cube of their number."""
+    most_neighbor_rows: int = 300_000
+    """The search grows with the square of the rows: beyond, it takes many minutes."""
+    judged_neighbor_rows: int = 2000
+    """The last rows that neighbors are judged by, at most."""
+    judged_neighbor_share: float = 0.25
+    """And as a share of all."""
+    late_rows: int = 10_000
+    """The last rows, at most half of all, that are predicted one by one."""
+    early_rows: int = 20_000
+    """Before the late ones, for the coreset's part: 8000 in place of 12,900 cost .01 nats."""
     early_rows_per_point: int = 100
-    largest_neighbor_share: float = 0.4  # of a time limit
+    largest_neighbor_share: float = 0.4
+    """Of a time limit."""
     vecchia_steps: int = 200
     vecchia_batch: int = 256
     vecchia_pool: int = 5000
     vecchia_learning_rate: float = 0.15
-    far_lengthscale: float = 1.5  # neighbors are searched for again after a change by more than this factor
-    rough_factors: tuple[float, ...] = (0.3, 0.1, 0.03)  # lengthscales over the spread of the inputs
-    trial_steps: int = 40  # of each start: the gradient at a start says little about its end
+    far_lengthscale: float = 1.5
+    """Neighbors are searched for again after a change by more than this factor."""
+    rough_factors: tuple[float, ...] = (0.3, 0.1, 0.03)
+    """Lengthscales over the spread of the inputs."""
+    trial_steps: int = 40
+    """Of each start: the gradient at a start says little about its end."""
     trial_batch: int = 128
     trial_rows: int = 1000
     trial_judged: int = 500
     trial_share: float = 0.5
-    largest_outputscale: float = 100.0  # over the variance of y
+    largest_outputscale: float = 100.0
+    """Over the variance of y."""
 
     # Noise
-    least_noise_rows: int = 100  # with fewer, a noise for each x is a guess
+    least_noise_rows: int = 100
+    """With fewer, a noise for each x is a guess."""
     noise_rows: int = 10_000
     noise_rows_to_choose: int = 2000
     fewest_noise_rows: int = 500
     noise_centers: int = 200
     rows_per_noise_center: int = 10
-    noise_strengths: tuple[float, ...] = (0.3, 0.03, 3.0, 30.0)  # precisions of the prior on the features' weights
-    noise_choice_margin: float = 1e-3  # nats per row by which a simpler shape of the noise may be behind
+    noise_strengths: tuple[float, ...] = (0.3, 0.03, 3.0, 30.0)
+    """Precisions of the prior on the features' weights."""
+    noise_choice_margin: float = 1e-3
+    """Nats per row by which a simpler shape of the noise may be behind."""
     reweighting_rounds: int = 1
     reweighting_rows: int = 100_000
-    noise_seconds: float = 4.0  # to reserve for the noise
-    noise_row_seconds: float = 1e-4  # for each row
-    noise_share: float = 0.2  # at most, of a time limit
+    noise_seconds: float = 4.0
+    """To reserve for the noise."""
+    noise_row_seconds: float = 1e-4
+    """For each row."""
+    noise_share: float = 0.2
+    """At most, of a time limit."""
 
     # Costs, in seconds on two cores; a fit measures how much faster or slower its machine is
-    step_cost: tuple[float, float, float] = (1.8e-3, 3e-11, 2e-11)  # of Adam: fixed, per M^2 B and M^3
-    evaluation_cost: tuple[float, float, float] = (2.5e-8, 6.4e-11, 1.2e-10)  # of the bound: per N M, N M^2, N M D
-    exact_cost: tuple[float, float, float] = (2e-3, 4e-11, 5e-11)  # of the exact likelihood: fixed, per N^3, N^2 D
-    neighbor_cost: tuple[float, float, float] = (2e-5, 3e-7, 2e-9)  # per row, row and point, and pair of rows
-    noise_cost: float = 1.2e-9  # of the factorizations that the noise needs, per M^3
+    step_cost: tuple[float, float, float] = (1.8e-3, 3e-11, 2e-11)
+    """Of Adam: fixed, per M^2 B and M^3."""
+    evaluation_cost: tuple[float, float, float] = (2.5e-8, 6.4e-11, 1.2e-10)
+    """Of the bound: per N M, N M^2, N M D."""
+    exact_cost: tuple[float, float, float] = (2e-3, 4e-11, 5e-11)
+    """Of the exact likelihood: fixed, per N^3, N^2 D."""
+    neighbor_cost: tuple[float, float, float] = (2e-5, 3e-7, 2e-9)
+    """Per row, row and point, and pair of rows."""
+    noise_cost: float = 1.2e-9
+    """Of the factorizations that the noise needs, per M^3."""
