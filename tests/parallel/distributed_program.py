@@ -118,7 +118,7 @@ def fit_table(folder: Path, **parameters: Any) -> dict[str, Any]:
 def read_table(group: Group, folder: Path) -> dict[str, Any]:
     """What each process takes of a table, and what all know of it."""
     found = cvgp.read_table(folder, "y", on_bad_rows="skip").learn(group)
-    scaling = found.scaling
+    scaling = found.scaling()
     return {
         "read": sum(len(b.x) for b in found.source(scaling).chunks(100)),
         "total": found.num_rows,

@@ -1,11 +1,13 @@
 """`compression`: other learners trained on a weighted coreset, against random rows and k-means of the same size."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import RidgeCV
@@ -42,7 +44,9 @@ def _exact_gp(x: Array, y: Array, weight: Array) -> Predict:
         chosen = np.random.default_rng(0).permutation(len(x))[:MOST_EXACT]
         x, y, weight = x[chosen], y[chosen], weight[chosen]
     kernel = ConstantKernel(1.0) * RBF(np.sqrt(x.shape[1]))
-    models = [GaussianProcessRegressor(kernel, alpha=noise / weight).fit(x, y) for noise in NOISES]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of a scale at its limit, where the noise is far off
+        models = [GaussianProcessRegressor(kernel, alpha=noise / weight).fit(x, y) for noise in NOISES]
     return max(models, key=lambda model: model.log_marginal_likelihood_value_).predict
 
 

@@ -84,8 +84,9 @@ def _full_matrix_bound(sparse: SparseGP) -> float:
     K = model.jittered_covariance()
     L = safe_cholesky(K, "K_cc")
     L_inv = inverse_lower(L)
-    best = bounds.titsias_optimum(K, statistics(model, data.chunks(CHUNK_ROWS)))
-    mean, S = L_inv @ best.f_mean[:, 0], L_inv @ best.f_covariance @ L_inv.mT  # of the whitened values
+    found = statistics(model, data.chunks(CHUNK_ROWS))
+    S = torch.linalg.inv(found.Phi + torch.eye(len(K), dtype=torch.float64))  # of the whitened values
+    mean = S @ found.b[:, 0]
     noise, expected = sparse.noise, 0.0
     for batch in data.chunks(CHUNK_ROWS):
         psi = L_inv @ cross_matrix(model.kernel, model.X_c, batch.x)  # [M, B]
