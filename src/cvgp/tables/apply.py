@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from cvgp.data.rows import Array, Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
-from cvgp.tables.cells import SECONDS_PER_DAY, cell_numbers, days, is_number_type, numbers
+from cvgp.tables.cells import cell_numbers, numbers
 from cvgp.tables.columns import Reading, Schema
 from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
 from cvgp.tables.read import Location, Opened, Part, open_table
@@ -178,35 +178,25 @@ def schema_reader(
     return RowReader(opened, cells, kinds, targets, extra, bad)
 
 
-def load_rows(location: Location | Opened, schema: Schema, *arguments: Any, **options: Any) -> tuple[Inputs, Array]:
-    """Features and targets [n, Q] of a table; see :func:`load_rows_in_time`."""
-    return load_rows_in_time(location, schema, None, *arguments, **options)[:2]
-
-
-def load_rows_in_time(
+def load_rows(
     location: Location | Opened,
     schema: Schema,
-    time: str | None,
     csv: Mapping[str, object] | None = None,
     tell: Callable[[str, Reading], None] = lambda location, reading: None,
     *,
     with_target: bool = True,
-) -> tuple[Inputs, Array, NDArray[Any]]:
-    """Features, targets [n, Q] and the times [n] of a column; `tell` is called with how the text was read."""
+) -> tuple[Inputs, Array]:
+    """Features and targets [n, Q] of a table; `tell` is called with how the text was read."""
     opened = location if isinstance(location, Opened) else open_table(location, csv, schema.reading)
     tell(str(location), opened.reading)
     reader = schema_reader(opened, schema, schema.targets if with_target else ())
-    asked = [] if time is None else [time]
-    _check_present(opened, asked, "by which rows are put in order")
     findings, pieces, targets, num_bytes = Findings(), [], [], 0
-    times: list[NDArray[Any]] = []
-    for piece in reader.pieces(opened.parts, asked):
+    for piece in reader.pieces(opened.parts, []):
         good = piece.rows.take(piece.kept)
         inputs, found = new_inputs(schema.columns, good.x, piece.numbers, piece.part.file)
         findings.add(found)
         pieces.append(inputs)
         targets.append(good.y)
-        times += [_times(name, piece.batch.column(name))[piece.kept] for name in asked]
         num_bytes += inputs.x.nbytes
         if num_bytes > memory_left():  # a small file can unpack to a very large table
             raise InvalidInputError(
@@ -215,15 +205,7 @@ def load_rows_in_time(
             )
     findings.warn()
     reader.bad.check_any(sum(map(len, pieces)))
-    return Inputs.join(pieces), np.concatenate(targets), np.concatenate(times) if times else np.empty(0)
-
-
-def _times(name: str, cells: pa.Array) -> NDArray[Any]:
-    is_number = is_number_type(cells.type)
-    found = numbers(name, cells) if is_number else days(name, cells)
-    if not np.isfinite(found).all():
-        raise InvalidInputError(f"Column {name!r} must hold a date or a number in every row that is scored.")
-    return found if is_number else np.round(found * SECONDS_PER_DAY).astype("datetime64[s]")
+    return Inputs.join(pieces), np.concatenate(targets)
 
 
 def _check_present(opened: Opened, names: Sequence[str], why: str) -> None:
