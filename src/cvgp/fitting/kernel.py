@@ -143,8 +143,10 @@ def choose_kernel(
         return KernelChoice(_scaled(first, 1.0), {})
     tried = {first.name: best}
     for other in alternatives if run.has_time else ():
-        start, name = _from_default(best, other), name_of_kernel(other)
-        found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), [start], run)
+        starts, name = [_from_default(best, other)], name_of_kernel(other)
+        if isinstance(other, AdditiveKernel):  # has several optima, and where the single kernel ended need not lead on
+            starts.append(_scaled(first._replace(kernel=other), 1.0))
+        found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), starts, run)
         if found is not None:
             widen_to_gaps(found.kernel, learning.x)
             tried[name] = found._replace(name=name)
