@@ -70,15 +70,17 @@ def test_a_fit_killed_at_ten_random_moments_ends_where_an_uninterrupted_one_does
         ended = kill(commands, moments.uniform(0.02, 0.98) * life, *arguments)
         assert not folder.exists() or set(leftovers(folder)) <= {file, DECISIONS_FILE}
         killed, stored = killed + (ended is None), stored + (folder / file).exists()
-        if killed == 10:
+        if killed >= 10 and stored:
             break
         if out.exists():  # it ended before its moment: the machine has become faster, or little was left to do
             cvgp.load(out)  # raises if it were half a file
             out.unlink()
             shutil.rmtree(folder)
             life = min(life, ended or life)
+        elif not stored:  # a machine that has become busy gets to its first checkpoint later
+            life *= 1.2
     finish(commands, *arguments)
-    assert killed == 10
+    assert killed >= 10
     assert stored > 0
     resumed, whole = cvgp.load(out), cvgp.load(tmp_path / "whole.cvgp")
     if solver == "adam":
