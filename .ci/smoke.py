@@ -35,7 +35,7 @@ def main() -> None:
             sys.exit(f"the model explains {score:.2f} of the variance of a sine, and should explain .9")
         if (version := command("--version").strip()) != cvgp.__version__:
             sys.exit(f"`cvgp --version` says {version}, and the package {cvgp.__version__}")
-        command("fit", data, "--target", "y", "--out", model_file, "--max-iter", "5", "--quiet")
+        command("fit", data, "--target", "y", "--out", model_file, "--overwrite", "--max-iter", "5", "--quiet")
         command("predict", model_file, data, "--out", out)
         if len(pd.read_csv(out)) != len(table):
             sys.exit("`cvgp predict` lost rows")
