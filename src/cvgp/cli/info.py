@@ -39,8 +39,10 @@ def info(model_file: ModelFile, as_json: AsJson = False) -> None:
         text["missing values"] = MISSING.get(schema.impute, "are filled")
     text |= model_facts(model)
     if hasattr(model, "decisions_"):
-        facts["decisions"], text["decisions"] = model.decisions_.to_json(), str(model.decisions_)
+        facts["decisions"] = model.decisions_.to_json()
     print_result(as_json, facts, text)
+    if not as_json and hasattr(model, "decisions_"):  # a table of its own, which is too wide for a column
+        print("", *map(printable, str(model.decisions_).splitlines()), sep="\n")
 
 
 def coreset(

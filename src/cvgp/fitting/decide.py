@@ -310,5 +310,5 @@ def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tup
         return fit, Choice("constant", None, reason, candidates, seconds)
     parts = [f"strength {recipe.strength:g}", f"{recipe.tails} tails"]
     parts += ["variance discounted"] if recipe.discounts_variance else []
-    parts += [f"rows re-weighted {recipe.rounds} times"] if recipe.rounds else []
+    parts += ["rows re-weighted"] if recipe.rounds else []
     return fit, Choice(f"input-dependent ({', '.join(parts)})", recipe._asdict(), reason, candidates, seconds)

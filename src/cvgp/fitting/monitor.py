@@ -296,5 +296,6 @@ class ProgressLines:
             self._shown_at = event.seconds
             validation = "" if event.validation_rmse is None else f"  validation RMSE {event.validation_rmse:.4f}"
             place = f"{event.phase:>20}  {event.iteration:6d}/{event.max_iter}"
-            numbers = f"bound {event.bound:10.4f}  {event.seconds:7.1f} s{validation}"
+            bound = " " * 16 if math.isnan(event.bound) else f"bound {event.bound:10.4f}"  # a decision has none
+            numbers = f"{bound}  {event.seconds:7.1f} s{validation}"
             print(f"{place}  {numbers}  {event.event}".rstrip(), flush=True)
