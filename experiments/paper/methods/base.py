@@ -17,7 +17,7 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
-from cvgp.errors import DivergenceError, InvalidInputError
+from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError
 from cvgp.fitting.size import initial_coreset
 from cvgp.optim import AdamState, NoImprovement, Progress, Status, constant, minimize_adam, minimize_lbfgs, one_cycle
 from experiments.scores import Prediction
@@ -202,9 +202,22 @@ class Baseline(ABC):
             self._learn(self._source, start)
         return self
 
-    @abstractmethod
     def _learn(self, source: MemorySource, start: Start) -> None:
-        """Build the model from its start and train it."""
+        """Train in the recipe's precision, or in float64 where that fails."""
+        try:
+            self._learn_in(self.recipe.torch_dtype, source, start)
+        except (DivergenceError, FactorizationError):
+            if self.recipe.torch_dtype is torch.float64:
+                raise
+            self._learn_in(torch.float64, source, start)
+
+    @abstractmethod
+    def _learn_in(self, dtype: torch.dtype, source: MemorySource, start: Start) -> None:
+        """Build the model from its start and train it in a precision."""
+
+    @abstractmethod
+    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
+        """Make the model at its start."""
 
     @abstractmethod
     def predict(self, x: Array, *, joint: bool = False) -> Prediction:
@@ -260,14 +273,6 @@ def _check(x: Array, y: Array) -> None:
 class MinibatchBaseline(Baseline):
     """A system whose objective is estimated from a batch."""
 
-    def _learn(self, source: MemorySource, start: Start) -> None:
-        try:
-            self._learn_in(self.recipe.torch_dtype, source, start)
-        except DivergenceError:
-            if self.recipe.torch_dtype is torch.float64:
-                raise
-            self._learn_in(torch.float64, source, start)
-
     def _learn_in(self, dtype: torch.dtype, source: MemorySource, start: Start) -> None:
         self.dtype = dtype
         self._build(start, source, dtype)
@@ -289,10 +294,6 @@ class MinibatchBaseline(Baseline):
             on_step=self._on_step,
         )
         self._check_precision()
-
-    @abstractmethod
-    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
-        """Make the model at its start."""
 
     @abstractmethod
     def _loss(self, batch: Rows[Tensor], num_rows: int) -> Tensor:

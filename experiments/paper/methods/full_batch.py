@@ -10,7 +10,7 @@ from torch import Tensor
 
 import cvgp
 from cvgp.data.source import MemorySource
-from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError
+from cvgp.errors import InvalidInputError
 from cvgp.gp import bounds
 from cvgp.gp.kernels import cross_matrix, diagonal, evaluate, square_matrix
 from cvgp.gp.linalg import safe_cholesky
@@ -25,17 +25,9 @@ EXACT_ROWS = 12_000
 
 
 class FullBatchBaseline(Baseline):
-    """A system whose objective needs all rows at once, in the recipe's precision, or in float64 where that fails."""
+    """A system whose objective needs all rows at once."""
 
     stochastic = False
-
-    def _learn(self, source: MemorySource, start: Start) -> None:
-        try:
-            self._learn_in(self.recipe.torch_dtype, source, start)
-        except (DivergenceError, FactorizationError):
-            if self.recipe.torch_dtype is torch.float64:
-                raise
-            self._learn_in(torch.float64, source, start)
 
     def _learn_in(self, dtype: torch.dtype, source: MemorySource, start: Start) -> None:
         self.dtype = dtype
@@ -52,10 +44,6 @@ class FullBatchBaseline(Baseline):
             on_step=self._on_step,
         )
         self._trained()
-
-    @abstractmethod
-    def _build(self, start: Start, source: MemorySource, dtype: torch.dtype) -> None:
-        """Make the model at its start."""
 
     @abstractmethod
     def _value_and_backward(self, scale: float) -> float:
