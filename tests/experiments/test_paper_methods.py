@@ -149,6 +149,12 @@ def test_joint_and_marginal_variances_agree(start: Start, cls: type[Baseline]) -
     np.testing.assert_allclose(np.diag(joint.f_covariance), model.predict(X_NEW).f_var, atol=1e-7)
 
 
+@pytest.mark.parametrize("cls", METHODS.values(), ids=METHODS)
+def test_the_mean_that_early_stopping_watches_is_that_of_predictions(start: Start, cls: type[Baseline]) -> None:
+    model = fitted(cls, start)
+    np.testing.assert_allclose(model.predict_mean(X_NEW), model.predict(X_NEW).mean, atol=1e-8)
+
+
 @pytest.mark.parametrize("cls", [SVGP, SVGPBatchKL, PPGPR, CVGP, SparseGP])
 def test_every_system_starts_from_the_same_centres_kernel_and_noise(start: Start, cls: type[Baseline]) -> None:
     seen: list[Any] = []

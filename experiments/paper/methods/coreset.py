@@ -68,6 +68,13 @@ class CVGP(MinibatchBaseline):
         mean = torch.cat([part.mean for part in parts])
         return Prediction(mean.numpy(), torch.cat([part.variance for part in parts]).numpy(), self.noise)
 
+    @torch.no_grad()
+    def predict_mean(self, x: Array) -> Array:
+        """K_xc alpha."""
+        process = self.model.process()
+        points = torch.as_tensor(x).to(self.dtype)
+        return torch.cat([process(chunk).mean for chunk in points.split(CHUNK_ROWS)]).double().numpy()
+
     def bound(self) -> float:
         """The paper's lower bound over all training rows."""
         source = self.source

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,41 +26,45 @@ EXACT_ROWS = 12_000
 
 
 class FullBatchBaseline(Baseline):
-    """A system whose objective needs all rows at once."""
+    """A system whose objective needs all rows at once, and whose posterior is solved for."""
 
     stochastic = False
 
     def _learn_in(self, dtype: torch.dtype, source: MemorySource, start: Start) -> None:
         self.dtype = dtype
         self._build(start, source, dtype)
-        if not self.parameters():
-            self._trained()
-            return
-        self.num_steps = train_full(
-            self.parameters(),
-            self._value_and_backward,
-            self.recipe,
-            num_rows=source.num_rows,
-            validation_rmse=None if self._validation is None else self._fresh_validation_rmse,
-            on_step=self._on_step,
-        )
-        self._trained()
+        self._solved: tuple[list[Tensor], Any] | None = None
+        if self.parameters():
+            self.num_steps = train_full(
+                self.parameters(),
+                self._value_and_backward,
+                self.recipe,
+                num_rows=source.num_rows,
+                validation_rmse=None if self._validation is None else self.validation_rmse,
+                on_step=self._on_step,
+            )
+        self._return_to_float64()
+        self._solved = None
 
     @abstractmethod
     def _value_and_backward(self, scale: float) -> float:
         """`scale` times the objective, and its gradient."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop what was solved for at earlier parameters."""
+    def _solve(self) -> Any:
+        """The posterior at the present parameters."""
 
-    def _trained(self) -> None:
-        """Return to float64, in which everything is evaluated."""
-        self._forget()
+    @abstractmethod
+    def _return_to_float64(self) -> None:
+        """Change to the precision in which everything is evaluated."""
 
-    def _fresh_validation_rmse(self) -> float:
-        self._forget()  # a step has moved the parameters since
-        return self.validation_rmse()
+    @torch.no_grad()
+    def _solution(self) -> Any:
+        """The posterior, solved for again only if a parameter has moved."""
+        now = [p.detach().clone() for p in self.parameters()]
+        if self._solved is None or not all(map(torch.equal, now, self._solved[0])):
+            self._solved = now, self._solve()
+        return self._solved[1]
 
 
 class ExactGP(FullBatchBaseline):
@@ -76,30 +81,20 @@ class ExactGP(FullBatchBaseline):
         self._kernel.requires_grad_(self.learn_prior)
         self._likelihood.requires_grad_(self.learn_prior)
         self._rows = source.to(dtype).data
-        self._forget()
 
-    def _trained(self) -> None:
+    def _return_to_float64(self) -> None:
         self._kernel, self._likelihood = self._kernel.double(), self._likelihood.double()
         self._rows = self.source.data
-        self._forget()
-
-    def _forget(self) -> None:
-        self._solved: tuple[Tensor, Tensor] | None = None
 
     def _value_and_backward(self, scale: float) -> float:
         """`scale` times log p(y), and its gradient without a graph through the factorization.
 
         The derivative of log p(y) by K is (alpha alpha^T - K^-1) / 2.
         """
-        self._forget()
-        K = self._covariance()
-        with torch.no_grad():
-            L = safe_cholesky(K, "K + noise")
-            K_inv = torch.cholesky_inverse(L)
-            alpha = K_inv @ self._rows.y
-            gradient = 0.5 * scale * (alpha[:, None] * alpha - K_inv)
-            value = self._log_density(L, alpha)
-        torch.autograd.backward(K, gradient)
+        L, alpha = self._solution()
+        gradient = 0.5 * scale * (alpha[:, None] * alpha - torch.cholesky_inverse(L))
+        value = self._log_density(L, alpha)
+        torch.autograd.backward(self._covariance(), gradient)
         return scale * value
 
     def _covariance(self) -> Tensor:
@@ -111,18 +106,15 @@ class ExactGP(FullBatchBaseline):
         y = self._rows.y
         return -0.5 * (len(y) * math.log(2.0 * math.pi) + (y @ alpha).item()) - L.diagonal().log().sum().item()
 
-    @torch.no_grad()
-    def _factor(self) -> tuple[Tensor, Tensor]:
+    def _solve(self) -> tuple[Tensor, Tensor]:
         """L of K + noise, and alpha."""
-        if self._solved is None:
-            L = safe_cholesky(self._covariance(), "K + noise")
-            self._solved = L, torch.cholesky_solve(self._rows.y[:, None], L)[:, 0]
-        return self._solved
+        L = safe_cholesky(self._covariance(), "K + noise")
+        return L, torch.cholesky_solve(self._rows.y[:, None], L)[:, 0]
 
     @torch.no_grad()
     def predict(self, x: Array, *, joint: bool = False) -> Prediction:
         """The textbook equations."""
-        L, alpha = self._factor()
+        L, alpha = self._solution()
         points = torch.as_tensor(x).to(self._rows.x.dtype)
         means, variances, roots = [], [], []
         for chunk in points.split(CHUNK_ROWS):
@@ -137,9 +129,17 @@ class ExactGP(FullBatchBaseline):
         root = torch.cat(roots, dim=1)
         return Prediction(mean, f_var, self.noise, (evaluate(self._kernel, points, points) - root.mT @ root).numpy())
 
+    @torch.no_grad()
+    def predict_mean(self, x: Array) -> Array:
+        """K_xn alpha."""
+        _, alpha = self._solution()
+        points = torch.as_tensor(x).to(self._rows.x.dtype)
+        parts = [cross_matrix(self._kernel, self._rows.x, chunk).mT @ alpha for chunk in points.split(CHUNK_ROWS)]
+        return torch.cat(parts).double().numpy()
+
     def bound(self) -> float:
         """Log p(y) itself."""
-        L, alpha = self._factor()
+        L, alpha = self._solution()
         return self._log_density(L, alpha)
 
     def inducing(self) -> Inducing:
@@ -183,25 +183,16 @@ class SparseGP(FullBatchBaseline):
         self.model.likelihood.requires_grad_(self.learn_prior)
         self._rows = source.to(dtype)
         self.objective = TitsiasObjective(self.model, lambda: self._rows.chunks(CHUNK_ROWS), source.num_rows)
-        self._forget()
 
     def _value_and_backward(self, scale: float) -> float:
-        self._forget()
         return self.objective.value_and_backward(scale)
 
-    def _trained(self) -> None:
+    def _return_to_float64(self) -> None:
         self._rows = self.source
-        self._forget()
 
-    def _forget(self) -> None:
-        self._solved: bounds.TitsiasSolution | None = None
-
-    @torch.no_grad()
-    def _solution(self) -> bounds.TitsiasSolution:
-        if self._solved is None:
-            L_inv = bounds.whitener(self.model.jittered_covariance())
-            self._solved = bounds.solve_titsias(statistics(self.model, self._rows.chunks(CHUNK_ROWS)), L_inv)
-        return self._solved
+    def _solve(self) -> bounds.TitsiasSolution:
+        L_inv = bounds.whitener(self.model.jittered_covariance())
+        return bounds.solve_titsias(statistics(self.model, self._rows.chunks(CHUNK_ROWS)), L_inv)
 
     @torch.no_grad()
     def predict(self, x: Array, *, joint: bool = False) -> Prediction:
@@ -219,9 +210,17 @@ class SparseGP(FullBatchBaseline):
         covariance = evaluate(kernel, points, points) - K_zx.mT @ solution.A @ K_zx
         return Prediction(mean, f_var, self.noise, (0.5 * (covariance + covariance.mT)).numpy())
 
+    @torch.no_grad()
+    def predict_mean(self, x: Array) -> Array:
+        """K_xz alpha."""
+        alpha, points = self._solution().alpha[:, 0].to(self.dtype), torch.as_tensor(x).to(self.dtype)
+        parts = [cross_matrix(self.model.kernel, self.model.X_c, c).mT @ alpha for c in points.split(CHUNK_ROWS)]
+        return torch.cat(parts).double().numpy()
+
     def bound(self) -> float:
         """Titsias' bound."""
-        return self._solution().value.item()
+        value: float = self._solution().value.item()
+        return value
 
     def inducing(self) -> Inducing:
         """Inducing inputs and the posterior mean there."""

@@ -22,6 +22,8 @@ from torch import Tensor
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import FactorizationError
+from cvgp.gp.kernels import cross_matrix, square_matrix
+from cvgp.gp.linalg import safe_cholesky
 from experiments.paper.methods.base import CHUNK_ROWS, Array, Inducing, MinibatchBaseline, Start
 from experiments.scores import Prediction
 
@@ -87,14 +89,17 @@ class SVGP(MinibatchBaseline):
         return Prediction(mean.numpy(), torch.cat([part.variance for part in parts]).numpy(), self.noise)
 
     @torch.no_grad()
-    def validation_rmse(self) -> float:
-        """By the model as it is, in its own precision: this is asked for after every epoch."""
-        assert self._validation is not None, "checked by fit"
-        x, y = (torch.as_tensor(values).to(self.dtype) for values in self._validation)
-        self.model.eval()
-        mean = torch.cat([self.model(chunk).mean for chunk in x.split(CHUNK_ROWS)])
-        self.model.train()
-        return float((mean - y).double().square().mean().sqrt())
+    def predict_mean(self, x: Array) -> Array:
+        """K_xz L^-T m with L L^T = K_zz, since the inducing values are whitened."""
+        strategy, kernel = self.model.variational_strategy, self.model.kernel
+        inputs = strategy.inducing_points
+        jitter = strategy.jitter_val * torch.eye(len(inputs), dtype=torch.float64)
+        L = safe_cholesky(square_matrix(kernel, inputs).double() + jitter, "K_zz")
+        m = strategy._variational_distribution.variational_mean.double()
+        alpha = torch.linalg.solve_triangular(L.mT, m[:, None], upper=True)[:, 0].to(self.dtype)
+        points = torch.as_tensor(x).to(self.dtype)
+        parts = [cross_matrix(kernel, inputs, chunk).mT @ alpha for chunk in points.split(CHUNK_ROWS)]
+        return torch.cat(parts).double().numpy()
 
     @torch.no_grad()
     def bound(self) -> float:
