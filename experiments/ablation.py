@@ -55,7 +55,7 @@ def _constants(about: str, **values: Any) -> Variant:
 
 def _noise(about: str, tails: str, *, discounts_variance: bool) -> Variant:
     """The default with a noise map whose shape is not chosen, and no re-weighting."""
-    recipe = {"strength": 0.3, "tails": tails, "discounts_variance": discounts_variance, "rounds": 0}
+    recipe = {"tails": tails, "discounts_variance": discounts_variance, "rounds": 0}
     return Variant(about, fit={"decisions": {"noise": Choice("fixed", recipe)}})
 
 
@@ -66,6 +66,8 @@ VARIANTS: dict[str, Variant] = {
     "identity inputs": Variant("inputs are not warped", {"input_warp": "identity"}),
     "matern32": Variant("the default kernel by name, no rough part", {"kernel": "matern32"}),
     "kernel auto": Variant("more kernels are tried", {"kernel": "auto"}),
+    "no priors": _constants("no priors on lengthscales", few_rows_per_column=0.0, very_few_rows_per_column=0.0),
+    "no floor": _constants("no floor on lengthscales", least_lengthscale=0.0),
     "one start": _constants("one lengthscale to start from", start_factors=(1.0,)),
     "no noise ladder": _constants("the first coreset keeps the noise of the exact GP", noise_ladder=()),
     "no exact GP": _constants("never a point per row", exact_seconds=0.0, exact_seconds_with_neighbors=0.0),
@@ -81,7 +83,6 @@ VARIANTS: dict[str, Variant] = {
     "random start": Variant("pseudo-inputs start at random", {"training__init": "random"}),
     "constant noise": Variant("one noise level, no outliers", {"noise": "constant"}),
     "noise(x)": Variant("never a constant noise, no outliers", {"noise": "input-dependent"}),
-    "one strength": _constants("noise(x) with one prior", noise_strengths=(0.3,)),
     "normal tails": _noise("noise(x), normal tails", "normal", discounts_variance=False),
     "learned tails": _noise("noise(x), learned tails", "learned", discounts_variance=False),
     "full noise": _noise("noise(x), learned tails, variance discounted", "learned", discounts_variance=True),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cvgp.data.source import MemorySource
 from cvgp.fitting.compare import constant_density
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import (
     alternative_kernels,
     candidate_periods,
@@ -88,7 +89,7 @@ def test_a_known_noise_is_not_learned() -> None:
 def test_priors_are_for_few_rows(num_rows: int, has_priors: bool) -> None:
     x = torch.randn(100, 10, dtype=torch.float64)
     kernel = starting_kernel(None, 10, ard=True)
-    changed = with_priors(kernel, num_rows, x, 1.0)
+    changed = with_priors(kernel, num_rows, x, 1.0, Heuristics())
     assert bool(registered_priors(changed)) == has_priors
     assert not registered_priors(kernel)
 
@@ -104,7 +105,7 @@ def test_lengthscales_far_below_the_gaps_of_a_column_are_raised() -> None:
     kernel = make_kernel("matern32", 2)
     kernel.base_kernel.lengthscale = torch.tensor([1e-5, 3.0])
     x = torch.tensor([[0.0, 0.0], [1.0, 0.01], [1.0, 0.5]], dtype=torch.float64)
-    widen_to_gaps(kernel, x)
+    widen_to_gaps(kernel, x, Heuristics().least_lengthscale)
     assert kernel.base_kernel.lengthscale.detach().reshape(-1).tolist() == pytest.approx([0.1, 3.0])
 
 

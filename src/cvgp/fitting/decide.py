@@ -17,6 +17,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
 from cvgp.fitting.compare import Scores, compare, coreset_residuals, simple_densities
 from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import alternative_kernels, choose_kernel, starting_kernel, starting_mean, with_priors
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
@@ -191,7 +192,7 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
     mean = starting_mean(options.mean, data.spread)
     floor = NOISE_FLOOR if data.spread is None else NOISE_FLOOR * data.spread.y**2
     if pinned.kernel is not None:
-        return _start_from_json(pinned.kernel.value, options, mean, data, floor), pinned.kernel
+        return _start_from_json(pinned.kernel.value, options, mean, data, floor, run.heuristics), pinned.kernel
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
     make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
@@ -216,13 +217,15 @@ def _start_to_json(start: Start) -> dict[str, Any]:
     return found | {"kernel": states[0], "mean": states[1], "priors": held}
 
 
-def _start_from_json(value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float) -> Start:
+def _start_from_json(
+    value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float, h: Heuristics
+) -> Start:
     dims, rows = len(data.scaling.x_mean), data.train.num_rows
     kernel: str | Kernel = options.kernel if isinstance(options.kernel, Kernel) else value["name"]
     made = starting_kernel(kernel, dims, ard=options.ard, spread=data.spread)
     if value["priors"]:
         sample = data.train.sample(min(rows, 100), np.random.default_rng(0)).x
-        made = with_priors(made, rows, sample.cpu(), 1.0)
+        made = with_priors(made, rows, sample.cpu(), 1.0, h)
     for module, stored in ((made, value["kernel"]), (mean, value["mean"])):
         own = module.state_dict()
         if set(own) != set(stored):
@@ -285,8 +288,8 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
     sums = statistics(model, source.chunks(CHUNK_ROWS), source.group)
-    alone = constant_noise_scores(model, coreset_residuals(model, sums, judged), h.noise_strengths[0])
-    near = constant_noise_scores(fit.model, residuals, h.noise_strengths[0])
+    alone = constant_noise_scores(model, coreset_residuals(model, sums, judged))
+    near = constant_noise_scores(fit.model, residuals)
     is_good = near.density >= max(simple_densities(judged))
     is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
     scores = {f"{fit.num_neighbors} neighbors": near, "coreset alone": alone}
@@ -308,7 +311,7 @@ def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tup
     recipe, candidates, seconds = fit.recipe, Choice.scored(fit.candidates), run.budget.seconds - begin
     if recipe is None:
         return fit, Choice("constant", None, reason, candidates, seconds)
-    parts = [f"strength {recipe.strength:g}", f"{recipe.tails} tails"]
+    parts = [f"{recipe.tails} tails"]
     parts += ["variance discounted"] if recipe.discounts_variance else []
     parts += ["rows re-weighted"] if recipe.rounds else []
     return fit, Choice(f"input-dependent ({', '.join(parts)})", recipe._asdict(), reason, candidates, seconds)

@@ -19,6 +19,7 @@ from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
+from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
@@ -131,7 +132,7 @@ def choose_kernel(
     learning, judging = _rows_to_choose_by(source, run)
     y_variance = variance_of_y(learning)
     y_sd = math.sqrt(y_variance) or 1.0  # constant outputs say nothing about f
-    kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd) for k in (kernel, *alternatives))
+    kernel, *alternatives = (with_priors(k, source.num_rows, learning.x, y_sd, h) for k in (kernel, *alternatives))
     noise = max(h.start_noise * y_variance, h.least_start_noise * noise_floor)
     if any(p.requires_grad for p in mean.parameters()):
         mean = sensible_mean(mean, learning)
@@ -148,7 +149,7 @@ def choose_kernel(
             starts.append(_scaled(first._replace(kernel=other), 1.0))
         found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), starts, run)
         if found is not None:
-            widen_to_gaps(found.kernel, learning.x)
+            widen_to_gaps(found.kernel, learning.x, h.least_lengthscale)
             tried[name] = found._replace(name=name)
     best = _chosen(best, list(tried.values())[1:], run)
     if isinstance(best.kernel, AdditiveKernel) and best.name != first.name and run.has_time:
@@ -171,7 +172,7 @@ def _learn_from_rows(
 
     def learn_from(start: Start, rows: Rows[Tensor] = learning, evaluations: int = usual) -> Start:
         found = learn_exact(start, rows, judging, run, PHASE, evaluations)
-        widen_to_gaps(found.kernel, learning.x)
+        widen_to_gaps(found.kernel, learning.x, h.least_lengthscale)
         return found._replace(scores=None) if periods and is_alias(found.kernel, shortest) else found
 
     starts = [_scaled(first, factor) for factor in (h.start_factors if _lengthscales(first.kernel) else (1.0,))]
@@ -230,16 +231,16 @@ def raise_noise(model: CVGP, rows: Rows[Tensor], ladder: Sequence[float]) -> Non
     model.likelihood.noise = torch.tensor(best, dtype=torch.float64)
 
 
-def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int = 100, very_few: int = 2) -> Kernel:
+def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, h: Heuristics) -> Kernel:
     """A copy of a kernel with weak priors where rows are few for its lengthscales, or the kernel itself (§6.3)."""
     num_dims, parts = x.shape[1], _with_lengthscale(kernel)
     is_one_per_column = num_dims > 1 and all(part.lengthscale.shape == (1, num_dims) for part in parts)
     may_have = is_one_per_column and _lengthscales(kernel) and not registered_priors(kernel)
-    if not may_have or num_rows > few * num_dims:
+    if not may_have or num_rows > h.few_rows_per_column * num_dims:
         return kernel
     changed, width = deepcopy(kernel), x.std(0, correction=0)
     width = torch.where(width > 0.0, width, 1.0)  # [D]
-    if num_rows > very_few * num_dims:
+    if num_rows > h.very_few_rows_per_column * num_dims:
         # Three standard deviations of a column, and of y: a lengthscale of one of them then costs 2.3 nats, which is
         # what the criterion of Schwarz (1978) asks of a parameter with 100 rows.
         add_lower_prior(changed, 3.0 * width, width.new_tensor(3.0 * y_sd))
@@ -249,7 +250,7 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, few: int 
 
 
 @torch.no_grad()
-def widen_to_gaps(kernel: Kernel, x: Tensor, share: float = 0.1) -> None:
+def widen_to_gaps(kernel: Kernel, x: Tensor, share: float) -> None:
     """Raise lengthscales that are below a share of the smallest gap between two values of their column, in place."""
     steps = x.sort(dim=0).values.diff(dim=0)
     if not len(steps):

@@ -2,13 +2,12 @@
 
 A noise map is the noise, as a function of features of x, under which residuals that a row did not help to make are most
 likely, with a normal prior on the weights of the features. The density of rows that had no part in the map decides on
-the strength of the prior, on whether the noise depends on x at all, on heavy tails, and on a discount on the variance
-of f. The coreset (with neighbors, what the nearest rows say too) is then solved for with the noise of each row. This is
-kept if unseen rows are clearly more likely for it and not clearly less accurate.
+whether the noise depends on x at all, on heavy tails, and on a discount on the variance of f. The coreset (with
+neighbors, what the nearest rows say too) is then solved for with the noise of each row. This is kept if unseen rows are
+clearly more likely for it and not clearly less accurate.
 """
 
 import math
-from collections.abc import Iterable
 from copy import deepcopy
 from typing import Literal, NamedTuple
 
@@ -43,7 +42,7 @@ from cvgp.optim import minimize_lbfgs
 from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
-TailsName = Literal["normal", "heavy", "learned"]
+TailsName = Literal["normal", "learned"]
 EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3  # noise maps that are only compared need fewer digits
 FOLDS = 2
 WIDEST = 12.0  # how far the logarithm of the noise may go from its level in a search
@@ -52,9 +51,8 @@ SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determin
 
 
 class NoiseRecipe(NamedTuple):
-    """How the noise is learned: the precision of the prior on the weights, the tails, and rounds of re-weighting."""
+    """How the noise is learned: the tails, whether the variance of f is discounted, and rounds of re-weighting."""
 
-    strength: float
     tails: TailsName = "normal"
     discounts_variance: bool = False
     rounds: int = 0
@@ -81,12 +79,16 @@ class NoiseMap(NamedTuple):
         return rows.f_var * believed_share(rows.f_var, self.variance_discount)
 
 
-def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float, tol: float = TOL) -> NoiseMap:
-    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest.
+class NoisePrior(NamedTuple):
+    """What is known before: the precision of the weights, and the variance of f, of which half may be discounted."""
 
-    Half of a variance of f may be discounted if it is at most `prior`.
-    """
-    largest, total = prior if recipe.discounts_variance else 0.0, rows.weight.sum()
+    precision: float
+    f_var: float
+
+
+def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: NoisePrior, tol: float = TOL) -> NoiseMap:
+    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest."""
+    largest, total = prior.f_var if recipe.discounts_variance else 0.0, rows.weight.sum()
     square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
     excess = (square - rows.f_var - rows.known).clamp_min(0.1 * square)
     level = ((excess * rows.weight).sum() / total).clamp_min(tiny).log()
@@ -107,9 +109,9 @@ def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float
             slope = rows.weight * in_noise
             # The discounted variance v^2 / (v + discount) has the derivative -share^2 in the discount.
             in_discount = -(rows.weight * in_f_var * share.square()).sum() * discount * theta[1].neg().sigmoid()
-            gradient = [slope.sum()[None], in_discount[None], at.mT @ slope - recipe.strength * gamma]
+            gradient = [slope.sum()[None], in_discount[None], at.mT @ slope - prior.precision * gamma]
             theta.grad = -torch.cat(gradient) / total
-            return -(((rows.weight * value).sum() - 0.5 * recipe.strength * gamma.square().sum()) / total).item()
+            return -(((rows.weight * value).sum() - 0.5 * prior.precision * gamma.square().sum()) / total).item()
 
         minimize_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=tol)
         found = theta.detach().clone()
@@ -122,7 +124,7 @@ def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: float
     return found._replace(tails=found.learned_tails(at, rows))
 
 
-def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRecipe, prior: float) -> Scores:
+def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRecipe, prior: NoisePrior) -> Scores:
     """Scores of each row with features `at` [n, G] under the noise map that the rows of the other folds imply."""
     found = torch.empty_like(rows.f_var)
     for fold in range(FOLDS):
@@ -132,11 +134,12 @@ def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRec
     return Scores(found, rows.square.mean(1), rows.weight)
 
 
-def constant_noise_scores(model: CVGP, rows: Residuals, strength: float) -> Scores:
+def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
     """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
     folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
-    recipe = NoiseRecipe(strength, "learned", discounts_variance=True)
-    return held_out_scores(rows.x[:, :0], rows, folds, recipe, _prior_variance(model, rows.x))
+    recipe = NoiseRecipe("learned", discounts_variance=True)
+    prior = NoisePrior(0.0, _prior_variance(model, rows.x))  # without features there are no weights
+    return held_out_scores(rows.x[:, :0], rows, folds, recipe, prior)
 
 
 @torch.no_grad()
@@ -230,7 +233,7 @@ class _NoiseMaker:
         x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
         placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
         centers = torch.tensor(placed.X, device=rows.x.device)
-        self.prior = _prior_variance(model, rows.x)
+        self.prior = NoisePrior(h.noise_precision, _prior_variance(model, rows.x))
         # The lengthscales of f itself, or others than sqrt(D), do no better.
         self.features = Features(centers, torch.full_like(centers[0], centers.shape[1] ** -0.5))
 
@@ -238,30 +241,21 @@ class _NoiseMaker:
         """The recipe under which unseen rows are most likely, all scores, and whether it beats a constant."""
         h = self.run.heuristics
         if len(rows.x) < h.least_noise_rows:
-            return NoiseRecipe(h.noise_strengths[0]), {}, False
+            return NoiseRecipe(), {}, False
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
         folds = torch.as_tensor(self.rng.permutation(len(judged)) % FOLDS).to(rows.x.device)
         some = rows.take(judged.to(rows.x.device))
 
-        def try_all(at: Tensor, recipes: Iterable[NoiseRecipe]) -> dict[NoiseRecipe, Scores]:
-            found: dict[NoiseRecipe, Scores] = {}
-            for recipe in recipes:
-                if not found or self.run.budget.left > 0.0:
-                    found[recipe] = held_out_scores(at, some, folds, recipe, self.prior)
-            return found
-
-        first = NoiseRecipe(h.noise_strengths[0])
-        candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, first, self.prior)}
+        candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, NoiseRecipe(), self.prior)}
         at = self.features.at(some.x)
-        # Heavy tails, so that no single row decides.
-        by_strength = try_all(at, [NoiseRecipe(strength, "heavy") for strength in h.noise_strengths])
-        best = max(by_strength, key=lambda recipe: by_strength[recipe].density)
         tails: tuple[TailsName, ...] = ("normal",) if normal_tails else ("normal", "learned")
-        found = try_all(at, [NoiseRecipe(best.strength, name, flag) for flag in (False, True) for name in tails])
-        for recipe, scores in found.items():
-            suffix = ", variance discounted" if recipe.discounts_variance else ""
-            candidates[f"noise(x), {recipe.tails} tails{suffix}"] = scores
+        found: dict[NoiseRecipe, Scores] = {}
+        for recipe in (NoiseRecipe(name, flag) for flag in (False, True) for name in tails):
+            if not found or self.run.budget.left > 0.0:
+                found[recipe] = held_out_scores(at, some, folds, recipe, self.prior)
+                suffix = ", variance discounted" if recipe.discounts_variance else ""
+                candidates[f"noise(x), {recipe.tails} tails{suffix}"] = found[recipe]
         # The first, and so the simplest, that is as good as the best: tails that are too light cost more than tails
         # that are too heavy, so a clear difference is not required.
         most = max(scores.density for scores in found.values())
@@ -287,7 +281,7 @@ class _NoiseMaker:
             highest=log_noise.max(),
             variance_discount=discount,
             f_scale=tails.variance,
-            f_prior=level.new_tensor(self.prior),
+            f_prior=level.new_tensor(self.prior.f_var),
             **tails.of_variance_one()._asdict(),
             constant=level.new_tensor(self.model.noise.item()),
             base=torch.zeros_like(level),
