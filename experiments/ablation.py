@@ -75,7 +75,6 @@ VARIANTS: dict[str, Variant] = {
     "400 points": Variant("the size is not chosen", {"n_coreset": 400}),
     "no neighbors": Variant("the coreset alone", {"n_neighbors": 0}),
     "20 neighbors": Variant("neighbors always", {"n_neighbors": 20}),
-    "no rough starts": _constants("the kernel of neighbors has one start", rough_factors=()),
     "no scale limit": _constants("no limit on the outputscale", largest_outputscale=1e9),
     "not brief": _constants("long training where neighbors did not help", brief_rows=3000, brief_seconds=8.0),
     "no polish": _constants("Adam without L-BFGS after it", polish_evaluations=0),

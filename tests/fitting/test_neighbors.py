@@ -130,18 +130,7 @@ def test_copies_that_differ_in_an_irrelevant_column_do_not_speak_for_neighbors()
     source = MemorySource(torch.tensor(twice), torch.tensor(np.r_[y, y]))
     found = vecchia_fit(make_model(source, 10, noise=0.25), source.data, 10, Run.alone())
     assert found is not None
-    assert 0.15 < found.model.noise.item() < 0.4  # the noise is .25, and copies would teach 0
-
-
-def test_a_named_start_takes_the_same_steps_as_the_one_that_won() -> None:
-    source = rough_source(600)
-    model, run = make_model(source, 10), Run.alone()
-    first = vecchia_fit(model, source.data, 10, run)
-    assert first is not None
-    again = vecchia_fit(model, source.data, 10, run, start=first.start)
-    assert again is not None
-    for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(a, b)
+    assert 0.15 < found[0].noise.item() < 0.4  # the noise is .25, and copies would teach 0
 
 
 @pytest.mark.parametrize("name", ["matern32", "matern32+matern12"])

@@ -21,7 +21,6 @@ from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import alternative_kernels, choose_kernel, starting_kernel, starting_mean, with_priors
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
-    UNCHANGED,
     NeighborFit,
     adopt_neighbors,
     all_statistics,
@@ -261,20 +260,20 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     source, h, begin = data.train, run.heuristics, run.budget.seconds
 
     def choice(fit: NeighborFit | None, reason: str, *, brief: bool = False, **scores: Scores) -> Choice:
-        value = {"count": fit.num_neighbors if fit else 0, "start": fit.start if fit else None, "brief": brief}
+        value = {"count": fit.num_neighbors if fit else 0, "brief": brief}
         taken = str(fit.num_neighbors) if fit else "none"
         return Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
 
-    def fit_or_keep(rows: MemorySource, count: int, start: str | None = None) -> NeighborFit | None:
+    def fit_or_keep(rows: MemorySource, count: int) -> NeighborFit | None:
         """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
-        is_fitted = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
-        fit = fit_neighbors(model, rows, count, run, start if is_fitted else UNCHANGED)
-        return fit or fit_neighbors(model, rows, count, run, UNCHANGED)
+        learn_kernel = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
+        fit = fit_neighbors(model, rows, count, run, learn_kernel=learn_kernel)
+        return fit or fit_neighbors(model, rows, count, run, learn_kernel=False)
 
     if pinned.n_neighbors is not None:
         value, fit = pinned.n_neighbors.value, None
         if value["count"] and isinstance(source, MemorySource):
-            fit = fit_or_keep(source, value["count"], value["start"])
+            fit = fit_or_keep(source, value["count"])
         return fit, bool(value["brief"]), pinned.n_neighbors
     if not ruled_out and options.n_neighbors == "auto":
         ruled_out = "" if neighbors_are_affordable(source.num_rows, len(model.X_c), run) else "max_time is too short"

@@ -139,14 +139,6 @@ class Heuristics:
     vecchia_learning_rate: float = 0.15
     far_lengthscale: float = 1.5
     """Neighbors are searched for again after a change by more than this factor."""
-    rough_factors: tuple[float, ...] = (0.3, 0.1, 0.03)
-    """Lengthscales over the spread of the inputs."""
-    trial_steps: int = 40
-    """Of each start: the gradient at a start says little about its end."""
-    trial_batch: int = 128
-    trial_rows: int = 1000
-    trial_judged: int = 500
-    trial_share: float = 0.5
     largest_outputscale: float = 100.0
     """Over the variance of y."""
 

@@ -8,7 +8,6 @@ In a group of processes each holds all rows. They fit the kernel alike, and shar
 """
 
 import math
-from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
-from cvgp.errors import DivergenceError, FactorizationError, InvalidInputError, InvalidTypeError
+from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import Residuals, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Phase, Run, neighbor_seconds
@@ -48,7 +47,6 @@ from cvgp.runtime import threads_for
 Neighbors = int | Literal["auto"]
 
 PHASE = "neighbors"
-UNCHANGED = "unchanged"  # the start of a kernel that is not fitted to neighbors
 TIES = 0.01  # rows with equal y may be copies, unless this share of all pairs has equal y
 
 
@@ -219,10 +217,9 @@ def adopt_neighbors(
 
 
 class NeighborFit(NamedTuple):
-    """A model with the kernel that suits neighbors, where the kernel began, and predictions of late rows."""
+    """A model with the kernel that suits neighbors, how its search ended, and predictions of late rows."""
 
     model: CVGP
-    start: str
     result: Result
     rows: Rows[Tensor]
     predictions: SequentialPredictions
@@ -249,128 +246,68 @@ def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
 
 
 def fit_neighbors(
-    model: CVGP, source: MemorySource, count: int, run: Run, start: str | None = None
+    model: CVGP, source: MemorySource, count: int, run: Run, *, learn_kernel: bool = True
 ) -> NeighborFit | None:
-    """Fit kernel and noise to neighbors, from the model's own or from rougher ones; None where no step can be made."""
+    """Fit kernel and noise to neighbors, or keep the model's own; None where no step can be made."""
     rows, h = in_random_order(source.data, run.seed), run.heuristics
-    if start == UNCHANGED:
-        fitted: VecchiaFit | None = VecchiaFit(deepcopy(model), UNCHANGED, Result(Status.CONVERGED, math.nan, 0))
-    else:
+    found = deepcopy(model), Result(Status.CONVERGED, math.nan, 0)
+    if learn_kernel:
         later = adoption_seconds(len(rows.x), len(model.X_c), run)
         part = run._replace(budget=run.budget.reserving(later)).part(h.largest_neighbor_share)
-        fitted = vecchia_fit(model, rows, count, part, start)
-    if fitted is None:
-        return None
-    adopt_first(source, fitted.model)
-    near = find_near(fitted.model, rows, count, h, source.group)
-    return NeighborFit(*fitted, rows, predict_sequentially(fitted.model, rows, near, source.group), count)
-
-
-class VecchiaFit(NamedTuple):
-    """A model with another kernel, where it began, and how its search ended."""
-
-    model: CVGP
-    start: str
-    result: Result
+        fitted = vecchia_fit(model, rows, count, part)
+        if fitted is None:
+            return None
+        found = fitted
+    adopt_first(source, found[0])
+    near = find_near(found[0], rows, count, h, source.group)
+    return NeighborFit(*found, rows, predict_sequentially(found[0], rows, near, source.group), count)
 
 
 @torch.enable_grad()
-def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run, start: str | None = None) -> VecchiaFit | None:
+def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run) -> tuple[CVGP, Result] | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
-    h, rows, N, begin = run.heuristics, distinct_rows(rows), len(rows.x), run.budget.seconds
+    h, rows, N = run.heuristics, distinct_rows(rows), len(rows.x)
     count = min(count, h.default_neighbors, N - 1)
-    if count < 1 or not VecchiaObjective(model, rows, torch.empty(0)).parameters:
+    found = deepcopy(model)
+    near = torch.empty(N, max(count, 0), dtype=torch.int64, device=rows.x.device)
+    objective, prior = VecchiaObjective(found, rows, near), PriorObjective(found)
+    if count < 1 or not objective.parameters:
         return None
     generator = torch.Generator().manual_seed(run.seed)
-    order = torch.randperm(N, generator=generator).to(rows.x.device)
-    num_judged = min(h.judging_rows, N // 2)
-    judged, pool = order[: min(num_judged, h.trial_judged)], order[num_judged:][: h.vecchia_pool]
+    pool = torch.randperm(N, generator=generator).to(rows.x.device)[: h.vecchia_pool]
+    batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)  # [steps, B]
+    steps, drawn, begin = len(batches), batches.unique(), run.budget.seconds
     total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
+    at_search = _inverse_lengthscales(found, rows)
 
-    def density(trial: CVGP) -> float:
-        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
-        near[judged] = _nearest_others(trial, rows, judged, count)
-        objective = VecchiaObjective(trial, rows, near)
-        objective.batch = judged
-        return objective.value_and_backward(1.0) / N
+    def have_moved() -> bool:
+        change = (_inverse_lengthscales(found, rows) / at_search).log().abs()
+        return not bool((change <= math.log(h.far_lengthscale)).all())
 
-    def learn(trial: CVGP, batches: Tensor, phase: str, end: float) -> Result:
-        """Steps of Adam on the density of batches of rows, each given its nearest others of all rows, in place."""
-        near = torch.empty(N, count, dtype=torch.int64, device=rows.x.device)
-        objective, prior = VecchiaObjective(trial, rows, near), PriorObjective(trial)
-        steps, drawn, first = len(batches), batches.unique(), run.budget.used_since(begin)
-        at_search, observe = _inverse_lengthscales(trial, rows), Phase(run, phase, steps, group=run.group)
+    def negative_density(step: int) -> float:
+        """Of a batch of rows, each given its nearest others of all rows."""
+        limit_outputscale(found, largest)
+        if step == 0 or (step == steps // 2 and have_moved()):
+            near[drawn] = _nearest_others(found, rows, drawn, count)
+        objective.batch = batches[step]
+        return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
-        def time_used() -> float:
-            used = run.budget.used_since(begin)
-            return 0.0 if used == 0.0 else (used - first) / (end - first) if end > first else 1.0
-
-        def have_moved() -> bool:
-            change = (_inverse_lengthscales(trial, rows) / at_search).log().abs()
-            return not bool((change <= math.log(h.far_lengthscale)).all())
-
-        def negative_density(step: int) -> float:
-            limit_outputscale(trial, largest)
-            if step == 0 or (step == steps // 2 and have_moved()):
-                near[drawn] = _nearest_others(trial, rows, drawn, count)
-            objective.batch = batches[step]
-            return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
-
-        state = AdamState(objective.parameters, h.vecchia_learning_rate)
-        return minimize_adam(state, negative_density, max_steps=steps, time_used=time_used, monitor=observe)
-
-    starts = {"kernel": deepcopy(model)} | _rougher(model, rows, h)
-    is_race = len(starts) > 1
-    if start is not None:
-        starts = {start: starts.get(start, starts["kernel"])}
-    densities = {} if is_race else dict.fromkeys(starts, 0.0)
-    for number, (name, trial) in enumerate(starts.items() if is_race else (), 1):
-        # Each trial draws the same batches, so that a known start takes the same steps without its rivals.
-        own = torch.Generator().manual_seed(run.seed + 1)
-        batches = _draw_batches(pool[: h.trial_rows], h.trial_steps, h.trial_batch, own)
-        with suppress(FactorizationError, DivergenceError):
-            learn(trial, batches, f"{PHASE} start {number}", h.trial_share * number / len(starts))
-            densities[name] = density(trial)
-    if not densities:
-        return None
-    best = max(densities, key=lambda name: densities[name])
-    batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)
+    state, observe = AdamState(objective.parameters, h.vecchia_learning_rate), Phase(run, PHASE, steps, group=run.group)
     try:
-        result = learn(starts[best], batches, PHASE, 1.0)
+        result = minimize_adam(
+            state,
+            negative_density,
+            max_steps=steps,
+            time_used=lambda: run.budget.used_since(begin),
+            monitor=observe,
+        )
     except DivergenceError:
         return None
-    return VecchiaFit(starts[best], best, result) if result.num_iter else None
+    return (found, result) if result.num_iter else None
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
     return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
-
-
-@torch.no_grad()
-def _rougher(model: CVGP, rows: Rows[Tensor], h: Heuristics) -> dict[str, CVGP]:
-    """Copies whose kernel explains most of y, at several lengthscales.
-
-    A coreset that is too small for a rough function takes it for noise, and the gradient there leads nowhere. Only a
-    kernel ``s k(x, x')`` of which everything is learned is tried.
-    """
-    kernel, D = model.kernel, rows.x.shape[1]
-    variance = variance_of_y(rows)
-    is_learned = all(p.requires_grad for part in (kernel, model.likelihood) for p in part.parameters())
-    is_scaled = isinstance(kernel, ScaleKernel) and stationary_form(kernel, D) is not None
-    if not (is_learned and is_scaled and variance > 0.0):
-        return {}
-    spread = rows.x.std(0) * math.sqrt(D)  # [D]
-    spread = torch.where(spread > 0, spread, 1.0)  # nothing depends on a constant column
-    starts = {}
-    for factor in h.rough_factors:
-        rough = deepcopy(model)
-        base = rough.kernel.base_kernel
-        target = factor * (spread if base.lengthscale.numel() == D else spread.mean())
-        multiply_inside(base, "lengthscale", target / base.lengthscale)
-        multiply_inside(rough.kernel, "outputscale", variance / rough.kernel.outputscale)
-        multiply_inside(rough.likelihood.noise_covar, "noise", h.start_noise * variance / rough.noise)
-        starts[f"lengthscale {factor:g}"] = rough
-    return starts
 
 
 @torch.no_grad()
