@@ -82,7 +82,7 @@ def ablation(
     plan = ablation_study.check(ablation_study.Plan(*chosen, seeds, threads))
     results, limit = _store("ablation", store), ablation_study.TIME_LIMIT
     if not table:
-        make = lambda: ablation_study.tasks(plan)  # noqa: E731
+        make = lambda: ablation_study.tasks(plan, results)  # noqa: E731
         run_tasks(make, results, threads=threads, renew=renew, jobs=jobs, time_limit=limit)
     _show(ablation_study.report(plan, results), "ablation", write)
 

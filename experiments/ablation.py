@@ -5,7 +5,7 @@ with levels and dates. A variant is a line of `VARIANTS`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from statistics import mean
@@ -24,6 +24,9 @@ from experiments.splits import race_split
 from experiments.store import Key, Outcome, Record, Store
 
 Array = NDArray[np.float64]
+Taken = Mapping[str, str]
+"""What the default has decided, by choice."""
+Acts = Callable[[Taken], bool]
 
 DEFAULT = "default"
 MOST_TRAINED, MOST_SCORED = 12_000, 4000
@@ -46,11 +49,13 @@ class Variant:
     """Of the estimator, as `set_params` takes them: those of its training options begin with ``training__``."""
     fit: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `fit`, such as a part of the decisions."""
+    acts: Acts = lambda taken: True
+    """Whether it can change a fit with these decisions; where it cannot, it is the default, and is not run."""
 
 
-def _constants(about: str, **values: Any) -> Variant:
+def _constants(about: str, acts: Acts = lambda taken: True, **values: Any) -> Variant:
     """The default with other constants."""
-    return Variant(about, {"training__heuristics": Heuristics(**values)})
+    return Variant(about, {"training__heuristics": Heuristics(**values)}, acts=acts)
 
 
 def _noise(about: str, tails: str, *, discounts_variance: bool) -> Variant:
@@ -59,34 +64,66 @@ def _noise(about: str, tails: str, *, discounts_variance: bool) -> Variant:
     return Variant(about, fit={"decisions": {"noise": Choice("fixed", recipe)}})
 
 
+def _is(choice: str, value: str) -> Acts:
+    return lambda taken: taken[choice] == value
+
+
+def _is_not(choice: str, value: str) -> Acts:
+    return lambda taken: taken[choice] != value
+
+
+def _is_reweighted(taken: Taken) -> bool:
+    return "re-weighted" in taken["noise"]
+
+
+def _is_exact(taken: Taken) -> bool:
+    return taken["n_coreset"].startswith("all rows")
+
+
+def _is_trained(taken: Taken) -> bool:
+    return taken["n_neighbors"] == "none" and not _is_exact(taken)
+
+
 VARIANTS: dict[str, Variant] = {
     DEFAULT: Variant("nothing changed"),
-    "no outliers": Variant("no search for outliers", fit={"decisions": {"outliers": Choice("none")}}),
+    "no outliers": Variant(
+        "no search for outliers", fit={"decisions": {"outliers": Choice("none")}}, acts=_is_not("outliers", "none")
+    ),
     "target auto": Variant("a transform of y may be chosen", {"target_transform": "auto"}),
-    "identity inputs": Variant("inputs are not warped", {"input_warp": "identity"}),
-    "matern32": Variant("the default kernel by name, no rough part", {"kernel": "matern32"}),
+    "identity inputs": Variant(
+        "inputs are not warped", {"input_warp": "identity"}, acts=_is_not("input_warp", "identity")
+    ),
+    "matern32": Variant(
+        "the default kernel by name, no rough part", {"kernel": "matern32"}, acts=_is_not("kernel", "matern32")
+    ),
     "kernel auto": Variant("more kernels are tried", {"kernel": "auto"}),
     "no priors": _constants("no priors on lengthscales", few_rows_per_column=0.0, very_few_rows_per_column=0.0),
     "no floor": _constants("no floor on lengthscales", least_lengthscale=0.0),
     "one start": _constants("one lengthscale to start from", start_factors=(1.0,)),
-    "no noise ladder": _constants("the first coreset keeps the noise of the exact GP", noise_ladder=()),
-    "no exact GP": _constants("never a point per row", exact_seconds=0.0, exact_seconds_with_neighbors=0.0),
-    "200 points": Variant("the size is not chosen", {"n_coreset": 200}),
-    "400 points": Variant("the size is not chosen", {"n_coreset": 400}),
-    "no neighbors": Variant("the coreset alone", {"n_neighbors": 0}),
-    "20 neighbors": Variant("neighbors always", {"n_neighbors": 20}),
-    "no scale limit": _constants("no limit on the outputscale", largest_outputscale=1e9),
-    "not brief": _constants("long training where neighbors did not help", brief_rows=3000, brief_seconds=8.0),
-    "no polish": _constants("Adam without L-BFGS after it", polish_evaluations=0),
-    "elbo": Variant("the paper's bound", {"training__bound": "elbo"}),
-    "random start": Variant("pseudo-inputs start at random", {"training__init": "random"}),
+    "no noise ladder": _constants(
+        "the first coreset keeps the noise of the exact GP", lambda taken: not _is_exact(taken), noise_ladder=()
+    ),
+    "no exact GP": _constants("never a point per row", _is_exact, exact_seconds=0.0, exact_seconds_with_neighbors=0.0),
+    "400 points": Variant("the size is not chosen", {"n_coreset": 400}, acts=lambda taken: not _is_exact(taken)),
+    "no neighbors": Variant("the coreset alone", {"n_neighbors": 0}, acts=_is_not("n_neighbors", "none")),
+    "20 neighbors": Variant("neighbors always", {"n_neighbors": 20}, acts=_is("n_neighbors", "none")),
+    "no scale limit": _constants(
+        "no limit on the outputscale", _is_not("n_neighbors", "none"), largest_outputscale=1e9
+    ),
+    "not brief": _constants(
+        "long training where neighbors did not help", _is_trained, brief_rows=3000, brief_seconds=8.0
+    ),
+    "elbo": Variant("the paper's bound", {"training__bound": "elbo"}, acts=_is_trained),
+    "random start": Variant("pseudo-inputs start at random", {"training__init": "random"}, acts=_is_trained),
     "constant noise": Variant("one noise level, no outliers", {"noise": "constant"}),
-    "noise(x)": Variant("never a constant noise, no outliers", {"noise": "input-dependent"}),
+    "noise(x)": Variant(
+        "never a constant noise, no outliers", {"noise": "input-dependent"}, acts=_is("noise", "constant")
+    ),
     "normal tails": _noise("noise(x), normal tails", "normal", discounts_variance=False),
     "learned tails": _noise("noise(x), learned tails", "learned", discounts_variance=False),
     "full noise": _noise("noise(x), learned tails, variance discounted", "learned", discounts_variance=True),
-    "no re-weighting": _constants("rows are not weighted by their noise", reweighting_rounds=0),
-    "two rounds": _constants("rows are weighted by their noise twice", reweighting_rounds=2),
+    "no re-weighting": _constants("rows are not weighted by their noise", _is_reweighted, reweighting_rounds=0),
+    "two rounds": _constants("rows are weighted by their noise twice", _is_reweighted, reweighting_rounds=2),
 }
 """By name. Parts of `Decisions` belong into `fit`, and fields of `Heuristics` into `parameters`.
 
@@ -130,15 +167,24 @@ def check(plan: Plan) -> Plan:
     return plan
 
 
-def tasks(plan: Plan) -> list[Task]:
-    """A seed is finished before the next begins, and the default of each problem comes first."""
-    names = tuple(dict.fromkeys((DEFAULT, *plan.variants)))
+def tasks(plan: Plan, store: Store) -> list[Task]:
+    """The default of every problem and seed, and then the variants that can change it, seed by seed."""
+    places = [(problem, seed) for seed in range(plan.seeds) for problem in plan.problems]
+    wanted = [(DEFAULT, *place) for place in places]
+    for problem, seed in places:
+        base = store.finished(_key(plan, problem, DEFAULT, seed))
+        if base is not None:
+            variants = (name for name in plan.variants if name != DEFAULT and VARIANTS[name].acts(_taken(base)))
+            wanted += [(name, problem, seed) for name in variants]
     return [
-        Task(_key(plan, problem, variant, seed), partial(_measure, problem, variant, seed))
-        for seed in range(plan.seeds)
-        for problem in plan.problems
-        for variant in names
+        Task(_key(plan, problem, name, seed), partial(_measure, problem, name, seed)) for name, problem, seed in wanted
     ]
+
+
+def _taken(record: Record) -> Taken:
+    """What a fit has decided."""
+    prefix = "decided "
+    return {name.removeprefix(prefix): v for name, v in record.provenance.items() if name.startswith(prefix)}
 
 
 def _key(plan: Plan, problem: str, variant: str, seed: int) -> Key:
@@ -196,7 +242,8 @@ def _measure(problem: str, name: str, seed: int) -> Outcome:
             "rmse": float(np.sqrt(np.mean((mean_ - rows.y_test) ** 2))),
             "coverage": float(np.mean((low <= rows.y_test) & (rows.y_test <= high))),
             "seconds": seconds,
-        }
+        },
+        origin={f"decided {choice}": made.taken for choice, made in model.decisions_},
     )
 
 
@@ -204,9 +251,11 @@ def _measure(problem: str, name: str, seed: int) -> Outcome:
 
 
 class Change(NamedTuple):
-    """What a variant changes on a problem: means over the seeds that both have finished."""
+    """What a variant changes on a problem: means over seeds, with no change where it cannot act."""
 
     problem: str
+    acting: int
+    """The seeds in which it could change anything."""
     nats: float
     rmse: float
     """Relative."""
@@ -222,9 +271,13 @@ def changes(plan: Plan, store: Store, variant: str) -> tuple[list[Change], int]:
     for problem in plan.problems:
         pairs = []
         for seed in range(plan.seeds):
-            base, other = (store.get(_key(plan, problem, name, seed)) for name in (DEFAULT, variant))
+            base = store.finished(_key(plan, problem, DEFAULT, seed))
+            if base is None:
+                continue
+            acts = VARIANTS[variant].acts(_taken(base))
+            other = store.get(_key(plan, problem, variant, seed)) if acts else base
             failures += other is not None and other.failed
-            if base is not None and other is not None and not base.failed and not other.failed:
+            if other is not None and not other.failed:
                 pairs.append((base, other))
         if pairs:
             found.append(_change(problem, pairs))
@@ -234,6 +287,7 @@ def changes(plan: Plan, store: Store, variant: str) -> tuple[list[Change], int]:
 def _change(problem: str, pairs: Sequence[tuple[Record, Record]]) -> Change:
     return Change(
         problem,
+        sum(base is not other for base, other in pairs),
         mean(o.number("log_likelihood") - b.number("log_likelihood") for b, o in pairs),
         mean(o.number("rmse") / b.number("rmse") - 1.0 for b, o in pairs),
         mean(o.number("coverage") for _, o in pairs),
@@ -244,15 +298,20 @@ def _change(problem: str, pairs: Sequence[tuple[Record, Record]]) -> Change:
 def report(plan: Plan, store: Store) -> str:
     """A row per variant: mean and worst change against the default, over problems."""
     header = ("variant", "what changes", "log-likelihood, nats", "worst", "best", "RMSE, %", "worst")
-    header += ("90 % coverage, lowest", "seconds, times", "problems", "failures")
+    header += ("90 % coverage, lowest", "seconds, times", "problems (acting)", "failures")
     rows = []
     for name in plan.variants:
         found, failures = changes(plan, store, name)
         if name == DEFAULT or not (found or failures):
             continue
-        rows.append([name, VARIANTS[name].about, *_cells(found), str(len(found)), str(failures)])
-    records = [record for task in tasks(plan) if (record := store.finished(task.key)) is not None]
-    words = "Changes against the default, means over seeds and then over problems; below 0 nats the default is better."
+        count = f"{len(found)} ({sum(change.acting > 0 for change in found)})"
+        rows.append([name, VARIANTS[name].about, *_cells(found), count, str(failures)])
+    records = [record for task in tasks(plan, store) if (record := store.finished(task.key)) is not None]
+    words = (
+        "Changes against the default, means over seeds and then over problems; below 0 nats the default is better. "
+        "Where a variant cannot change the fit, it was not run and counts as no change; in brackets are the problems "
+        "on which it acts."
+    )
     return f"{markdown_table(header, rows, num_text=2)}\n\n{words} {origin(records)}"
 
 

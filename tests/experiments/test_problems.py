@@ -65,20 +65,33 @@ def test_the_ablation_sees_no_row_that_the_race_scores(seed: int, monkeypatch: p
 def test_a_variant_is_fitted_beside_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ablation.VARIANTS, "two steps", Variant("less training", {"training__max_iter": 2}))
     plan, store = Plan(("hard:few rows",), ("two steps",), seeds=1), Store(tmp_path / "ablation.jsonl")
-    run_tasks(lambda: ablation.tasks(plan), store, threads=1)
+    run_tasks(lambda: ablation.tasks(plan, store), store, threads=1)
     assert [(r.task["variant"], r.error) for r in store] == [(DEFAULT, ""), ("two steps", "")]
     assert "| two steps | less training |" in ablation.report(plan, store)
 
 
-def test_changes_are_means_over_seeds_that_both_have(tmp_path: Path) -> None:
+def test_changes_are_means_over_seeds_and_zero_where_a_variant_cannot_act(tmp_path: Path) -> None:
     plan, store = Plan(("uci:wine", "uci:bike"), ("no neighbors",), seeds=2), Store(tmp_path / "ablation.jsonl")
-    values = {("uci:wine", 0): (1.0, 0.5), ("uci:wine", 1): (2.0, 1.9), ("uci:bike", 0): (3.0, 3.2)}
-    for (problem, seed), pair in values.items():
-        for variant, value in zip((DEFAULT, "no neighbors"), pair, strict=True):
-            metrics = {"log_likelihood": value, "rmse": 1.0, "coverage": 0.9, "seconds": 2.0}
-            store.append(Record(ablation._key(plan, problem, variant, seed), metrics, ORIGIN))
+
+    def store_default(problem: str, seed: int, value: float, neighbors: str) -> None:
+        metrics = {"log_likelihood": value, "rmse": 1.0, "coverage": 0.9, "seconds": 2.0}
+        origin = ORIGIN | {"decided n_neighbors": neighbors}
+        store.append(Record(ablation._key(plan, problem, DEFAULT, seed), metrics, origin))
+
+    def store_variant(problem: str, seed: int, value: float) -> None:
+        metrics = {"log_likelihood": value, "rmse": 1.0, "coverage": 0.9, "seconds": 2.0}
+        store.append(Record(ablation._key(plan, problem, "no neighbors", seed), metrics, ORIGIN))
+
+    store_default("uci:wine", 0, 1.0, "20")
+    store_variant("uci:wine", 0, 0.4)
+    store_default("uci:wine", 1, 2.0, "none")  # the variant cannot act
+    store_default("uci:bike", 0, 3.0, "20")
+    store_variant("uci:bike", 0, 3.2)
+    store_default("uci:bike", 1, 3.0, "20")
     store.append(Record(ablation._key(plan, "uci:bike", "no neighbors", 1), {}, ORIGIN, error="failed"))
     found, failures = ablation.changes(plan, store, "no neighbors")
-    assert [(c.problem, round(c.nats, 9)) for c in found] == [("uci:wine", -0.3), ("uci:bike", 0.2)]
+    assert [(c.problem, c.acting, round(c.nats, 9)) for c in found] == [("uci:wine", 1, -0.3), ("uci:bike", 1, 0.2)]
     assert failures == 1
-    assert "| -0.0500 | -0.300 (uci:wine) | +0.200 (uci:bike) |" in ablation.report(plan, store)
+    wanted = {(task.key["variant"], task.key["problem"], task.key["seed"]) for task in ablation.tasks(plan, store)}
+    assert ("no neighbors", "uci:wine", 1) not in wanted
+    assert ("no neighbors", "uci:wine", 0) in wanted
