@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.figures import save
 from experiments.markdown import markdown_table, number, origin
+from experiments.paper import paper_map
 from experiments.paper.claims import Finding, verdicts
 from experiments.paper.methods import Recipe, method_class
 from experiments.paper.study import PRESETS, STUDIES, VALIDATION, Plan, Preset, Results, Study, find_study, recipe_of
@@ -17,7 +18,7 @@ from experiments.store import Key, Record, Store
 
 SHOWN = ("paper", "fair")
 """The presets that the pages compare."""
-PAGE, APPENDIX, IMAGES = "paper.md", "paper_tables.md", "images/paper"
+PAGE, APPENDIX, MAP, IMAGES = "paper.md", "paper_tables.md", "paper_map.md", "images/paper"
 CHANGED = ("steps", "epochs", "batch_size", "schedule", "dtype", "patience", "full_batch", "evaluations")
 
 _INTRODUCTION = """# The paper's experiments
@@ -33,7 +34,7 @@ python -m experiments paper posterior1d --preset fair --figures figures
 ```
 
 `make paper` runs every experiment in small. The long tables are in [the appendix](paper_tables.md), and
-[mathematics](mathematics.md) leads from the paper's equations to the code."""
+[the map](paper_map.md) leads from each section, equation, table and figure of the paper to the code."""
 
 _METHOD = """Effects are means over data sets of the difference, fold by fold, with a 95 % interval. Folds share
 training rows, so their variance is corrected (Nadeau and Bengio, 2003); p-values are corrected over claims by Holm's
@@ -104,11 +105,19 @@ def appendix(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def map_page(folder: Path, presets: Sequence[str] = SHOWN) -> str:
+    """The map from the paper to the code, with links to the results of the presets."""
+    stores = {name: results_of(folder, PRESETS[name]) for name in presets}
+    stored = {study: [name for name in presets if study in stores[name]] for study in STUDIES}
+    return paper_map.page({study: names for study, names in stored.items() if names}, IMAGES)
+
+
 def write(folder: Path, docs: Path, presets: Sequence[str] = SHOWN) -> list[Path]:
-    """Write both pages and the figures; returns the files."""
+    """Write the pages and the figures; returns the files."""
     docs.mkdir(parents=True, exist_ok=True)
-    written = [docs / PAGE, docs / APPENDIX]
-    for path, text in zip(written, (page(folder, presets), appendix(folder, presets)), strict=True):
+    written = [docs / PAGE, docs / APPENDIX, docs / MAP]
+    texts = (make(folder, presets) for make in (page, appendix, map_page))
+    for path, text in zip(written, texts, strict=True):
         path.write_text(text, encoding="utf-8")
     for preset in presets:
         for name, results in results_of(folder, PRESETS[preset]).items():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, RFFKernel, ScaleKernel
 
+from cvgp.gp import posterior
 from cvgp.gp.kernels import evaluate
 from experiments.paper.weight_space import feature_map, weight_posterior
 from tests import reference as ref
@@ -56,3 +57,14 @@ def test_the_posterior_is_bayesian_linear_regression(kernel: Kernel) -> None:
     expected = ref.weight_space_posterior(Phi_c.detach().numpy(), Sites.y_c.numpy(), Sites.beta.numpy(), NOISE)
     for part, reference in zip(found, expected, strict=True):
         np.testing.assert_allclose(part.detach().numpy(), reference, rtol=1e-8, atol=1e-9)
+
+
+def test_predictions_and_divergence_are_those_of_function_space(kernel: Kernel) -> None:
+    features = feature_map(kernel, D)
+    Phi_c, Phi_x = features(Sites.X_c), features(Sites.x)
+    found = weight_posterior(Phi_c, Sites.beta / NOISE, Sites.y_c)
+    factor = posterior.factorize(evaluate(kernel, Sites.X_c, Sites.X_c), Sites.beta / NOISE, Sites.y_c)
+    K_cx, K_xx = evaluate(kernel, Sites.X_c, Sites.x), evaluate(kernel, Sites.x, Sites.x)
+    torch.testing.assert_close(Phi_x @ found.mean, posterior.mean(factor, K_cx))
+    torch.testing.assert_close(Phi_x @ found.covariance @ Phi_x.mT, posterior.covariance(factor, K_cx, K_xx))
+    torch.testing.assert_close(found.kl, posterior.kl_divergence(factor))
