@@ -101,7 +101,7 @@ CORRECTIONS = (
         "Sections 3.2, 3.3, 4.2, 4.3",
         "CVGP and SparseGP have the same optimum",
         "with a diagonal Σ, CVGP's bound is at most SparseGP's, as the text below Equation 174 says. They are equal "
-        f"only if Σ* is diagonal ({_section_link('6.1 Sites with a full covariance')}; `optimum` measures the difference)",
+        f"only if Σ* is diagonal ({_section_link('6.1 Sites with a full covariance')}); `optimum` measures by how much",
     ),
     Correction(
         "Tables 1 and 2",

@@ -156,7 +156,7 @@ def test_the_mean_that_early_stopping_watches_is_that_of_predictions(start: Star
 
 
 @pytest.mark.parametrize("cls", [SVGP, SVGPBatchKL, PPGPR, CVGP, SparseGP])
-def test_every_system_starts_from_the_same_centres_kernel_and_noise(start: Start, cls: type[Baseline]) -> None:
+def test_every_system_starts_from_the_same_centers_kernel_and_noise(start: Start, cls: type[Baseline]) -> None:
     seen: list[Any] = []
     model = cls(SIZE, recipe=DOUBLE)
 
