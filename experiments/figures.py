@@ -1,6 +1,7 @@
 """What the figures share: one color, marker and line for each system, readable in print and by color-blind readers.
 
-The colors are Okabe and Ito's; markers and line styles tell the systems apart without them.
+The colors are Okabe and Ito's; markers and line styles tell the systems apart without them. The paper's figures have
+the size that they are printed at, so that their fonts are not scaled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,22 @@ from cvgp.errors import FileAccessError, InvalidInputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+PAGE_WIDTH = 7.0
+"""Inches between the margins of a page with two columns."""
+DPI = 200
+PRINT = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "axes.linewidth": 0.6,
+    "pdf.fonttype": 42,
+}
+"""Fonts at their final size, in points; embedded as TrueType, which journals ask for."""
 
 
 class Style(NamedTuple):
@@ -58,15 +75,24 @@ def grid(rows: int, columns: int, size: tuple[float, float] = (3.0, 2.6), **opti
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def shared_legend(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all axes, below them, with as many columns as fit."""
-    columns = min(columns, max(int(figure.get_figwidth() / 2.0), 1))
+def page_grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
+    """A figure as wide as a page, with axes [rows, columns] of a height in inches."""
+    return grid(rows, columns, size=(PAGE_WIDTH / max(columns, 1), height), **options)
+
+
+def shared_legend(figure: Figure, axes: Sequence[Axes], columns: int | None = None) -> None:
+    """One legend for all axes, below them, with four columns or as many as fit."""
+    from matplotlib import rcParams
+
+    fitting = max(int(figure.get_figwidth() / (0.2 * rcParams["font.size"])), 1)
     found: dict[str, Any] = {}
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     if found:
-        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False)
+        figure.legend(
+            found.values(), found.keys(), loc="outside lower center", ncols=columns or min(4, fitting), frameon=False
+        )
 
 
 def plain_ticks(ax: Axes) -> None:
@@ -83,6 +109,8 @@ def plain_ticks(ax: Axes) -> None:
 
 def save(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
     """Write each figure as PNG and PDF; returns the files."""
+    from matplotlib import rc_context
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = []
@@ -91,7 +119,8 @@ def save(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
                 path = folder / f"{name}.{ending}"
                 # Without a date in it, the same results give the same file.
                 metadata = {"CreationDate": None} if ending == "pdf" else {}
-                figure.savefig(path, dpi=130, metadata=metadata)
+                with rc_context(PRINT):  # some ticks are made only now
+                    figure.savefig(path, dpi=DPI, metadata=metadata)
                 written.append(path)
     except OSError as error:
         raise FileAccessError(f"Could not write figures into {folder} ({error}); choose another folder.") from error

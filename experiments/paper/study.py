@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from cvgp.errors import InvalidInputError
+from experiments.figures import PRINT
 from experiments.markdown import markdown_table, mean_and_error, origin
 from experiments.paper.methods import EXACT_ROWS, METHODS, Baseline, Recipe, method_class
 from experiments.scores import score
@@ -160,6 +161,8 @@ class Study:
     run: Callable[[Key], Outcome]
     table: Callable[[Results], str]
     figures: Callable[[Results], Mapping[str, Any]]
+    caption: str
+    """What to see in the figure that has the study's name."""
     store: str = ""
     """Whose results it reads and adds to, if not its own: figures that draw the same fits share them."""
 
@@ -167,6 +170,13 @@ class Study:
     def store_name(self) -> str:
         """The file of its results."""
         return self.store or self.name
+
+    def draw(self, results: Results) -> Mapping[str, Any]:
+        """Its figures by name, with fonts for print."""
+        from matplotlib import rc_context
+
+        with rc_context(PRINT):
+            return self.figures(results)
 
     def scope(self, preset: Preset) -> Scope:
         """What a preset covers."""

@@ -1,18 +1,18 @@
 """`complexity`: parameters, seconds and bytes per step against M and N: the paper's complexity table, measured."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.figures import grid, line_style, shared_legend
+from experiments.figures import STYLES, line_style, page_grid, shared_legend
 from experiments.markdown import markdown_table, number
 from experiments.paper.methods import Baseline, Start, plain_start
 from experiments.paper.study import Plan, Results, Scope, Study, base_key, build, recipe_of
-from experiments.store import Key, Outcome, Store
+from experiments.store import Key, Outcome, Record, Store
 
 Array = NDArray[np.float64]
 
@@ -22,6 +22,15 @@ SMOKE_ROWS = (60, 120)
 LARGEST_EXACT = 4000
 FIXED_ROWS, FIXED_SIZE = 16_000, 200
 STEPS, EVALUATIONS = 30, 6
+COSTS = {"seconds": "time", "bytes": "memory", "parameters": "parameters"}
+ORDERS = {
+    "ExactGP": {"num_rows": (3, 2, 0)},
+    "SparseGP": {"size": (2, 2, 1), "num_rows": (1, 1, 0)},
+    "SVGP": {"size": (3, 2, 2), "num_rows": (0, 0, 0)},
+    "PPGPR": {"size": (3, 2, 2), "num_rows": (0, 0, 0)},
+    "CVGP": {"size": (3, 2, 1), "num_rows": (0, 0, 0)},
+}
+"""The paper's exponents of M and N, in the order of `COSTS`; it does not list PPGPR, which has those of SVGP."""
 
 
 def _keys(plan: Plan, store: Store) -> list[Key]:
@@ -84,6 +93,41 @@ def peak_bytes(model: Baseline, x: Array, y: Array, start: Start) -> int:
     return int(held.max()) if len(held) else 0
 
 
+def series(results: Results, method: str, varied: str) -> list[Record]:
+    """The measurements of a system along M (`size`) or N (`num_rows`), with the other fixed."""
+    return sorted(results.where(method=method, **_fixed(results, varied)), key=lambda r: int(r.task[varied] or 0))
+
+
+def _fixed(results: Results, varied: str) -> dict[str, Any]:
+    """The value of the other one that most measurements share."""
+    other = "num_rows" if varied == "size" else "size"
+    return {other: max(sorted(results.values(other)), key=lambda value: len(results.where(**{other: value})))}
+
+
+def exponent(records: Sequence[Record], varied: str, cost: str) -> float:
+    """Slope of log cost over the larger half of log sizes, at least two of them: overhead rules the smaller ones."""
+    kept = records[min(len(records) // 2, len(records) - 2) :]
+    if len(kept) < 2:
+        return float("nan")
+    sizes = np.log([float(r.task[varied] or 1) for r in kept])
+    return float(np.polyfit(sizes, np.log([r.number(cost) for r in kept]), 1)[0])
+
+
+def _exponent_table(results: Results) -> str:
+    rows = []
+    for method, orders in ORDERS.items():
+        for varied, theory in orders.items():
+            found = series(results, method, varied)
+            fitted = [exponent(found, varied, cost) for cost in COSTS] if len(found) > 1 else []
+            pairs = [
+                text for pair in zip(fitted, theory, strict=False) for text in (number(pair[0], ".2f"), str(pair[1]))
+            ]
+            if pairs:
+                rows.append([method, "M" if varied == "size" else "N", *pairs])
+    header = ["system", "along", *(title for cost in COSTS.values() for title in (cost, "paper"))]
+    return markdown_table(header, rows, num_text=2)
+
+
 def _table(results: Results) -> str:
     header = ["system", "M", "N", "parameters", "milliseconds per step", "MB per step"]
     records = sorted(
@@ -101,32 +145,41 @@ def _table(results: Results) -> str:
         for r in records
     ]
     note = (
-        f"{INPUTS} inputs; SVGP and CVGP take batches of {results.preset.recipe.batch_size}, SparseGP a pass over "
-        "all rows with its gradient. Bytes are what torch allocates at the peak of a step."
+        f"{INPUTS} inputs; SVGP, PPGPR and CVGP take batches of {results.preset.recipe.batch_size}, SparseGP "
+        "and ExactGP a pass over all rows with its gradient. Bytes are what torch allocates at the peak of a step."
     )
-    return "\n\n".join([markdown_table(header, rows, num_text=1), note, results.origin()])
+    fits = (
+        "Exponents of M and N, fitted to the larger half of the sizes, since overhead dominates the smaller ones, "
+        "beside those of the paper. Its table does not list PPGPR, which has SVGP's, nor ExactGP, which has those of "
+        "the paper's introduction. A step on B rows takes O(B M^2 + M^3), so its exponent of M is nearer to 2 than to "
+        "3 while M is below B. SparseGP stores matrices of N x M numbers, so its memory grows like M, not M^2."
+    )
+    parts = [fits, _exponent_table(results), "The measurements:", markdown_table(header, rows, num_text=1), note]
+    return "\n\n".join([*parts, results.origin()])
 
 
 def _figures(results: Results) -> Mapping[str, Any]:
     titles = {"parameters": "parameters", "seconds": "seconds per step", "bytes": "bytes per step"}
-    sizes, all_rows = (sorted(results.values(name)) for name in ("size", "num_rows"))
-    fixed_rows = max(all_rows, key=lambda n: len(results.where(num_rows=n)))
-    fixed_size = max(sizes, key=lambda m: len(results.where(size=m)))
-    figure, axes = grid(2, 3, size=(3.4, 2.6))
-    for row, (varied, fixed) in enumerate([("size", {"num_rows": fixed_rows}), ("num_rows", {"size": fixed_size})]):
-        for column, (name, title) in enumerate(titles.items()):
-            ax = axes[row][column]
-            for method in results.values("method"):
-                found = sorted(results.where(method=method, **fixed), key=lambda r: int(r.task[varied] or 0))
-                values = [r.number(name) for r in found]
-                ax.plot([r.task[varied] for r in found], values, label=method, **line_style(method))
-            what = f"M, at N = {fixed_rows}" if varied == "size" else f"N, at M = {fixed_size}"
+    figure, axes = page_grid(2, 3, 1.7)
+    for row, varied in enumerate(("size", "num_rows")):
+        (fixed,) = _fixed(results, varied).values()
+        for ax, (name, title) in zip(axes[row], titles.items(), strict=True):
+            for method in [m for m in STYLES if m in results.values("method")]:
+                found = series(results, method, varied)
+                if len(found) > 1:  # ExactGP has no M
+                    ax.plot(
+                        [r.task[varied] for r in found],
+                        [r.number(name) for r in found],
+                        label=method,
+                        **line_style(method),
+                    )
+            what = f"M, at N = {fixed}" if varied == "size" else f"N, at M = {fixed}"
             ax.set(xscale="log", yscale="log", xlabel=what, ylabel=title)
-            places = sizes if varied == "size" else all_rows
-            ax.set_xticks(places, labels=[str(place) for place in places])
+            places = sorted({r.task[varied] for r in results.where(**_fixed(results, varied))})
+            ax.set_xticks(places, labels=[f"{p // 1000}k" if p >= 1000 else str(p) for p in places])
             ax.set_xticks([], minor=True)
-            ax.grid(alpha=0.3, which="both")
-    shared_legend(figure, list(axes.flat))
+            ax.grid(alpha=0.3)
+    shared_legend(figure, list(axes.flat), columns=5)
     return {"complexity": figure}
 
 
@@ -135,11 +188,13 @@ STUDIES = (
     Study(
         "complexity",
         "parameters, seconds and bytes per step against M and N",
-        Scope(("generated",), METHODS, (50, 100, 200, 400), folds=1),
+        Scope(("generated",), METHODS, (50, 100, 200, 400, 800), folds=1),
         Scope(("generated",), METHODS, (4, 8), folds=1),
         _keys,
         _run,
         _table,
         _figures,
+        "Cost of a step against M (top) and N (bottom), both axes logarithmic: the slope of a line is the exponent. "
+        "Stochastic systems should be flat in N, and the parameters of CVGP should rise less steeply than SVGP's.",
     ),
 )

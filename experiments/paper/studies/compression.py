@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import RidgeCV
 
 from cvgp.coreset import Coreset
-from experiments.figures import grid, shared_legend
+from experiments.figures import page_grid, shared_legend
 from experiments.markdown import markdown_table, mean_and_error
 from experiments.paper.methods import plain_start
 from experiments.paper.study import Results, Scope, Study, build, chosen_records, fold_scores, split_of, tuned_keys
@@ -26,7 +26,8 @@ NOISES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Noise variances that the exact GP chooses from, by its marginal likelihood."""
 MOST_EXACT = 2000
 """Rows of the exact GP where it learns from all: a random choice, which takes a minute."""
-SOURCES = {"coreset": "#0072B2", "k-means": "#E69F00", "random rows": "#999999"}
+SOURCES = {"coreset": ("#0072B2", "o"), "k-means": ("#E69F00", "s"), "random rows": ("#7F7F7F", "^")}
+"""Colors and markers."""
 
 
 def _ridge(x: Array, y: Array, weight: Array) -> Predict:
@@ -91,21 +92,25 @@ def _table(results: Results) -> str:
 
 
 def _figures(results: Results) -> Mapping[str, Any]:
-    datasets = results.values("dataset")
-    size = max(results.values("size"))
-    figure, axes = grid(1, len(datasets), size=(3.0, 2.8))
-    for ax, dataset in zip(axes[0], datasets, strict=True):
-        found = chosen_records(results, dataset=dataset, size=size)
-        for offset, (source, color) in enumerate(SOURCES.items()):
-            heights = [np.mean([r.number(f"{source}: {name}") for r in found]) for name in LEARNERS]
-            ax.bar(np.arange(len(LEARNERS)) + 0.27 * (offset - 1), heights, width=0.25, color=color, label=source)
-        for place, name in enumerate(LEARNERS):
-            level = np.mean([r.number(f"all rows: {name}") for r in found])
-            ax.plot([place - 0.4, place + 0.4], [level, level], color="black", lw=1.2, label="all rows")
-        ax.set_xticks(range(len(LEARNERS)), [name.replace(" ", "\n") for name in LEARNERS], fontsize=8)
-        ax.set_title(f"{dataset}, M = {size}")
-    axes[0][0].set_ylabel("RMSE on test rows")
-    shared_legend(figure, list(axes[0]))
+    datasets, sizes = results.values("dataset"), sorted(results.values("size"))
+    figure, axes = page_grid(len(sizes), len(datasets), 1.7, sharex=True, sharey="col")
+    for row, size in enumerate(sizes):
+        for ax, dataset in zip(axes[row], datasets, strict=True):
+            found = chosen_records(results, dataset=dataset, size=size)
+            for place, name in enumerate(LEARNERS if found else ()):
+                for offset, (source, (color, marker)) in enumerate(SOURCES.items()):
+                    values = [r.number(f"{source}: {name}") for r in found]
+                    x = place + 0.25 * (offset - 1)
+                    ax.plot([x, x], [min(values), max(values)], color=color, lw=1.0)
+                    ax.plot(x, np.mean(values), color=color, marker=marker, ms=4, ls="none", label=source)
+                level = np.mean([r.number(f"all rows: {name}") for r in found])
+                ax.plot([place - 0.4, place + 0.4], [level, level], color="black", lw=1.0, label="all rows")
+            ax.set_xticks(range(len(LEARNERS)), [name.replace(" ", "\n") for name in LEARNERS])
+            ax.grid(axis="y", alpha=0.3)
+            if row == 0:
+                ax.set_title(dataset)
+        axes[row][0].set_ylabel(f"RMSE, M = {size}")
+    shared_legend(figure, list(axes.flat))
     return {"compression": figure}
 
 
@@ -119,5 +124,7 @@ STUDIES = (
         _run,
         _table,
         _figures,
+        "RMSE of other learners trained on M weighted points; marks are means, lines span the folds. The closer to the "
+        "black line, the learner trained on all rows, the less is lost.",
     ),
 )

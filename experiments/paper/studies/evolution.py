@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.figures import grid, label, line_style, shared_legend
+from experiments.figures import label, line_style, page_grid, shared_legend
 from experiments.markdown import markdown_table, mean_and_error
 from experiments.paper.study import (
     VALIDATION,
@@ -98,24 +98,26 @@ def _table(results: Results) -> str:
 
 def _figures(results: Results) -> Mapping[str, Any]:
     datasets = results.values("dataset")
-    figure, axes = grid(2, len(datasets), size=(3.6, 2.7), sharex="col")
+    figure, axes = page_grid(2, len(datasets), 1.7, sharex="col")
     for column, dataset in enumerate(datasets):
         for method in results.values("method"):
             for number, record in enumerate(chosen_records(results, dataset=dataset, method=method)):
                 arrays = results.arrays(record)
-                style = line_style(method) | {"marker": None, "alpha": 1.0 if number == 0 else 0.35}
+                first = {"alpha": 1.0, "label": method} if number == 0 else {"alpha": 0.35}
+                style = line_style(method) | {"marker": None, "lw": 1.2} | first
                 for row, name in enumerate(SCORES):
-                    axes[row][column].plot(arrays["epoch"], arrays[f"test_{name}"], label=method, **style)
+                    axes[row][column].plot(arrays["epoch"], arrays[f"test_{name}"], **style)
         axes[0][column].set_title(dataset)
         axes[1][column].set_xlabel("epoch")
         for row in (0, 1):
             axes[row][column].set_xscale("log")
-            axes[row][column].axvline(JANKOWIAK_EPOCHS, color="0.6", lw=0.8, ls=":")
+            if axes[row][column].get_xlim()[1] > JANKOWIAK_EPOCHS:
+                axes[row][column].axvline(JANKOWIAK_EPOCHS, color="0.4", lw=0.8, ls=":", label="400 epochs")
             axes[row][column].grid(alpha=0.3)
         _cut_below(axes[1][column])
     for row, title in enumerate(SCORES.values()):
-        axes[row][0].set_ylabel(f"{title}, test rows")
-    shared_legend(figure, list(axes.flat), columns=3)
+        axes[row][0].set_ylabel(title)
+    shared_legend(figure, list(axes.flat))
     return {"evolution": figure}
 
 
@@ -140,5 +142,7 @@ STUDIES = (
         _run,
         _table,
         _figures,
+        "Scores of the test rows over epochs; pale lines are further folds. PPGPR overfits where its RMSE (top) still "
+        "falls while its PPLL (bottom) turns down. PPGPR's authors stopped at the dotted line.",
     ),
 )

@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel, RFFKernel, ScaleKernel
 from numpy.typing import NDArray
 
 from cvgp.gp.kernels import make_kernel
-from experiments.figures import STYLES, grid
+from experiments.figures import STYLES, page_grid, shared_legend
 from experiments.markdown import markdown_table, number
 from experiments.paper.methods import CVGP
 from experiments.paper.study import (
@@ -37,11 +37,11 @@ WINE_INPUTS = (
     "citric acid",
     "residual sugar",
     "chlorides",
-    "free sulphur dioxide",
-    "total sulphur dioxide",
+    "free sulfur dioxide",
+    "total sulfur dioxide",
     "density",
     "pH",
-    "sulphates",
+    "sulfates",
     "quality",
 )
 """By the statistics of its columns, the collection's wine file predicts alcohol, and quality is an input."""
@@ -181,20 +181,21 @@ def _table(results: Results) -> str:
 
 def _figures(results: Results) -> Mapping[str, Any]:
     records = _shown(results)
-    figure, axes = grid(1, len(records), size=(3.6, 3.4))
-    for ax, r in zip(axes[0], records, strict=True):
+    figure, axes = page_grid((len(records) + 1) // 2, 2, 2.0)
+    for ax in axes.flat[len(records) :]:
+        ax.set_axis_off()
+    for ax, r in zip(axes.flat, records, strict=False):
         arrays = results.arrays(r)
         y = np.arange(len(arrays["names"]))[::-1]
-        style = {"fmt": "o", "color": STYLES["CVGP"].color, "capsize": 3, "label": "posterior, ±2 sd"}
+        style = {"fmt": "o", "color": STYLES["CVGP"].color, "ms": 4, "capsize": 2, "label": "posterior, ±2 sd"}
         ax.errorbar(arrays["mean"], y, xerr=2 * arrays["sd"], **style)
         if not np.isnan(arrays["truth"]).all():
-            ax.scatter(arrays["truth"], y, marker="x", color="#D55E00", zorder=3, label="truth")
-            ax.legend(fontsize=8)
+            ax.scatter(arrays["truth"], y, s=20, marker="x", color="#D55E00", zorder=3, label="truth, where known")
         ax.axvline(0.0, color="0.6", lw=0.8)
         ax.set_yticks(y, arrays["names"])
-        what = "coefficient" if r.task["kernel"] == "linear" else "rms slope"
+        what = "coefficient" if r.task["kernel"] == "linear" else "root mean square slope"
         ax.set(title=f"{r.task['dataset']}, {r.task['kernel']}", xlabel=what)
-        ax.title.set_fontsize(9)
+    shared_legend(figure, list(axes.flat))
     return {"features": figure}
 
 
@@ -208,5 +209,7 @@ STUDIES = (
         _run,
         _table,
         _figures,
+        "Effect of each input with two posterior standard deviations. Where the truth is known, it should lie within "
+        "the bars; a slope is never negative, so an input without effect lies near zero but not at it.",
     ),
 )

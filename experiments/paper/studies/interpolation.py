@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.figures import STYLES, grid, label, line_style
+from experiments.figures import STYLES, label, line_style, page_grid, shared_legend
 from experiments.markdown import markdown_table, mean_and_error
 from experiments.paper.study import (
     VALIDATION,
@@ -73,10 +73,10 @@ def _table(results: Results) -> str:
 
 def _figures(results: Results) -> Mapping[str, Any]:
     datasets = results.values("dataset")
-    figure, axes = grid(1, 2 * len(datasets), size=(4.0, 3.2))
+    figure, axes = page_grid(len(datasets), 2, 2.2)
     for number, dataset in enumerate(datasets):
         for ax, name, title in zip(
-            axes[0][2 * number : 2 * number + 2],
+            axes[number],
             ("kl", "noise_sd"),
             ("KL(posterior || prior), nats", "learned noise sd"),
             strict=True,
@@ -89,13 +89,14 @@ def _figures(results: Results) -> Mapping[str, Any]:
                     }
                     known = {s: mean(r.number(name) for r in found) for s, found in by_level.items() if found}
                     ax.plot(known.keys(), known.values(), label=label(method, size), **line_style(method))
-            ax.set(xlabel="sd of the added noise", title=f"{dataset}: {title}", yscale="log")
+            ax.set(xlabel="sd of the added noise", ylabel=title, title=dataset, yscale="log")
             ax.set_xscale("symlog", linthresh=0.5)
             ticks = sorted(results.values("added_sd"))
             ax.set_xticks(ticks, [f"{t:g}" for t in ticks], minor=False)
-            ax.minorticks_off()
+            ax.xaxis.minorticks_off()
+            ax.set_xlim(-0.15, 1.2 * ticks[-1])
             ax.grid(alpha=0.3)
-        axes[0][2 * number].legend(fontsize=8)
+    shared_legend(figure, list(axes.flat))
     return {"interpolation": figure}
 
 
@@ -110,5 +111,7 @@ STUDIES = (
         _run,
         _table,
         _figures,
+        "As noise is added to the targets, a posterior should return to the prior: its divergence (left) should fall "
+        "towards zero while the learned noise (right) rises with the added one.",
     ),
 )

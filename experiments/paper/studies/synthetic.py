@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data import SYNTHETIC
-from experiments.figures import STYLES, grid
+from experiments.figures import STYLES, page_grid, shared_legend
 from experiments.markdown import markdown_table
 from experiments.paper.methods import Baseline, Inducing
 from experiments.paper.study import (
@@ -25,7 +25,7 @@ from experiments.paper.study import (
     tuned_keys,
 )
 from experiments.splits import Split
-from experiments.store import Key, Metrics, Outcome, Record
+from experiments.store import Key, Metrics, Outcome
 
 Array = NDArray[np.float64]
 
@@ -38,8 +38,11 @@ RESOLUTION = 80
 MARGIN = 0.25
 BANDWIDTH = 0.2
 """Of every density, in standard deviations of the data: one for all, so that what differs is the points."""
+BAND = "#56B4E9"
 NEGLIGIBLE = 0.01
 """A weight below this share of N / M counts as none."""
+LIGHTEST = 1e-3
+"""Where the histogram of weights begins."""
 CORESETS = ("CVGP", "RandomCVGP")
 SYSTEMS = ("SparseGP", "SVGP", "PPGPR", *CORESETS)
 ONE_D, TWO_D = ("synthetic1", "synthetic2", "synthetic3"), ("synthetic4", "synthetic5")
@@ -188,59 +191,55 @@ def _posterior_figures(results: Results) -> Mapping[str, Any]:
     return made
 
 
-def _posterior_panels(results: Results, rows: list[tuple[str, int]], methods: list[str]) -> Any:
-    """A row for each data set and fold, a column for each system."""
-    figure, axes = grid(len(rows), len(methods), size=(3.0, 2.3), sharex="row", sharey="row")
-    for row, (dataset, number) in enumerate(rows):
-        points = None
-        for column, method in enumerate(methods):
-            found = [r for r in chosen_records(results, dataset=dataset, method=method) if r.task["fold"] == number]
-            ax = axes[row][column]
-            if found:
-                points = _panel(ax, results, found[-1]) or points
-            if row == 0:
-                ax.set_title(method)
-        y = np.concatenate([dots.get_offsets()[:, 1] for ax in axes[row] for dots in ax.collections[:1]])
-        spread = y.max() - y.min()
-        axes[row][0].set_ylim(y.min() - 0.25 * spread, y.max() + 0.25 * spread)
-        axes[row][0].set_ylabel(f"{dataset}, fold {number}")
-        if points is not None:
-            figure.colorbar(points, ax=axes[row][-1], label="weight")
-    handles, labels = axes[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+def _posterior_panels(results: Results, cases: list[tuple[str, int]], methods: list[str]) -> Any:
+    """A row for each system, a column for each data set and fold."""
+    figure, axes = page_grid(len(methods), len(cases), 1.15, sharex="col", sharey="col")
+    records = {
+        (row, column): found[-1]
+        for column, (dataset, number) in enumerate(cases)
+        for row, method in enumerate(methods)
+        if (found := [r for r in chosen_records(results, dataset=dataset, method=method) if r.task["fold"] == number])
+    }
+    arrays = {place: results.arrays(record) for place, record in records.items()}
+    heaviest = max((float(a["weight"].max()) for a in arrays.values() if "weight" in a), default=1.0)
+    points = None
+    for place, found in arrays.items():
+        points = (
+            _panel(axes[place], found, str(records[place].task["dataset"]), heaviest, 24 / max(len(cases), 2)) or points
+        )
+    for column, (dataset, number) in enumerate(cases):
+        axes[0][column].set_title(f"{dataset}\nfold {number}")
+    for row, method in enumerate(methods):
+        axes[row][0].set_ylabel(method)
+    if points is not None:
+        figure.colorbar(points, ax=axes[:, -1].tolist(), label="weight of a pseudo-point", aspect=60, pad=0.02)
+    shared_legend(figure, list(axes.flat), columns=4)
     return figure
 
 
-def _panel(ax: Any, results: Results, record: Record) -> Any:
-    arrays, style = results.arrays(record), STYLES[str(record.task["method"])]
+def _panel(ax: Any, arrays: Mapping[str, Any], dataset: str, heaviest: float, area: float) -> Any:
+    """Draw a posterior; returns the weighted points if there are any. One color serves all systems and the legend."""
     x, mean = arrays["x"], arrays["mean"]
-    ax.scatter(arrays["x_train"], arrays["y_train"], s=2, color="0.7", lw=0, label="data", rasterized=True)
-    ax.fill_between(
-        x, mean - 2 * arrays["y_sd"], mean + 2 * arrays["y_sd"], color=style.color, alpha=0.15, lw=0, label="±2 sd of y"
-    )
-    ax.fill_between(
-        x, mean - 2 * arrays["f_sd"], mean + 2 * arrays["f_sd"], color=style.color, alpha=0.35, lw=0, label="±2 sd of f"
-    )
-    ax.plot(
-        x,
-        SYNTHETIC[str(record.task["dataset"])].truth(x[:, None].astype(np.float64)),
-        color="#D00000",
-        lw=0.9,
-        ls="--",
-        label="truth",
-    )
-    ax.plot(x, mean, color="black", lw=1.0, label="mean")
+    ax.scatter(arrays["x_train"], arrays["y_train"], s=2, color="0.45", lw=0, label="data", rasterized=True)
+    for name, alpha in (("y", 0.2), ("f", 0.45)):
+        low, high = (mean + sign * 2 * arrays[f"{name}_sd"] for sign in (-1, 1))
+        ax.fill_between(x, low, high, color=BAND, alpha=alpha, lw=0, label=f"±2 sd of {name}")
+    truth = SYNTHETIC[dataset].truth(x[:, None].astype(np.float64))
+    ax.plot(x, truth, color="#D55E00", lw=0.9, ls="--", label="truth")
+    ax.plot(x, mean, color="black", lw=0.9, label="mean")
+    ax.set_xlim(x[0], x[-1])
     if "points" not in arrays:
         return None
-    where: dict[str, Any] = {"s": 14, "ec": "black", "lw": 0.4, "zorder": 3, "label": "inducing or pseudo-points"}
+    inside = (arrays["points"][:, 0] >= x[0]) & (arrays["points"][:, 0] <= x[-1])
+    places, outputs = arrays["points"][inside, 0], arrays["outputs"][inside]
+    marks: dict[str, Any] = {"s": area, "ec": "black", "lw": 0.3, "zorder": 3}
     if "weight" not in arrays:
-        ax.scatter(arrays["points"][:, 0], arrays["outputs"], color="white", **where)
+        ax.scatter(places, outputs, color="white", label="inducing points", **marks)
         return None
-    order = np.argsort(arrays["weight"])  # the heavy ones on top
-    ax.set_xlim(x[0], x[-1])
-    return ax.scatter(
-        arrays["points"][:, 0][order], arrays["outputs"][order], c=arrays["weight"][order], cmap="viridis", **where
-    )
+    weight = arrays["weight"][inside]
+    order = np.argsort(weight)  # the heavy ones on top
+    marks |= {"cmap": "viridis", "vmin": 0.0, "vmax": heaviest, "label": "weighted pseudo-points"}
+    return ax.scatter(places[order], outputs[order], c=weight[order], **marks)
 
 
 def _in(results: Results, names: tuple[str, ...]) -> list[str]:
@@ -296,30 +295,39 @@ def _density_figures(results: Results) -> Mapping[str, Any]:
 
 
 def _density_panels(results: Results, rows: list[tuple[str, int]], methods: list[str]) -> Any:
-    figure, axes = grid(len(rows), len(methods) + 1, size=(2.3, 2.2), sharex="row", sharey="row")
+    figure, axes = page_grid(len(rows), len(methods) + 1, 1.25, sharex="row", sharey="row")
     for row, (dataset, number) in enumerate(rows):
-        for column, method in enumerate(methods):
+        drawn: dict[str, tuple[Array, Array]] = {}  # points and density by title
+        for method in methods:
             found = [r for r in chosen_records(results, dataset=dataset, method=method) if r.task["fold"] == number]
             if found:
                 arrays = results.arrays(found[-1])
                 where = _grid(arrays["data"])
-                if column == 0:
-                    _contours(axes[row][0], arrays["data"], None, where, arrays["data"])
-                _contours(axes[row][column + 1], arrays["points"], arrays.get("weight"), where, arrays["points"])
+                drawn.setdefault("data", (arrays["data"], density(arrays["data"], None, where)))
+                drawn[method] = arrays["points"], density(arrays["points"], arrays.get("weight"), where)
+        levels = np.linspace(0.0, max((values.max() for _, values in drawn.values()), default=1.0), 13)
+        for ax, title in zip(axes[row], ["data", *methods], strict=True):
+            if title in drawn:
+                filled = _contours(ax, *drawn[title], where, levels)
+            if row == 0:
+                ax.set_title(title)
+        if drawn:
+            figure.colorbar(filled, ax=axes[row].tolist(), ticks=levels[::6], format="%.2f", label="density", pad=0.01)
         axes[row][0].set_ylabel(f"{dataset}, fold {number}")
-    for ax, title in zip(axes[0], ["data", *methods], strict=True):
-        ax.set_title(title)
     return figure
 
 
-def _contours(ax: Any, points: Array, weight: Array | None, where: Array, shown: Any) -> None:
-    values = density(points.astype(np.float64), weight, where).reshape(RESOLUTION, RESOLUTION)
+def _contours(ax: Any, points: Array, values: Array, where: Array, levels: Array) -> Any:
     sides = where.reshape(RESOLUTION, RESOLUTION, 2)
-    ax.contourf(sides[..., 0], sides[..., 1], values, levels=12, cmap="cividis")
-    ax.scatter(shown[:, 0], shown[:, 1], s=1.5, color="white", lw=0, alpha=0.7, rasterized=True)
+    filled = ax.contourf(
+        sides[..., 0], sides[..., 1], values.reshape(RESOLUTION, RESOLUTION), levels=levels, cmap="cividis"
+    )
+    alpha = min(0.8, 80.0 / len(points))  # rows of data would hide their density
+    ax.scatter(points[:, 0], points[:, 1], s=1.5, color="white", lw=0, alpha=alpha, rasterized=True)
     ax.set(
         xlim=(where[:, 0].min(), where[:, 0].max()), ylim=(where[:, 1].min(), where[:, 1].max()), xticks=[], yticks=[]
     )
+    return filled
 
 
 def _weights_table(results: Results) -> str:
@@ -336,24 +344,26 @@ def _weights_table(results: Results) -> str:
 
 def _weights_figures(results: Results) -> Mapping[str, Any]:
     datasets = results.values("dataset")
-    figure, axes = grid(len(CORESETS), len(datasets), size=(2.6, 2.1), sharex="col")
+    figure, axes = page_grid(len(CORESETS), len(datasets), 1.5, sharex=True, sharey=True)
     for row, method in enumerate(CORESETS):
-        for column, dataset in enumerate(datasets):
+        for ax, dataset in zip(axes[row], datasets, strict=True):
             found = chosen_records(results, dataset=dataset, method=method)
             beta = np.concatenate([results.arrays(r)["weight"] for r in found]) if found else np.zeros(0)
-            ax = axes[row][column]
             # Weights span many orders of magnitude; what is smaller than the first bin is counted in it.
-            ax.hist(np.clip(beta, 1e-3, None), bins=np.geomspace(1e-3, 300.0, 36), color=STYLES[method].color)
+            bins, shares = np.geomspace(LIGHTEST, 300.0, 36), np.full(len(beta), 1.0 / max(len(beta), 1))
+            ax.hist(np.clip(beta, LIGHTEST, None), bins=bins, weights=shares, color=STYLES[method].color)
             if found:
                 share = float(np.sum(beta)) / (len(beta) * found[0].number("total_over_rows"))
                 ax.axvline(share, color="black", lw=0.9, ls="--", label="N / M")
             ax.set_xscale("log")
+            ax.set_xticks([LIGHTEST, 0.1, 10.0], [f"≤{LIGHTEST:g}", "0.1", "10"])
+            ax.set_xticks([], minor=True)
             if row == 0:
                 ax.set_title(dataset)
             else:
                 ax.set_xlabel("weight")
-        axes[row][0].set_ylabel(f"{method}\npoints, all folds")
-    axes[0][0].legend(fontsize=8)
+        axes[row][0].set_ylabel(f"{method},\nshare of points")
+    shared_legend(figure, list(axes.flat))
     return {"weights": figure}
 
 
@@ -367,6 +377,9 @@ STUDIES = (
         _run,
         _posterior_table,
         _posterior_figures,
+        "Posteriors on the first fold, one system a row; bands are two standard deviations of f (dark) and of y "
+        "(pale). The closer to the top row, the exact GP, the better; beyond the data, bands should be those of the "
+        "prior.",
         store="synthetic",
     ),
     Study(
@@ -378,17 +391,20 @@ STUDIES = (
         _run,
         _density_table,
         _density_figures,
+        "Density of the training inputs (left) and of each system's points (white), weighted where they have weights, "
+        "on one scale in a row. The more a panel resembles the left one, the better its points summarize the inputs.",
         store="synthetic",
     ),
     Study(
         "weights",
         "histograms of the learned weights",
         Scope(tuple(SYNTHETIC), CORESETS, (100,)),
-        Scope(("synthetic1",), CORESETS, (8,), folds=1),
+        Scope(("synthetic3",), CORESETS, (8,), folds=1),
         tuned_keys,
         _run,
         _weights_table,
         _weights_figures,
+        "Learned weights around the equal share N / M (dashed). Points that were dropped would be in the leftmost bin.",
         store="synthetic",
     ),
 )
