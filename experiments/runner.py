@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 
 from cvgp.errors import printable
 from experiments.store import Arrays, Key, Outcome, Record, Store, now, provenance
@@ -66,7 +68,6 @@ def run_tasks(
     renew: bool = False,
     jobs: int | None = None,
     time_limit: float = math.inf,
-    announce: Callable[[Sequence[Task]], None] = lambda tasks: None,
 ) -> Summary:
     """Run the tasks that the store has no result of, and those that failed earlier.
 
@@ -85,18 +86,20 @@ def run_tasks(
             print(f"{len(tasks)} tasks, {skipped} of them in {store.path} already", file=sys.stderr, flush=True)
         if not fresh:
             return Summary(ran, failed, skipped)
-        if not tried:
-            announce(fresh)
         tried.update(str(task.key) for task in fresh)
         begin = time.perf_counter()
         records = _one_by_one(fresh, threads) if jobs is None else _in_processes(fresh, threads, jobs, time_limit)
-        for number, (task, record, arrays) in enumerate(records, 1):
-            record = replace(record, provenance=provenance() | {"date": now()} | record.provenance)
-            store.append(record, arrays)
-            ran, failed = ran + 1, failed + record.failed
-            left = (time.perf_counter() - begin) / number * (len(fresh) - number)
-            line = f"[{number}/{len(fresh)}, {left / 60:.0f} min left] {task.label}: {_outcome(record)}"
-            print(printable(f"{line} ({record.seconds:.1f} s)"), file=sys.stderr, flush=True)
+        # In a terminal a bar stays below the lines; elsewhere the lines tell the time left.
+        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+            bar = progress.add_task(store.path.stem, total=len(fresh))
+            for number, (task, record, arrays) in enumerate(records, 1):
+                record = replace(record, provenance=provenance() | {"date": now()} | record.provenance)
+                store.append(record, arrays)
+                ran, failed = ran + 1, failed + record.failed
+                left = (time.perf_counter() - begin) / number * (len(fresh) - number)
+                line = f"[{number}/{len(fresh)}, {left / 60:.0f} min left] {task.label}: {_outcome(record)}"
+                print(printable(f"{line} ({record.seconds:.1f} s)"), file=sys.stderr, flush=True)
+                progress.advance(bar)
 
 
 def _is_done(task: Task, record: Record | None, source: str | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from experiments.paper.studies.complexity import exponent, series
 from experiments.paper.study import VALIDATION, Results, chosen_records
 from experiments.splits import NUM_FOLDS, TRAIN_SHARE
 from experiments.store import Record
@@ -47,6 +48,8 @@ class Finding(NamedTuple):
     """Data sets and folds that it rests on."""
     verdict: str = NOT_RUN
     note: str = ""
+    opposite: bool = False
+    """Whether the interval shows that the contrary is true."""
 
 
 @dataclass(frozen=True)
@@ -78,23 +81,29 @@ def pooled(differences: Mapping[str, Sequence[float]], *, margin: float | None =
     """Whether the mean difference is below zero or, with a margin, within it; differences by data set and fold."""
     usable = {name: values for name, values in differences.items() if len(values) > 1}
     if not usable:
-        return Finding(note="fewer than two folds")
+        return Finding(note="fewer than two folds" if differences else "")
     means = [mean(values) for values in usable.values()]
     parts = [(1.0 / len(v) + OVERLAP) * variance(v) / len(usable) ** 2 for v in usable.values()]
     effect, spread = mean(means), math.sqrt(sum(parts))
-    count = f"{len(usable)} sets, {sum(map(len, usable.values()))} folds"
+    count = f"{_counted(len(usable), 'set')}, {sum(map(len, usable.values()))} folds"
     if spread == 0.0:
         return Finding(effect, effect, effect, math.nan, count, note="no spread between folds")
     freedom = sum(parts) ** 2 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, usable.values(), strict=True))
     reach = float(stats.t.ppf(1.0 - LEVEL / 2, freedom)) * spread
     if margin is None:
         p = float(stats.t.cdf(effect / spread, freedom))
+        opposite = effect - reach > 0.0
     else:  # two one-sided tests
         p = max(
             float(stats.t.cdf((effect - margin) / spread, freedom)),
             float(stats.t.sf((effect + margin) / spread, freedom)),
         )
-    return Finding(effect, effect - reach, effect + reach, p, count)
+        opposite = abs(effect) - reach > margin
+    return Finding(effect, effect - reach, effect + reach, p, count, opposite=opposite)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _differences(
@@ -229,7 +238,7 @@ def _optimum(stores: Stores) -> Finding:
         min(losses),
         max(losses),
         math.nan,
-        f"{len(losses)} fits",
+        _counted(len(losses), "fit"),
         DOES_NOT if max(losses) > 1e-6 else HOLDS,
     )
 
@@ -238,11 +247,8 @@ def _exponents(stores: Stores) -> Finding:
     results = stores.get("complexity")
     if results is None or not results.records:
         return Finding()
-    records = [r for r in results.where(method="CVGP") if r.number("parameters") > 0]
-    fixed = max({r.task["num_rows"] for r in records}, key=lambda n: sum(r.task["num_rows"] == n for r in records))
-    chosen = sorted((r for r in records if r.task["num_rows"] == fixed), key=lambda r: int(r.task["size"] or 0))
-    sizes = np.log([float(r.task["size"] or 1) for r in chosen])
-    slope = float(np.polyfit(sizes, np.log([r.number("parameters") for r in chosen]), 1)[0])
+    chosen = series(results, OURS, "size")
+    slope = exponent(chosen, "size", "parameters")
     return Finding(
         slope, slope, slope, math.nan, f"{len(chosen)} sizes", HOLDS if abs(slope - 1.0) < 0.05 else DOES_NOT
     )

@@ -1,6 +1,7 @@
 """``python -m experiments paper NAME``: run a study of the paper, or print and draw what is stored."""
 
 import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -58,11 +59,15 @@ def paper(
         return
     failed = 0
     folder = store or (WORK_FOLDER / "smoke" if preset == "smoke" else RESULTS / "paper")
-    for study in map(find_study, STUDIES if name == "all" else [name]):
+    studies = [find_study(n) for n in (STUDIES if name == "all" else [name])]
+    plans = [] if table else [_plan(study, preset, datasets, methods, sizes, folds) for study in studies]
+    missing = report.not_run(folder, list(zip(studies, plans, strict=False)))
+    if missing:
+        print(_estimate(missing, jobs), file=sys.stderr, flush=True)
+    for number, study in enumerate(studies):
         results = Store(folder / f"{study.store_name}.jsonl")
-        if not table:
-            plan = _plan(study, preset, datasets, methods, sizes, folds)
-            each = threads or max((os.cpu_count() or 1) // jobs, 1)
+        if plans:
+            plan, each = plans[number], threads or max((os.cpu_count() or 1) // jobs, 1)
             failed += _run(study, plan, results, jobs, each, time_limit or plan.preset.time_limit)
         _show(study, Results(results, find_preset(preset)), figures)
     if failed:
@@ -76,7 +81,7 @@ def _show(study: Study, results: Results, figures: Path | None) -> None:
     text = study.table(results)
     print(f"\n{text}")
     if figures is not None:
-        for path in save(study.figures(results), figures):
+        for path in save(study.draw(results), figures):
             print(path)
 
 
@@ -111,21 +116,25 @@ def _size(word: str) -> int:
     return int(word)
 
 
+def _estimate(missing: Sequence[report.Missing], jobs: int) -> str:
+    """What a run will take at most, by study and in all."""
+    lines = [f"{m.study}: {m.fits} of {m.planned} fits to run, hours at most: {m.cost}" for m in missing]
+    total, unknown = sum(m.hours for m in missing), sum(m.unknown for m in missing)
+    pace = f", without {unknown} fits of unknown pace" if unknown else ""
+    lines.append(
+        f"in all: {sum(m.fits for m in missing)} fits, at most {total / jobs:.1f} hours with {jobs} at a time{pace}"
+    )
+    return "\n".join(lines)
+
+
 def _run(study: Study, plan: Plan, store: Store, jobs: int, threads: int, time_limit: float) -> int:
     """Run what is missing; returns the number of failures."""
-
-    def announce(tasks: Sequence[Task]) -> None:
-        hours = report.hours_of([task.key for task in tasks], plan.preset, store)
-        if hours is not None:
-            print(f"{study.name}: at most {hours / jobs:.1f} hours, by the pace of stored fits.", flush=True)
-
     return run_tasks(
         lambda: [Task(key, partial(run_key, study.name, key)) for key in study.keys(plan, store)],
         store,
         threads=threads,
         jobs=jobs,
         time_limit=time_limit,
-        announce=announce,
     ).failed
 
 

@@ -1,6 +1,7 @@
 """Every study runs with the smoke preset from the command line; its keys, tables and figures; what it computes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from experiments.__main__ import app
 from experiments.paper import report
 from experiments.paper.claims import pooled
 from experiments.paper.methods import Recipe
+from experiments.paper.studies.comparison import Cell, best_stochastic
+from experiments.paper.studies.complexity import exponent
 from experiments.paper.studies.predictive import PAPER_RMSE
 from experiments.paper.studies.synthetic import density, total_variation
 from experiments.paper.study import (
@@ -70,7 +73,7 @@ def test_a_figure_can_be_drawn_from_the_shipped_store() -> None:
     stores = {preset: report.results_of(RESULTS / "paper", PRESETS[preset]) for preset in report.SHOWN}
     for results in stores.values():
         for name, found in results.items():
-            assert find_study(name).figures(found)
+            assert find_study(name).draw(found)
 
 
 @pytest.mark.slow
@@ -158,6 +161,52 @@ def test_a_claim_is_tested_by_folds_pooled_over_sets() -> None:
     assert pooled({"a": one, "b": one}).p < found.p < pooled({"a": [-v for v in one]}).p
     assert pooled({"a": [0.001, -0.001, 0.002]}, margin=0.02).p < 0.05 < pooled({"a": one}, margin=0.02).p
     assert np.isnan(pooled({"a": [1.0]}).p)
+
+
+def test_the_opposite_of_a_claim_is_told_from_no_difference() -> None:
+    lower, noisy = [-0.2, -0.3, -0.25, -0.3, -0.2], [-0.3, 0.3, 0.1, -0.2, 0.2]
+    assert [pooled({"a": values}).opposite for values in (lower, [-v for v in lower], noisy)] == [False, True, False]
+    assert [pooled({"a": values}, margin=0.02).opposite for values in (lower, noisy)] == [True, False]
+
+
+def test_hours_add_up_over_folds_and_rates_and_shared_fits_count_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "predictive.jsonl")
+    for rate in GRID.learning_rates:
+        key = product_keys(plan(("CVGP",)))[0] | {"learning_rate": rate}
+        store.append(Record(key, {"validation_log_likelihood": 0.0, "steps": 3.0}, ORIGIN, seconds=6.0))
+    study = find_study("predictive")
+    known = report.not_run(tmp_path, [(study, plan(("CVGP",))), (find_study("robustness"), plan(("CVGP",)))])
+    assert [(m.study, m.datasets, m.fits, m.planned, m.unknown) for m in known] == [
+        ("predictive", ("synthetic1",), 2, 3, 0)
+    ]
+    assert known[0].hours == pytest.approx(2 * 6.0 / 3600)
+    (other,) = report.not_run(tmp_path, [(study, replace(plan(("CVGP", "SVGP")), datasets=("synthetic2",)))])
+    # Two rates on the first fold and one on each of the others; the pace of SVGP is unknown.
+    assert (other.fits, other.unknown, other.hours) == (6, 3, pytest.approx(4 * 6.0 / 3600))
+
+
+# Tables and figures
+
+
+def test_exponents_are_those_of_the_larger_sizes() -> None:
+    sizes = (50, 100, 200, 400, 800)
+    records = [record({"size": m}, seconds=1e-9 * m**3 if m > 100 else 1e-2, parameters=10.0 * m) for m in sizes]
+    assert exponent(records, "size", "seconds") == pytest.approx(3.0)
+    assert exponent(records, "size", "parameters") == pytest.approx(1.0)
+    assert exponent(records[:2], "size", "parameters") == pytest.approx(1.0)
+    assert np.isnan(exponent(records[:1], "size", "parameters"))
+
+
+def test_the_best_stochastic_system_has_the_best_mean_of_all_folds() -> None:
+    def cell(method: str, *scores: float) -> Cell:
+        return Cell("a", method, 50, None, [record({}, rmse=s, joint_log_likelihood=-s) for s in scores])
+
+    found = [cell("SparseGP", 0.1, 0.1), cell("SVGP", 0.4, 0.5), cell("CVGP", 0.3, 0.4), cell("PPGPR", 0.2)]
+    for name in ("rmse", "joint_log_likelihood"):
+        best = best_stochastic(found, name)
+        assert best is not None
+        assert best.method == "CVGP"
+    assert best_stochastic(found[:1], "rmse") is None
 
 
 # What single studies compute
