@@ -104,7 +104,7 @@ def _has(study: Study, results: Results) -> bool:
 def page(folder: Path, presets: Sequence[str] = SHOWN) -> str:
     """The page with the verdicts, the figures and what was not run."""
     stores = {name: results_of(folder, PRESETS[name]) for name in presets}
-    parts = [_INTRODUCTION, "## What was claimed and found", _verdicts(stores), _METHOD]
+    parts = [_INTRODUCTION, "## Verdicts", _verdicts(stores), _METHOD]
     drawn = {name: [preset for preset in presets if name in stores[preset]] for name in STUDIES}
     if any(drawn.values()):
         parts += ["## Figures", *(_figure(name, under) for name, under in drawn.items() if under)]
