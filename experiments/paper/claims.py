@@ -20,6 +20,7 @@ from experiments.splits import NUM_FOLDS, TRAIN_SHARE
 from experiments.store import Record
 
 LEVEL = 0.05
+SIZES = (50, 100, 200)
 PAR = 0.02
 """Two systems are on par if their RMSE differs by less than this, in standard deviations of the target."""
 OVERLAP = 1.0 / ((NUM_FOLDS - 1) * TRAIN_SHARE)
@@ -113,8 +114,8 @@ def _differences(
     value: Value,
     datasets: Sequence[str] = REAL,
     by: str = VALIDATION,
-) -> dict[str, list[float]]:
-    """Ours minus theirs on each fold that both have."""
+) -> dict[str, dict[Any, float]]:
+    """Ours minus theirs, by data set and by the folds that both have."""
     found = {}
     for dataset in datasets if results is not None else ():
         assert results is not None
@@ -122,9 +123,9 @@ def _differences(
             {r.task["fold"]: value(r) for r in chosen_records(results, by, dataset=dataset, **which)}
             for which in (ours, theirs)
         )
-        pairs = [mine[fold] - other[fold] for fold in mine if fold in other]
-        found[dataset] = [difference for difference in pairs if not math.isnan(difference)]
-    return {dataset: values for dataset, values in found.items() if values}
+        pairs = {fold: mine[fold] - other[fold] for fold in mine if fold in other}
+        found[dataset] = {fold: difference for fold, difference in pairs.items() if not math.isnan(difference)}
+    return found
 
 
 def _metric(name: str, sign: float = 1.0) -> Value:
@@ -146,28 +147,31 @@ def _between(
 
     def find(stores: Stores) -> Finding:
         differences = _differences(stores.get(study), ours, theirs, _metric(metric, sign), datasets, by)
-        found = pooled(differences, margin=margin)
-        ends = (sign * found.low, sign * found.high)
-        return found._replace(effect=sign * found.effect, low=min(ends), high=max(ends))
+        found = pooled({name: list(folds.values()) for name, folds in differences.items()}, margin=margin)
+        return _with_sign(found, sign)
 
     return find
 
 
 def _same_sizes(ours: str, theirs: str, metric: str, sign: float = 1.0, margin: float | None = None) -> Any:
-    """Two systems at equal M: every set and size is a set of its own."""
+    """Two systems at equal M: the mean over sizes on each fold, since sizes share their rows."""
 
     def find(stores: Stores) -> Finding:
-        results, differences = stores.get("predictive"), {}
-        for size in (50, 100, 200):
-            found = _differences(
-                results, {"method": ours, "size": size}, {"method": theirs, "size": size}, _metric(metric, sign)
-            )
-            differences |= {f"{dataset} {size}": values for dataset, values in found.items()}
-        found_ = pooled(differences, margin=margin)
-        ends = (sign * found_.low, sign * found_.high)
-        return found_._replace(effect=sign * found_.effect, low=min(ends), high=max(ends))
+        results, by_fold = stores.get("predictive"), dict[str, dict[Any, list[float]]]()
+        for size in SIZES:
+            systems = ({"method": method, "size": size} for method in (ours, theirs))
+            for dataset, folds in _differences(results, *systems, _metric(metric, sign)).items():
+                for fold, difference in folds.items():
+                    by_fold.setdefault(dataset, {}).setdefault(fold, []).append(difference)
+        means = {dataset: [mean(values) for values in folds.values()] for dataset, folds in by_fold.items()}
+        return _with_sign(pooled(means, margin=margin), sign)
 
     return find
+
+
+def _with_sign(found: Finding, sign: float) -> Finding:
+    ends = (sign * found.low, sign * found.high)
+    return found._replace(effect=sign * found.effect, low=min(ends), high=max(ends))
 
 
 def _both(first: Callable[[Stores], Finding], second: Callable[[Stores], Finding]) -> Callable[[Stores], Finding]:

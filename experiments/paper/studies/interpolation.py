@@ -105,7 +105,7 @@ STUDIES = (
     Study(
         "interpolation",
         "KL of the posterior from the prior as noise is added to the targets",
-        Scope(("bike",), METHODS, (50,), folds=1),
+        Scope(("bike",), METHODS, (50,), folds=3),
         Scope(("synthetic4",), METHODS, (8,), folds=1),
         _keys,
         _run,
