@@ -78,15 +78,21 @@ def verdicts(stores: Stores) -> list[tuple[Claim, Finding]]:
 # Tests
 
 
-def pooled(differences: Mapping[str, Sequence[float]], *, margin: float | None = None) -> Finding:
-    """Whether the mean difference is below zero or, with a margin, within it; differences by data set and fold."""
+def pooled(
+    differences: Mapping[str, Sequence[float]], *, margin: float | None = None, num_sets: int | None = None
+) -> Finding:
+    """Whether the mean difference is below zero or, with a margin, within it; differences by data set and fold.
+
+    `num_sets` is how many data sets the claim is about, if that may be more.
+    """
     usable = {name: values for name, values in differences.items() if len(values) > 1}
     if not usable:
         return Finding(note="fewer than two folds" if differences else "")
     means = [mean(values) for values in usable.values()]
     parts = [(1.0 / len(v) + OVERLAP) * variance(v) / len(usable) ** 2 for v in usable.values()]
     effect, spread = mean(means), math.sqrt(sum(parts))
-    count = f"{_counted(len(usable), 'set')}, {sum(map(len, usable.values()))} folds"
+    sets = _counted(len(usable), "set") if num_sets in (None, len(usable)) else f"{len(usable)} of {num_sets} sets"
+    count = f"{sets}, {sum(map(len, usable.values()))} folds"
     if spread == 0.0:
         return Finding(effect, effect, effect, math.nan, count, note="no spread between folds")
     freedom = sum(parts) ** 2 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, usable.values(), strict=True))
@@ -147,7 +153,8 @@ def _between(
 
     def find(stores: Stores) -> Finding:
         differences = _differences(stores.get(study), ours, theirs, _metric(metric, sign), datasets, by)
-        found = pooled({name: list(folds.values()) for name, folds in differences.items()}, margin=margin)
+        folds = {name: list(values.values()) for name, values in differences.items()}
+        found = pooled(folds, margin=margin, num_sets=len(datasets))
         return _with_sign(found, sign)
 
     return find
@@ -164,7 +171,7 @@ def _same_sizes(ours: str, theirs: str, metric: str, sign: float = 1.0, margin: 
                 for fold, difference in folds.items():
                     by_fold.setdefault(dataset, {}).setdefault(fold, []).append(difference)
         means = {dataset: [mean(values) for values in folds.values()] for dataset, folds in by_fold.items()}
-        return _with_sign(pooled(means, margin=margin), sign)
+        return _with_sign(pooled(means, margin=margin, num_sets=len(REAL)), sign)
 
     return find
 
