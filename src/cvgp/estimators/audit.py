@@ -225,9 +225,10 @@ def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration
     if taken != THE_FIT:
         reason = f"the first fit had {tried[THE_FIT].coverage:.1%} of unseen rows in its 90 % intervals; {reason}"
     if not SOUND[0] <= factor <= SOUND[1]:
+        wrong = "narrow" if factor > 1.0 else "wide"
         warnings.warn(
-            f"The audit failed: {found}. Intervals and quantiles are calibrated, {factor:.2f} times as wide, and hold "
-            "what they promise. Standard deviations, densities and samples are those of the model: do not trust them.",
+            f"The audit failed: {found}. Intervals and quantiles are calibrated: they are {factor:.2f} times as wide. "
+            f"Standard deviations, densities and samples are those of the model, and too {wrong} by about this factor.",
             CVGPWarning,
             stacklevel=2,
         )
