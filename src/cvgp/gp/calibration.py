@@ -1,4 +1,4 @@
-"""Conformal quantiles: how far unseen rows were from their predictions decides how wide intervals are (§13).
+"""Conformal quantiles: how far unseen rows were from their predictions decides how wide intervals are (§15).
 
 A residual is that of T(y), over its predicted standard deviation. A quantile of a new observation is the mean plus the
 standard deviation times a quantile of the residuals (Lei et al., 2018), which keeps quantiles from crossing.
