@@ -19,7 +19,7 @@ from cvgp.data.source import MemorySource
 from cvgp.data.transforms import IDENTITY
 from cvgp.errors import CVGPWarning
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.predictive import Predictive, ends_of_interval
+from cvgp.estimators.predictive import IntervalName, Predictive, ends_of_interval
 from cvgp.fitting.compare import Scores, compare
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice
@@ -29,6 +29,7 @@ from cvgp.fitting.prepare import SORTED_ROWS, FitData
 from cvgp.gp.calibration import Calibration
 
 LEVEL = 0.9
+INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
 SOUND = (0.8, 1.25)  # how wide calibrated intervals may be, over those of the model; beyond, the model itself is wrong
 THE_FIT = "the fit"
 
@@ -73,7 +74,7 @@ class Examined(NamedTuple):
 
 def examine(found: Predictive, rows: Rows[Array]) -> Examined:
     """Compare rows with their predictions."""
-    low, high = np.moveaxis(found.quantiles(ends_of_interval(LEVEL)), -1, 0)  # [n, Q] each
+    low, high = np.moveaxis(found.quantiles(ends_of_interval(LEVEL), "model"), -1, 0)  # [n, Q] each
     weight = _weight(rows)
     inside, count = ((low <= rows.y) & (rows.y <= high)).mean(1), round(weight.sum())
     coverage = float(np.average(inside, weights=weight))
@@ -239,5 +240,5 @@ def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration
 def interval_factor(found: Predictive, calibration: Calibration | None) -> float:
     """How many times as wide as the model's own calibrated 90 % intervals are, before a transform of y is undone."""
     plain, ends = replace(found, target=IDENTITY, calibration=calibration), ends_of_interval(LEVEL)
-    own, calibrated = (np.diff(plain.quantiles(ends, name), axis=-1) for name in ("model", "conformal"))
+    own, calibrated = (np.diff(plain.quantiles(ends, name), axis=-1) for name in INTERVALS)
     return float(np.median(calibrated / own))

@@ -5,6 +5,7 @@ T(y) = f + noise, and E[y | f] is expanded in Hermite polynomials (§11 of docs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, overload
@@ -124,7 +125,7 @@ class Predictive:
         sd = np.sqrt(self.outliers.variance)[:, None]
         return np.asarray(is_outlier * sd * rng.standard_normal((n, Q, num_draws)))
 
-    def quantiles(self, levels: Array, interval: IntervalName = "model") -> Array:
+    def quantiles(self, levels: Array, interval: IntervalName = "conformal") -> Array:
         """Quantiles of y at probabilities [L], as [n, Q, L]: a monotone transform maps quantiles to quantiles."""
         variance = self.f_var + self.noise
         if self.outliers is not None:
@@ -158,7 +159,7 @@ class Predictive:
         total = np.zeros(y.shape)
         for start in range(0, CRPS_LEVELS, LEVELS_AT_ONCE):
             p = levels[start : start + LEVELS_AT_ONCE]
-            q = self.quantiles(p)
+            q = self.quantiles(p, "model")
             total += (((y[..., None] < q) - p) * (q - y[..., None])).sum(axis=-1)
         return 2.0 * total / CRPS_LEVELS
 
@@ -224,13 +225,15 @@ def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, f
     mean, sd = found.moments.mean[:, output], np.sqrt(found.moments.variance[:, output])
     is_gaussian = found.target.name == "identity" and found.outliers is None and found.tails is None
     halves = np.array(LEVELS) / 200
-    ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves), "conformal")[:, output]  # [n, 2 L]
+    ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, output]  # [n, 2 L]
     inside = (ends[:, : len(LEVELS)] <= own[:, None]) & (own[:, None] <= ends[:, len(LEVELS) :])
+    low, high = found.quantiles(ends_of_interval(0.9), "model")[:, output].T
     return {
         "rmse": metrics.rmse(own, mean),
         "mean_log_likelihood": float(found.log_density(y)[:, output].mean()),
         "crps": metrics.crps(own, mean, sd) if is_gaussian else float(found.crps(y)[:, output].mean()),
         **{f"coverage_{level}": float(share) for level, share in zip(LEVELS, inside.mean(axis=0), strict=True)},
+        "coverage_90_model": float(np.mean((low <= own) & (own <= high))),
     }
 
 
@@ -247,11 +250,20 @@ def scores_of_normal(y: Array, mean: Array, sd: Array) -> dict[str, float]:
 SCORE_NAMES = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "crps": "CRPS"} | {
     f"coverage_{level}": f"inside {level} % intervals" for level in LEVELS
 }
+SCORE_NAMES["coverage_90_model"] = "inside 90 % intervals, not calibrated"
 
 
 def score_as_text(name: str, value: float) -> str:
     """A score for people: shares in percent."""
     return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
+
+
+def score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """A line for each score: its name, and its value for each model, empty if a model does not have it."""
+    return [
+        [label, *(score_as_text(name, own[name]) if name in own else "" for own in scores.values())]
+        for name, label in SCORE_NAMES.items()
+    ]
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
