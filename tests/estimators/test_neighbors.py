@@ -80,7 +80,7 @@ def test_every_kind_of_prediction_consults_the_neighbours() -> None:
     X_new = X[:20]
     mean, sd = model.predict(X_new, return_std=True)
     assert np.abs(mean - alone.predict(X_new)).max() > 1e-4
-    median = model.predict_quantiles(X_new, 0.5)
+    median = model.predict_quantiles(X_new, 0.5, interval="model")
     np.testing.assert_allclose(median[:, 0], mean, rtol=1e-12)
     z = (y[:20] - mean) / sd
     np.testing.assert_allclose(

@@ -104,7 +104,7 @@ def test_tails_are_in_quantiles_and_so_in_intervals(with_tails: CVGPRegressor) -
 
 def test_density_is_the_slope_of_the_probabilities_of_quantiles(with_tails: CVGPRegressor) -> None:
     levels = np.array([0.7, 0.7001])
-    low, high = with_tails.predict_quantiles([[0.3]], levels)[0]
+    low, high = with_tails.predict_quantiles([[0.3]], levels, interval="model")[0]
     density = np.exp(with_tails.log_predictive_density([[0.3]], [0.5 * (low + high)])[0])
     assert density == pytest.approx(1e-4 / (high - low), rel=0.02)
 
@@ -112,6 +112,6 @@ def test_density_is_the_slope_of_the_probabilities_of_quantiles(with_tails: CVGP
 def test_draws_have_the_quantiles_of_predictions(with_tails: CVGPRegressor) -> None:
     x, levels = [[0.3], [1.0]], [0.25, 0.75, 0.95]
     draws = with_tails.sample_y(x, 20_000)
-    expected = with_tails.predict_quantiles(x, levels)
+    expected = with_tails.predict_quantiles(x, levels, interval="model")
     spread = expected[:, 2] - expected[:, 0]
     np.testing.assert_allclose(np.quantile(draws, levels, axis=1).T, expected, atol=0.03 * spread.max())

@@ -179,7 +179,7 @@ def test_quantiles_and_densities_are_those_of_the_normal_distribution(fitted: CV
     mean, sd = fitted.predict(NEW, return_std=True)
     levels = [0.05, 0.5, 0.9]
     expected = stats.norm(mean[:, None], sd[:, None]).ppf(levels)
-    np.testing.assert_allclose(fitted.predict_quantiles(NEW, levels), expected, rtol=1e-9)
+    np.testing.assert_allclose(fitted.predict_quantiles(NEW, levels, interval="model"), expected, rtol=1e-9)
     np.testing.assert_allclose(fitted.log_predictive_density(NEW, NEW_Y), stats.norm(mean, sd).logpdf(NEW_Y), rtol=1e-9)
     np.testing.assert_array_equal(fitted.predict_interval(NEW), fitted.predict_quantiles(NEW, [0.05, 0.95]))
     assert fitted.predict_quantiles(NEW, 0.5).shape == (len(NEW), 1)

@@ -123,9 +123,9 @@ def test_a_sample_of_many_rows_is_enough_to_try_a_noise() -> None:
 def residuals(num_rows: int, draw: Any, f_var: float = 0.01) -> Residuals:
     rng = np.random.default_rng(1)
     x = rng.uniform(-2, 2, size=(num_rows, 1))
-    square = torch.tensor(np.square(draw(rng, x[:, 0])))[:, None]
+    error = torch.tensor(draw(rng, x[:, 0]))[:, None]
     n = torch.ones(num_rows, dtype=torch.float64)
-    return Residuals(torch.tensor(x), square, f_var * n, 0.0 * n, n)
+    return Residuals(torch.tensor(x), error, f_var * n, 0.0 * n, n)
 
 
 def test_a_noise_map_follows_the_noise() -> None:

@@ -17,7 +17,7 @@ from cvgp.cli.console import note_reading, print_json, print_result, print_table
 from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options
 from cvgp.cli.predict import model_schema
 from cvgp.errors import printable
-from cvgp.estimators.predictive import SCORE_NAMES, Predictive, score_as_text, scores_of_model
+from cvgp.estimators.predictive import Predictive, score_rows, scores_of_model
 from cvgp.files import atomic_write
 from cvgp.report.facts import scores_of_baselines
 from cvgp.report.page import MODEL_NAMES
@@ -111,5 +111,4 @@ def plot(
 
 
 def _print_scores(scores: dict[str, dict[str, float]]) -> None:
-    names = SCORE_NAMES.items()
-    print_table(["", *scores], [[label, *(score_as_text(n, own[n]) for own in scores.values())] for n, label in names])
+    print_table(["", *scores], score_rows(scores))

@@ -20,6 +20,8 @@ from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import NeighborRows, adopt_neighbors, ordered, whitened
 from cvgp.fitting.size import initial_coreset
+from cvgp.fitting.solve import Solution
+from cvgp.gp import bounds
 from cvgp.gp import sites as site_algebra
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.kernels import NOISE_FLOOR, gaussian_likelihood, log_positive
@@ -28,7 +30,7 @@ from cvgp.gp.model import CVGP
 from cvgp.gp.neighbors import RowIndex
 from cvgp.gp.sites import randomly_pivoted
 from cvgp.gp.vecchia import order_rows, vecchia_statistics
-from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, solve_coreset, titsias_value
+from cvgp.objectives import CHUNK_ROWS, TitsiasObjective, solve_coreset, statistics_and_gain, titsias_value
 from cvgp.optim import Result
 from cvgp.parallel.group import ALONE, Group
 
@@ -136,6 +138,17 @@ def condition_neighbors(model: CVGP, kept: NeighborRows, new: Rows[Tensor]) -> U
     found = vecchia_statistics(whitened(model), ordered(model, rows), near, start)
     larger, bound = adopt_neighbors(model, rows, kept.num_neighbors, kept.statistics.merge(found))
     return Updated(model, larger.statistics, bound, larger)
+
+
+@torch.no_grad()
+def add_rows(solution: Solution, source: DataSource) -> Updated:
+    """The best coreset of more rows on the same points: their statistics are added to those of the fit."""
+    model = deepcopy(solution.model)
+    new, gain = statistics_and_gain(model, source.chunks(CHUNK_ROWS), source.group)
+    before = bounds.solve_titsias(solution.statistics, bounds.whitener(model.jittered_covariance())).value.item()
+    found = solution.statistics.merge(new)
+    after = model.adopt_optimum(found).item() + (gain if solution.tight else 0.0)
+    return Updated(model, found, solution.bound + after - before)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from cvgp.data.source import DataSource
 from cvgp.data.transforms import IDENTITY, TargetTransform
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
+from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
@@ -48,6 +49,7 @@ class FittedGP:
     noise: InputNoise | None = None  # in the model's units; None if it is the model's constant
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None  # in the units of T(y)
+    calibration: Calibration | None = None
     indices_of_fit: SobolIndices | None = None
     indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
 
@@ -117,8 +119,8 @@ class FittedGP:
         return self._checked(C.to(torch.float64).cpu().numpy()[:, :, None] * self.scaling.y_scale**2)
 
     def with_model(self, model: CVGP, kept: NeighborRows | None = None) -> FittedGP:
-        """Predictions of another model of the same data, in the same units and with the same noise."""
-        return FittedGP(model, self.scaling, self.dtype, kept, self.noise, self.target, self.outliers)
+        """Predictions of another model of the same data, in the same units, with the same noise and calibration."""
+        return replace(self, model=model, kept=kept, indices_of_fit=None, indices_of_held_rows=None)
 
     def noise_at(self, x: Array | Inputs) -> Array:
         """Learned noise variance of observations at x, [n, Q]."""

@@ -35,6 +35,7 @@ from cvgp.fitting.kernel import starting_mean
 from cvgp.fitting.monitor import as_columns, check_history
 from cvgp.fitting.neighbors import NeighborRows
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, name_of_kernel, prior_mean, square_matrix
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
@@ -148,6 +149,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "target": gp.target.to_state(),
         "noise": None if gp.noise is None else gp.noise.to_state(),
         "outliers": None if gp.outliers is None else gp.outliers.to_state(),
+        "calibration": None if gp.calibration is None else gp.calibration.to_state(),
         "statistics": estimator._statistics._asdict(),
         "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **gp.kept.rows._asdict()},
         "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
@@ -175,7 +177,9 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
     noise = fields.optional("noise", fields.part, InputNoise.from_state, D)
     target = fields.part("target", TargetTransform.from_state, Q)
     outliers = fields.optional("outliers", fields.part, Contamination.from_state, Q)
-    estimator._gp = gp = FittedGP(model, scaling, DTYPES[fit.text("dtype", DTYPES)], kept, noise, target, outliers)
+    calibration = fields.optional("calibration", fields.part, Calibration.from_state, Q)
+    dtype = DTYPES[fit.text("dtype", DTYPES)]
+    estimator._gp = gp = FittedGP(model, scaling, dtype, kept, noise, target, outliers, calibration)
     estimator._single_output = fit.flag("single_output")
     if estimator._single_output and model.y_c.ndim > 1:
         raise FileFormatError("fit.single_output is not true of the model.")

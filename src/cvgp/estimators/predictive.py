@@ -5,6 +5,7 @@ T(y) = f + noise, and E[y | f] is expanded in Hermite polynomials (§11 of docs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, overload
@@ -22,10 +23,13 @@ from cvgp.data.transforms import TargetTransform
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
+from cvgp.gp.calibration import Calibration
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal
 from cvgp.runtime import clean_torch_state
 from cvgp.tables.encode import Inputs
+
+IntervalName = Literal["conformal", "model"]
 
 CRPS_LEVELS, LEVELS_AT_ONCE = 1000, 50
 NODES, TERMS = 64, 32  # of the Gauss-Hermite quadrature, and of the expansion in polynomials
@@ -56,11 +60,12 @@ class Predictive:
     noise: Array  # [n, Q]
     outliers: Contamination | None = None  # in quantiles, densities and draws, but not in moments
     tails: Tails | None = None  # if observations around their mean are not normal; never together with outliers
+    calibration: Calibration | None = None
 
     @classmethod
     def at(cls, gp: FittedGP, x: Array | Inputs) -> Predictive:
         """That of a fitted model at inputs [n, D], with the noise that it has learned."""
-        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers, gp.tails)
+        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers, gp.tails, gp.calibration)
 
     @cached_property
     def moments(self) -> Moments:
@@ -120,7 +125,7 @@ class Predictive:
         sd = np.sqrt(self.outliers.variance)[:, None]
         return np.asarray(is_outlier * sd * rng.standard_normal((n, Q, num_draws)))
 
-    def quantiles(self, levels: Array) -> Array:
+    def quantiles(self, levels: Array, interval: IntervalName = "conformal") -> Array:
         """Quantiles of y at probabilities [L], as [n, Q, L]: a monotone transform maps quantiles to quantiles."""
         variance = self.f_var + self.noise
         if self.outliers is not None:
@@ -128,7 +133,15 @@ class Predictive:
         else:
             z = ndtri(levels) if self.tails is None else self.tails.quantiles(levels)  # [L]
             errors = [np.sqrt(variance) * value for value in z]
+        if interval == "conformal" and self.calibration is not None:
+            sd = np.sqrt(variance)
+            pairs = zip(levels.tolist(), errors, strict=True)
+            errors = [sd * self.calibration.quantile(level, error / sd) for level, error in pairs]
         return np.stack([self.target.invert(self.mean + error) for error in errors], axis=-1)
+
+    def residuals(self, y: Array) -> Array:
+        """Residuals of observations [n, Q]: those of T(y), over their standard deviations."""
+        return np.asarray((self.target.apply(y) - self.mean) / np.sqrt(self.f_var + self.noise))
 
     def log_density(self, y: Array) -> Array:
         """Log density of observations [n, Q], of each by itself."""
@@ -146,7 +159,7 @@ class Predictive:
         total = np.zeros(y.shape)
         for start in range(0, CRPS_LEVELS, LEVELS_AT_ONCE):
             p = levels[start : start + LEVELS_AT_ONCE]
-            q = self.quantiles(p)
+            q = self.quantiles(p, "model")
             total += (((y[..., None] < q) - p) * (q - y[..., None])).sum(axis=-1)
         return 2.0 * total / CRPS_LEVELS
 
@@ -214,11 +227,13 @@ def scores_of_model(found: Predictive, y: Array, output: int = 0) -> dict[str, f
     halves = np.array(LEVELS) / 200
     ends = found.quantiles(np.append(0.5 - halves, 0.5 + halves))[:, output]  # [n, 2 L]
     inside = (ends[:, : len(LEVELS)] <= own[:, None]) & (own[:, None] <= ends[:, len(LEVELS) :])
+    low, high = found.quantiles(ends_of_interval(0.9), "model")[:, output].T
     return {
         "rmse": metrics.rmse(own, mean),
         "mean_log_likelihood": float(found.log_density(y)[:, output].mean()),
         "crps": metrics.crps(own, mean, sd) if is_gaussian else float(found.crps(y)[:, output].mean()),
         **{f"coverage_{level}": float(share) for level, share in zip(LEVELS, inside.mean(axis=0), strict=True)},
+        "coverage_90_model": float(np.mean((low <= own) & (own <= high))),
     }
 
 
@@ -235,11 +250,20 @@ def scores_of_normal(y: Array, mean: Array, sd: Array) -> dict[str, float]:
 SCORE_NAMES = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "crps": "CRPS"} | {
     f"coverage_{level}": f"inside {level} % intervals" for level in LEVELS
 }
+SCORE_NAMES["coverage_90_model"] = "inside 90 % intervals, not calibrated"
 
 
 def score_as_text(name: str, value: float) -> str:
     """A score for people: shares in percent."""
     return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
+
+
+def score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """A line for each score: its name, and its value for each model, empty if a model does not have it."""
+    return [
+        [label, *(score_as_text(name, own[name]) if name in own else "" for own in scores.values())]
+        for name, label in SCORE_NAMES.items()
+    ]
 
 
 class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
@@ -324,7 +348,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     @clean_torch_state()
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> Array:
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, interval: IntervalName = "conformal") -> Array:
         """Predict quantiles of new observations, noise included.
 
         Parameters
@@ -332,6 +356,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
         q : float or array-like of shape (n_quantiles,)
             Probabilities between 0 and 1, both excluded.
+        interval : {"conformal", "model"}
+            Quantiles that are calibrated by rows that the fit has not learned from, or those of the model itself.
 
         Returns
         -------
@@ -347,10 +373,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         """
         levels = _probabilities("q", q)
         check_is_fitted(self)
-        return self._shape(Predictive.at(self._gp, check_prediction(self, X)).quantiles(levels))
+        if interval not in ("conformal", "model"):
+            raise InvalidInputError(f"interval must be 'conformal' or 'model'; got {interval!r}.")
+        return self._shape(Predictive.at(self._gp, check_prediction(self, X)).quantiles(levels, interval))
 
     @clean_torch_state()
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
+    def predict_interval(self, X: ArrayLike, level: float = 0.9, interval: IntervalName = "conformal") -> Array:
         """Predict central intervals of new observations, noise included.
 
         Parameters
@@ -358,6 +386,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         X : array-like of shape (n_samples, n_features)
         level : float
             The probability that an observation is inside, between 0 and 1.
+        interval : {"conformal", "model"}
+            Intervals that are calibrated by rows that the fit has not learned from, or those of the model itself.
 
         Returns
         -------
@@ -374,7 +404,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         if np.ndim(level):
             raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.")
         (probability,) = _probabilities("level", level)
-        return self.predict_quantiles(X, ends_of_interval(probability))
+        return self.predict_quantiles(X, ends_of_interval(probability), interval)
 
     @clean_torch_state()
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:

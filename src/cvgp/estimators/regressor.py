@@ -16,6 +16,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators import inputs
+from cvgp.estimators.audit import audit, draw_audit, posterior
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
@@ -244,22 +245,30 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
-        table = self._open_table(X, y, sample_weight, noise_variance)
+        table, audited = self._open_table(X, y, sample_weight, noise_variance), None
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = self._rows(table, X, y, sample_weight, noise_variance)
+                if training.solver != "paper":
+                    rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 look = self.noise == "auto" and training.solver != "paper"
-                data = memory_data(train, held_out, options, choosing, pinned, look_for_outliers=look)
+                data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if group.rank == 0:
                 self._warn_about(data)
             budget = run.budget.reserving(seconds_for_importance(len(data.scaling.x_mean), self.max_time))
             init = self._scaled(training.init, data) if isinstance(training.init, Coreset) else training.init
             request = Request(data, options, settings, run._replace(budget=budget), pinned, init)
-            self._set_results(fit(request), data, log)
+            found, dtype = fit(request), torch.float32 if training.dtype == "float32" else torch.float64
+            gp = posterior(found.result, data, dtype)
+            if training.solver != "paper":
+                found, gp = audit(request, found, audited, dtype)
+            self._set_results(found, gp, data, log)
+            if audited is not None:
+                self._add_rows(audited, found.result.solution, group)
             summarize_rows(self, data.train, seed)
         return self
 
@@ -405,10 +414,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.schema_ = schema.to_json()
         return table
 
-    def _set_results(self, found: Fit, data: FitData, log: FitLog) -> None:
-        solution, kept, noise = found.result.solution, found.result.kept, found.result.noise
-        dtype = torch.float32 if self._training_options().dtype == "float32" else torch.float64
-        self._gp = FittedGP(solution.model, data.scaling, dtype, kept, noise, data.target, data.outliers)
+    def _set_results(self, found: Fit, gp: FittedGP, data: FitData, log: FitLog) -> None:
+        solution = found.result.solution
+        self._gp = gp
         self._statistics = solution.statistics
         self._set_bound(solution.bound, data.train.total_weight, data.log_slopes)
         self.decisions_ = found.decisions

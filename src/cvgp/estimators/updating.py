@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,8 +29,9 @@ from cvgp.fitting.neighbors import in_random_order, reason_against_neighbors
 from cvgp.fitting.options import Number
 from cvgp.fitting.outliers import regular_rows
 from cvgp.fitting.prepare import merge_copies, scaled_rows, sum_of_log_slopes, transformed
-from cvgp.fitting.solve import reports_tight_bound
+from cvgp.fitting.solve import Solution, reports_tight_bound
 from cvgp.gp.bounds import Statistics
+from cvgp.gp.calibration import Calibration
 from cvgp.objectives import CHUNK_ROWS, full_bound
 from cvgp.parallel.group import ALONE, Group, current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads
@@ -206,6 +208,63 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         found._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
         return found
 
+    @clean_torch_state()
+    def calibrate(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Self:
+        """Calibrate intervals and quantiles by rows of your own, in place.
+
+        A new row is inside a conformal interval with the probability that was asked for, on average over calibration
+        sets and new rows, if it is drawn as these rows are and the fit has not seen them.
+
+        Parameters
+        ----------
+        X, y
+            Rows that the fit has not learned from, as `fit` takes them.
+        groups : array-like of shape (n_samples,), optional
+            The group of each row, such as a patient. Groups count equally, and intervals then hold for rows of new
+            groups. With g groups, levels up to g / (g + 1) in each tail can be calibrated.
+
+        Returns
+        -------
+        CVGPRegressor
+            The estimator itself.
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 6, (300, 1))
+        >>> y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=300)
+        >>> model = cvgp.CVGPRegressor(random_state=0).fit(X[:100], y[:100]).calibrate(X[100:], y[100:])
+        >>> model.predict_interval(X[:2], level=0.9).shape
+        (2, 2)
+        """
+        check_is_fitted(self)
+        table = _known_table(self, X, y, None, None, current_group())
+        rows = _known_rows(self, X, y, None, None) if table is None else table.load()
+        found = Predictive.at(self._gp, rows.x)
+        if rows.noise_variance is not None:
+            found = replace(found, noise=found.noise + rows.noise_variance[:, None])
+        residuals = found.residuals(rows.y)
+        if not np.isfinite(residuals).all():
+            raise InvalidInputError("Some y are impossible under the model's transform of y; leave these rows out.")
+        weight = _row_weights(groups, len(rows.x)) if groups is not None else rows.sample_weight
+        self._gp = replace(self._gp, calibration=Calibration.of(residuals, weight))
+        return self
+
+    def _add_rows(self, rows: Rows[Array], solution: Solution, group: Group) -> None:
+        """Take rows that were set aside into the model that a fit has just left, in place."""
+        gp = self._gp
+        regular = _regular(gp, merge_copies(rows))
+        if not len(regular.x):
+            return
+        source, log_slopes = _scaled(gp, regular, group if gp.kept is None else ALONE)
+        if gp.kept is None:
+            updated = coresets.add_rows(solution, source)
+        else:
+            (new,) = source.chunks(source.num_rows)
+            updated = coresets.condition_neighbors(gp.model, gp.kept, new)
+        self._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
+
     def _adopt(self, updated: coresets.Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:
         """Take a model with other points or rows; with `num_rows` also its bound, as one on y in its own units."""
         self._gp = self._gp.with_model(updated.model, updated.kept)
@@ -223,24 +282,31 @@ def _known_source(
     estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group
 ) -> tuple[DataSource, float]:
     """Rows as `fit` takes them, in the units and by the schema of a fitted estimator, and the sum of log T'(y)."""
-    gp, schema = estimator._gp, schema_of(estimator)
+    gp, table = estimator._gp, _known_table(estimator, x, y, sample_weight, noise_variance, group)
+    if table is None:
+        rows = _known_rows(estimator, x, y, sample_weight, noise_variance)
+    elif not table.fits_in_memory:
+        refuse_transform(gp.target.name)
+        read = table.source(gp.scaling, gp.model.X_c.device)
+        return gp.weighed(read if group.world == 1 else SharedSource(read, group)), 0.0
+    else:
+        rows = table.load()
+    return _scaled(gp, _regular(gp, merge_copies(rows)), group)
+
+
+def _known_table(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any, group: Group) -> Any:
+    """A table by the schema of a fitted estimator, or None where x holds numbers."""
+    schema = schema_of(estimator)
     opened = as_table(x, y, sample_weight, noise_variance, None if schema is None else schema.reading)
     if opened is None:
-        rows = _known_rows(estimator, x, y, sample_weight, noise_variance)
-    elif schema is None:
+        return None
+    if schema is None:
         raise InvalidInputError(
             "The model was fitted to an array whose columns have no names, so it cannot read a table; give X and y as "
             "arrays."
         )
-    else:
-        _check_outputs(estimator, len(opened.targets))
-        table = opened.apply(schema, group)
-        if not table.fits_in_memory:
-            refuse_transform(gp.target.name)
-            read = table.source(gp.scaling, gp.model.X_c.device)
-            return gp.weighed(read if group.world == 1 else SharedSource(read, group)), 0.0
-        rows = table.load()
-    return _scaled(gp, _regular(gp, merge_copies(rows)), group)
+    _check_outputs(estimator, len(opened.targets))
+    return opened.apply(schema, group)
 
 
 def _known_rows(estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any) -> Rows[Array]:
@@ -262,6 +328,15 @@ def _scaled(gp: FittedGP, rows: Rows[Array], group: Group = ALONE) -> tuple[Data
     """Rows in the units of a model, weighted by their noise as its own rows are, and the sum of log T'(y)."""
     source = scaled_rows(transformed(gp.target, rows), gp.scaling, gp.model.X_c.device, group)
     return gp.weighed(source), sum_of_log_slopes(gp.target, rows)
+
+
+def _row_weights(groups: ArrayLike, num_rows: int) -> Array:
+    """Weights [n] that add up to one in each group."""
+    given = np.asarray(groups)
+    if given.shape != (num_rows,):
+        raise InvalidInputError(f"groups must have one entry for each of the {num_rows} rows; got {given.shape}.")
+    _, where, counts = np.unique(given, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / counts[where])
 
 
 def _check_outputs(estimator: Any, count: int) -> None:

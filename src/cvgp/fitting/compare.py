@@ -85,21 +85,26 @@ class Residuals(NamedTuple):
     """Rows with their residuals when other rows predict them."""
 
     x: Tensor  # [n, D]
-    square: Tensor  # [n, Q], squared residuals
+    error: Tensor  # [n, Q]
     f_var: Tensor  # [n]
     known: Tensor  # [n], known noise variance
     weight: Tensor  # [n]
+
+    @property
+    def square(self) -> Tensor:
+        """Squared residuals [n, Q]."""
+        return self.error.square()
 
     def take(self, index: Tensor) -> "Residuals":
         """Some of the rows."""
         return Residuals(*(part[index] for part in self))
 
     @staticmethod
-    def of(rows: Rows[Tensor], square: Tensor, f_var: Tensor) -> "Residuals":
+    def of(rows: Rows[Tensor], error: Tensor, f_var: Tensor) -> "Residuals":
         """Residuals of rows, each left out with all its copies, which would predict it without an error."""
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
         weight = torch.ones_like(f_var) if rows.sample_weight is None else rows.sample_weight.clamp_max(1.0)
-        return Residuals(rows.x, square, f_var, known, weight)
+        return Residuals(rows.x, error, f_var, known, weight)
 
 
 @torch.no_grad()
@@ -113,7 +118,7 @@ def coreset_residuals(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *
     if are_new:
         precision = torch.zeros_like(precision)  # there is nothing to leave out
     left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
-    return Residuals.of(rows, left_out.residual.square(), left_out.variance)
+    return Residuals.of(rows, left_out.residual, left_out.variance)
 
 
 @torch.no_grad()
@@ -121,7 +126,7 @@ def exact_residuals(model: CVGP, rows: Rows[Tensor]) -> Residuals:
     """Residuals of each row when the exact GP of all others predicts it."""
     K = square_matrix(model.kernel, rows.x)
     left_out = leave_one_out_exact(K, *_observations(model, rows))
-    return Residuals.of(rows, left_out.residual.square(), left_out.variance)
+    return Residuals.of(rows, left_out.residual, left_out.variance)
 
 
 @torch.no_grad()
@@ -132,7 +137,7 @@ def exact_residuals_of_new(model: CVGP, seen: Rows[Tensor], new: Rows[Tensor]) -
     K_cx = cross_matrix(model.kernel, seen.x, new.x)
     y_new, _ = _observations(model, new)
     residual, f_var = y_new - mean(factor, K_cx), variance(factor, K_cx, diagonal(model.kernel, new.x))
-    return Residuals.of(new, residual.square(), f_var)
+    return Residuals.of(new, residual, f_var)
 
 
 def _observations(model: CVGP, rows: Rows[Tensor]) -> tuple[Tensor, Tensor]:

@@ -64,6 +64,7 @@ class Decisions:
     n_neighbors: Choice | None = None
     solver: Choice | None = None
     noise: Choice | None = None
+    audit: Choice | None = None
     seed: int | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Choice]]:

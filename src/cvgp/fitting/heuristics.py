@@ -163,6 +163,17 @@ class Heuristics:
     noise_share: float = 0.2
     """At most, of a time limit."""
 
+    # Audit
+    audit_from: int = 500
+    """With fewer rows, none can be spared."""
+    audit_share: float = 0.1
+    most_audit_rows: int = 2000
+    """A coverage of 90 % is then known to 1 %."""
+    calibrated_by_audit_from: int = 2000
+    """With fewer rows, rows of the fit calibrate too, each left out in turn."""
+    audit_p_value: float = 0.01
+    """Of the coverage of 90 % intervals, below which a model fails."""
+
     # Costs, in seconds on two cores; a fit measures how much faster or slower its machine is
     step_cost: tuple[float, float, float] = (1.8e-3, 3e-11, 2e-11)
     """Of Adam: fixed, per M^2 B and M^3."""

@@ -197,8 +197,7 @@ def late_residuals(model: CVGP, rows: Rows[Tensor], found: SequentialPredictions
     moments = found.moments.last(count)
     late = rows.take(slice(len(rows.x) - len(moments.f_var), None))
     y = late.y - prior_mean(model.mean, late.x, late.y)
-    square = (y.reshape(len(y), -1) - moments.f_mean).square()
-    return Residuals.of(late, square, moments.f_var)
+    return Residuals.of(late, y.reshape(len(y), -1) - moments.f_mean, moments.f_var)
 
 
 @torch.no_grad()

@@ -156,6 +156,7 @@ class NoiseFit(NamedTuple):
     noise: InputNoise | None = None
     recipe: NoiseRecipe | None = None
     candidates: dict[str, Scores] = {}  # noqa: RUF012 - never changed
+    simpler: "NoiseFit | None" = None  # what this fit was made from: not re-weighted, or with a constant noise
 
 
 def fit_noise(
@@ -177,13 +178,7 @@ def fit_noise(
         return fit
     rng = np.random.default_rng(int(run.agreed(float(run.rng("noise").integers(2**31)))))
     count = max(run.rows(h.noise_rows), h.fewest_noise_rows)
-    view: _WithNeighbors | _Exact | _OfCoreset
-    if fit.kept is not None:
-        view = _WithNeighbors(fit, fit.kept, source.group, count, h)
-    elif is_exact_gp(model, source):
-        view = _Exact(fit, source, rng)
-    else:
-        view = _OfCoreset(fit, source, count, h, rng)
+    view = _view(fit, source, count, h, rng)
     learning, judged = view.residuals(fit)
     counted = learning.weight > 0
     learning = learning.take(counted)
@@ -199,7 +194,7 @@ def fit_noise(
     else:
         rounds, recipe = recipe.rounds, recipe._replace(rounds=0)
     noise = maker.learn(learning, recipe)
-    best = fit._replace(noise=noise, recipe=recipe)
+    best = plain = fit._replace(noise=noise, recipe=recipe, simpler=fit)
     # The first fit weights no row by its noise, so all known noise is that of its rows.
     known, before = judged.known, _noise_scores(noise, judged, judged.known)
     for number in range(1, rounds + 1):
@@ -217,7 +212,33 @@ def fit_noise(
     if best.recipe == recipe:
         return best
     # Solved once more with the noise that was learned last, so that the model and its noise agree.
-    return view.finished(*view.reweighted(best, noise, learning.x))
+    return view.finished(*view.reweighted(best, noise, learning.x))._replace(simpler=plain)
+
+
+@torch.no_grad()
+def out_of_sample(fit: NoiseFit, source: DataSource, run: Run) -> Residuals:
+    """Residuals of rows that a fit has learned from, each left out or given the rows before it, and their variances.
+
+    The variances of f are corrected as predictions are, and the known noise includes the learned one.
+    """
+    rng, model = np.random.default_rng(run.seed), fit.solution.model
+    found, _ = _view(fit, source, run.heuristics.noise_rows, run.heuristics, rng).residuals(fit)
+    found = found.take(found.weight > 0)
+    if fit.noise is None:
+        return found._replace(known=model.total_noise(found.known).expand_as(found.f_var))
+    known = found.known - (fit.noise.beyond_base(found.x) if bool(fit.noise.base > 0.0) else 0.0)
+    total = fit.noise.variance(found.x) + known.clamp_min(0.0)
+    return found._replace(f_var=found.f_var * fit.noise.f_factor(found.f_var), known=total)
+
+
+def _view(
+    fit: NoiseFit, source: DataSource, count: int, h: Heuristics, rng: np.random.Generator
+) -> "_WithNeighbors | _Exact | _OfCoreset":
+    if fit.kept is not None:
+        return _WithNeighbors(fit, fit.kept, source.group, count, h)
+    if is_exact_gp(fit.solution.model, source):
+        return _Exact(fit, source, rng)
+    return _OfCoreset(fit, source, count, h, rng)
 
 
 @torch.no_grad()

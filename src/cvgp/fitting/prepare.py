@@ -83,10 +83,14 @@ def memory_data(
     options: ModelOptions,
     run: Run,
     pinned: Decisions,
+    audited: Rows[Array] | None = None,
     *,
     look_for_outliers: bool,
 ) -> FitData:
-    """Rows in memory, ready to be fitted: decide about outliers, the transform of y and the warp of x, and scale."""
+    """Rows in memory, ready to be fitted: decide about outliers, the transform of y and the warp of x, and scale.
+
+    The rows that are audited must be possible under the transform of y, and are not used otherwise.
+    """
     train = merge_copies(train)
     every = [train] if held_out is None else [train, held_out]
     begin, count = run.budget.seconds, len(train.x)
@@ -103,7 +107,10 @@ def memory_data(
 
     is_open = options.target_transform == "auto" and pinned.target_transform is None
     outliers = find(IDENTITY) if is_open else None
-    target, target_choice = _decide_target(every, outliers, options, run, pinned)
+    positive = every if audited is None else [*every, audited]
+    target, target_choice = _decide_target(positive, outliers, options, run, pinned)
+    if audited is not None:
+        transformed(target, audited)
     if not is_open or target.name != "identity":
         outliers = find(target)
     seconds = run.budget.seconds - begin - target_choice.seconds
@@ -146,7 +153,7 @@ def _decide_target(
         rows, reason = rows if outliers is None else regular_rows(rows, outliers.probability[: len(rows.x)]), ""
         chosen, scores = choose_target(rows, run.part(0.12))
         if chosen.name == "log" and not all((rows.y > 0.0).all() for rows in every):
-            chosen = IDENTITY  # outliers or held-out rows are not above 0
+            chosen = IDENTITY  # outliers or rows that are held out are not above 0
     else:
         chosen = learn_target(options.target_transform, rows.y, rows.sample_weight)
     return chosen, Choice(chosen.name, to_value(chosen), reason, Choice.scored(scores), run.budget.seconds - begin)

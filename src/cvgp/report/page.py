@@ -17,7 +17,7 @@ from cvgp import __version__
 from cvgp.data.rows import Array
 from cvgp.errors import optional_packages, printable
 from cvgp.estimators.frames import UserColumn, user_columns
-from cvgp.estimators.predictive import SCORE_NAMES, score_as_text
+from cvgp.estimators.predictive import score_as_text, score_rows
 from cvgp.files import atomic_write
 from cvgp.plots import drawing
 from cvgp.plots import model as pictures
@@ -176,10 +176,7 @@ def svg(title: str, draw: Callable[[Axes], object], height: float = 3.0) -> Mark
 
 
 def _scores(scores: Scores) -> Table:
-    rows = [
-        [label, *(score_as_text(name, own[name]) for own in scores.values())] for name, label in SCORE_NAMES.items()
-    ]
-    return Table("Scores", ["", *(MODEL_NAMES[name] for name in scores)], rows)
+    return Table("Scores", ["", *(MODEL_NAMES[name] for name in scores)], score_rows(scores))
 
 
 def _decisions(model: CVGPRegressor) -> Table | None:

@@ -1,0 +1,244 @@
+"""The audit: rows that no choice has seen decide between a model and simpler ones, and calibrate its intervals.
+
+They are drawn as future rows will be, so copies of them may be among the rows of the fit. One half decides: where the
+coverage of 90 % intervals is wrong, or a simpler model is clearly more likely, the simpler one is taken. The other half
+calibrates and is reported. Where rows are few, rows of the fit that are left out one by one calibrate too.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import binomtest
+
+from cvgp.data.rows import Array, Rows
+from cvgp.data.source import MemorySource
+from cvgp.data.transforms import IDENTITY
+from cvgp.errors import CVGPWarning
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.predictive import IntervalName, Predictive, ends_of_interval
+from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.decide import Fit, Request, fit
+from cvgp.fitting.decisions import Choice
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.noise import NoiseFit, out_of_sample
+from cvgp.fitting.prepare import SORTED_ROWS, FitData
+from cvgp.gp.calibration import Calibration
+
+LEVEL = 0.9
+INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
+SOUND = (0.8, 1.25)  # how wide calibrated intervals may be, over those of the model; beyond, the model itself is wrong
+THE_FIT = "the fit"
+
+
+def draw_audit(rows: Rows[Array], h: Heuristics, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
+    """Rows to fit, and rows to set aside, a tenth at most; none of few rows.
+
+    If weights are whole numbers, a row is as many copies, of which some may be set aside.
+    """
+    weight = _weight(rows)
+    if min(len(rows.x), weight.sum()) < h.audit_from:
+        return rows, None
+    # The order of the rows should not matter.
+    order = np.lexsort(np.hstack([rows.x, rows.y]).T[::-1]) if len(weight) <= SORTED_ROWS else np.arange(len(weight))
+    share, drawn = min(h.audit_share, h.most_audit_rows / weight.sum()), np.zeros(len(weight))
+    if rows.sample_weight is not None and (weight == np.round(weight)).all():
+        drawn[order] = rng.binomial(weight[order].astype(np.int64), share)
+    else:
+        chosen = rng.permutation(order)[: round(share * len(order))]
+        drawn[chosen] = weight[chosen]
+    return _reweighted(rows, weight - drawn), _reweighted(rows, drawn)
+
+
+def _reweighted(rows: Rows[Array], weight: Array) -> Rows[Array]:
+    found = rows.take(weight > 0.0)
+    return found if rows.sample_weight is None else found._replace(sample_weight=weight[weight > 0.0])
+
+
+def _weight(rows: Rows[Array]) -> Array:
+    return np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+
+
+class Examined(NamedTuple):
+    """How a model predicts rows that it has not seen."""
+
+    predictive: Predictive
+    scores: Scores
+    residuals: Array  # [n, Q], over their standard deviations
+    coverage: float  # of the model's own intervals
+    p_value: float  # of this coverage, if the intervals are right
+
+
+def examine(found: Predictive, rows: Rows[Array]) -> Examined:
+    """Compare rows with their predictions."""
+    low, high = np.moveaxis(found.quantiles(ends_of_interval(LEVEL), "model"), -1, 0)  # [n, Q] each
+    weight = _weight(rows)
+    inside, count = ((low <= rows.y) & (rows.y <= high)).mean(1), round(weight.sum())
+    coverage = float(np.average(inside, weights=weight))
+    p_value = float(binomtest(round(coverage * count), count, LEVEL).pvalue)
+    square = (rows.y - found.moments.mean) ** 2
+    scores = Scores(*map(torch.as_tensor, (found.log_density(rows.y).mean(1), square.mean(1), weight)))
+    return Examined(found, scores, found.residuals(rows.y), coverage, p_value)
+
+
+def posterior(result: NoiseFit, data: FitData, dtype: torch.dtype) -> FittedGP:
+    """A fit in the units of the data."""
+    return FittedGP(result.solution.model, data.scaling, dtype, result.kept, result.noise, data.target, data.outliers)
+
+
+class Audited(NamedTuple):
+    """The fit that is taken, and its posterior with a calibration."""
+
+    fit: Fit
+    gp: FittedGP
+
+
+def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.dtype) -> Audited:
+    """Decide between a fit and simpler ones, and calibrate the one that is taken.
+
+    Without audit rows nothing is decided, and rows of the fit calibrate.
+    """
+    data, run, h, begin = request.data, request.run, request.run.heuristics, request.run.budget.seconds
+    if rows is None:
+        gp = posterior(found.result, data, dtype)
+        calibration = _by_left_out_rows(request, found.result, gp)
+        reason = f"fewer than {h.audit_from} rows" if data.train.num_rows < h.audit_from else "no rows were set aside"
+        choice = Choice("none", None, f"{reason}; intervals are calibrated by rows that are left out one by one")
+        decisions = found.decisions.with_choice("audit", request.pinned.audit or choice)
+        return Audited(found._replace(decisions=decisions), replace(gp, calibration=calibration))
+    order = run.rng("audit halves").permutation(len(rows.x))
+    are_many = len(rows.x) + data.train.num_rows >= h.calibrated_by_audit_from
+    half = len(order) // 2 if are_many else len(order)
+    deciding, others = rows.take(order[:half]), rows.take(order[half:] if are_many else order)
+    tried = {name: (one, _examined(one, data, dtype, deciding)) for name, one in _candidates(request, found)}
+    if request.pinned.audit is None:
+        _add_simpler(tried, request, deciding, dtype)
+    taken = _chosen({name: exam for name, (_, exam) in tried.items()}, h)
+    result = tried[taken][0]
+    gp, shown = posterior(result.result, data, dtype), _examined(result, data, dtype, others)
+    if are_many:
+        calibration = Calibration.of(shown.residuals, _weight(others))
+    else:
+        calibration = _by_left_out_rows(request, result.result, gp, shown.residuals)
+    exams = {name: exam for name, (_, exam) in tried.items()}
+    choice = request.pinned.audit or _choice(taken, exams, shown, calibration)
+    choice = replace(choice, seconds=run.budget.seconds - begin)
+    return Audited(
+        result._replace(decisions=result.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
+    )
+
+
+def _examined(one: Fit, data: FitData, dtype: torch.dtype, rows: Rows[Array]) -> Examined:
+    found = Predictive.at(posterior(one.result, data, dtype), rows.x)
+    if rows.noise_variance is not None:
+        found = replace(found, noise=found.noise + rows.noise_variance[:, None])
+    return examine(found, rows)
+
+
+def _candidates(request: Request, found: Fit) -> Iterator[tuple[str, Fit]]:
+    """The fit and, unless its audit is known, those that it was made from."""
+    yield THE_FIT, found
+    simpler = found.result.simpler if request.pinned.audit is None else None
+    while simpler is not None:
+        name = "constant noise" if simpler.recipe is None else "rows not re-weighted"
+        value = None if simpler.recipe is None else simpler.recipe._asdict()
+        choice = replace(found.decisions.noise or Choice(name), taken=name, value=value)
+        yield name, Fit(simpler, found.decisions.with_choice("noise", choice))
+        simpler = simpler.simpler
+
+
+def _add_simpler(
+    tried: dict[str, tuple[Fit, Examined]], request: Request, rows: Rows[Array], dtype: torch.dtype
+) -> None:
+    """Fit what is simpler still, if every fit fails, or if a line is more likely than all of them."""
+    data, options, limit = request.data, request.options, request.run.heuristics.audit_p_value
+    exams = [exam for _, exam in tried.values()]
+    refits = {}
+    # Intervals that are too wide are no reason to fit again: a calibration narrows them.
+    if options.n_neighbors == "auto" and tried[THE_FIT][0].result.kept is not None:
+        fails = all(exam.p_value < limit and exam.coverage < LEVEL for exam in exams)
+    else:
+        fails = False  # there are no neighbors, or they were asked for
+    if fails:
+        refits["no neighbors"] = replace(options, n_neighbors=0)
+    line = _line(data, rows) if options.kernel in (None, "auto") else None
+    if line is not None and all(compare(line.scores, exam.scores).is_clear for exam in exams):
+        refits["a line"] = replace(options, n_neighbors=0, kernel="linear")
+    for name, changed in refits.items():
+        one = fit(request._replace(options=changed))
+        tried[name] = one, _examined(one, data, dtype, rows)
+
+
+def _line(data: FitData, rows: Rows[Array]) -> Examined | None:
+    """How the least-squares line of the rows of a fit predicts audit rows."""
+    if not isinstance(data.train, MemorySource):
+        return None
+    x, y = (values.cpu().numpy() for values in data.train.data[:2])
+    weight = np.ones(len(x)) if data.train.data.sample_weight is None else data.train.data.sample_weight.cpu().numpy()
+    if len(x) <= 2 * (x.shape[1] + 1):
+        return None
+    root, y = np.sqrt(weight)[:, None], y.reshape(len(y), -1)
+    columns = np.hstack([np.ones((len(x), 1)), x])
+    slopes = np.linalg.lstsq(root * columns, root * y, rcond=None)[0]
+    variance = np.average((y - columns @ slopes) ** 2, axis=0, weights=weight) * data.scaling.y_scale**2
+    new = data.scaling.scale_x(rows.x)
+    mean = data.scaling.unscale_y(np.hstack([np.ones((len(new), 1)), new]) @ slopes)
+    noise = np.broadcast_to(variance, mean.shape) + (
+        0.0 if rows.noise_variance is None else rows.noise_variance[:, None]
+    )
+    return examine(Predictive(data.target, mean, np.zeros_like(mean), noise), rows)
+
+
+def _chosen(tried: dict[str, Examined], h: Heuristics) -> str:
+    """The first fit, unless a simpler one is clearly more likely, or passes where it fails and is not clearly worse."""
+    taken, *others = tried
+    for name in others:
+        passes = tried[name].p_value >= h.audit_p_value > tried[taken].p_value
+        simpler, first = tried[name].scores, tried[taken].scores
+        if compare(simpler, first).is_clear or (passes and not compare(first, simpler).is_clear):
+            taken = name
+    return taken
+
+
+def _by_left_out_rows(
+    request: Request, result: NoiseFit, gp: FittedGP, beside: Array | None = None
+) -> Calibration | None:
+    """A calibration by rows of the fit, each left out, and by residuals of audit rows beside them."""
+    h, parts = request.run.heuristics, [] if beside is None else [(beside, np.ones(len(beside)))]
+    # Outliers are not among the rows of a fit.
+    if gp.outliers is None and request.data.train.num_rows >= h.least_noise_rows:
+        found = out_of_sample(result, request.data.train, request.run)
+        own = found.error / (found.f_var + found.known).sqrt()[:, None]
+        parts.append((own.cpu().numpy(), found.weight.cpu().numpy()))
+    if not parts:
+        return None
+    return Calibration.of(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
+def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration: Calibration | None) -> Choice:
+    """The decision in words, with a warning if the fit that is taken is wrong."""
+    factor = interval_factor(shown.predictive, calibration)
+    found = f"{shown.coverage:.1%} of {len(shown.residuals)} unseen rows are in the model's own 90 % intervals"
+    reason = f"{found}; calibrated ones are {factor:.2f} times as wide"
+    if taken != THE_FIT:
+        reason = f"the first fit had {tried[THE_FIT].coverage:.1%} of unseen rows in its 90 % intervals; {reason}"
+    if not SOUND[0] <= factor <= SOUND[1]:
+        wrong = "narrow" if factor > 1.0 else "wide"
+        warnings.warn(
+            f"The audit failed: {found}. Intervals and quantiles are calibrated: they are {factor:.2f} times as wide. "
+            f"Standard deviations, densities and samples are those of the model, and too {wrong} by about this factor.",
+            CVGPWarning,
+            stacklevel=2,
+        )
+    scores = Choice.scored({name: exam.scores for name, exam in tried.items()})
+    return Choice("passed" if taken == THE_FIT else taken, {"taken": taken}, reason, scores)
+
+
+def interval_factor(found: Predictive, calibration: Calibration | None) -> float:
+    """How many times as wide as the model's own calibrated 90 % intervals are, before a transform of y is undone."""
+    plain, ends = replace(found, target=IDENTITY, calibration=calibration), ends_of_interval(LEVEL)
+    own, calibrated = (np.diff(plain.quantiles(ends, name), axis=-1) for name in INTERVALS)
+    return float(np.median(calibrated / own))
