@@ -84,6 +84,7 @@ def ablation(
     if not table:
         make = lambda: ablation_study.tasks(plan, results)  # noqa: E731
         run_tasks(make, results, threads=threads, renew=renew, jobs=jobs, time_limit=limit)
+    _show(ablation_study.summary(plan, results), "ablation-summary", write)
     _show(ablation_study.report(plan, results), "ablation", write)
 
 

@@ -315,6 +315,20 @@ def report(plan: Plan, store: Store) -> str:
     return f"{markdown_table(header, rows, num_text=2)}\n\n{words} {origin(records)}"
 
 
+def summary(plan: Plan, store: Store) -> str:
+    """The mean and the worst change of each variant, for readers in a hurry; the worst mean comes first."""
+    lines = []
+    for name in plan.variants:
+        found, _ = changes(plan, store, name)
+        if name != DEFAULT and found:
+            worst = min(found, key=lambda change: change.nats)
+            fits = sum(change.acting for change in found)
+            cells = [VARIANTS[name].about, f"{mean(change.nats for change in found):+.3f}"]
+            lines.append((float(cells[1]), [*cells, f"{worst.nats:+.3f} {worst.problem.partition(':')[2]}", str(fits)]))
+    header = ("the default, but", "nats per row, mean", "worst problem", "fits that change")
+    return markdown_table(header, [cells for _, cells in sorted(lines)], num_text=1)
+
+
 def _cells(found: Sequence[Change]) -> list[str]:
     if not found:
         return ["-"] * 7

@@ -195,12 +195,15 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
     make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
+    names = alternative_kernels(options.kernel, may_be_rough=may_be_rough)
+    if data.train.num_rows < run.heuristics.linear_rows_per_column * dims:
+        names = tuple(name for name in names if "linear" not in name)
     found = choose_kernel(
         make(options.kernel),
         mean,
         data.train,
         run.part(0.2),
-        alternatives=[make(name) for name in alternative_kernels(options.kernel, may_be_rough=may_be_rough)],
+        alternatives=[make(name) for name in names],
         noise_floor=floor,
         known_noise=data.known_noise,
     )

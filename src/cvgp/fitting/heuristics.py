@@ -50,6 +50,8 @@ class Heuristics:
     """Up to this many, lengthscales have a weak prior that keeps them from becoming short."""
     very_few_rows_per_column: float = 2.0
     """Up to this many, they have a prior around the typical one."""
+    linear_rows_per_column: float = 10.0
+    """With fewer, a linear kernel is not tried: its variances overfit, and left-out rows do not show it."""
     least_lengthscale: float = 0.1
     """Share of the smallest gap in a column: below it, distances are lost to rounding."""
     leave_one_out_rows: int = 750
