@@ -133,6 +133,27 @@ def test_a_line_is_taken_where_it_is_better() -> None:
     assert np.sqrt(np.mean((model.predict(x[1400:]) - y[1400:]) ** 2)) < 0.1
 
 
+def wide(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_rows, 150))
+    return x, np.sin(x[:, 0]) + 0.3 * rng.normal(size=num_rows)
+
+
+def test_intervals_hold_where_rows_are_few_for_the_columns() -> None:
+    x, y = wide(1120)
+    model = CVGPRegressor(random_state=0).fit(x[:120], y[:120])
+    assert coverage(model, x[120:], y[120:]) > 0.82
+
+
+def test_a_kernel_that_reproduces_its_rows_is_found_out() -> None:
+    """With more columns than rows, a linear kernel promises a hundredth of its error for each row that is left out."""
+    x, y = wide(1120)
+    with pytest.warns(CVGPWarning, match="too narrow"):
+        model = CVGPRegressor(kernel="linear", random_state=0).fit(x[:120], y[:120])
+    assert coverage(model, x[120:], y[120:], interval="model") < 0.2
+    assert coverage(model, x[120:], y[120:]) > 0.5
+
+
 # A calibration of one's own
 
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from scipy.stats import binomtest
+from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource
@@ -24,13 +26,17 @@ from cvgp.fitting.compare import Scores, compare
 from cvgp.fitting.decide import Fit, Request, fit
 from cvgp.fitting.decisions import Choice
 from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.kernel import cross_fitted_residuals, periodic_parts, starting_kernel, starting_mean
 from cvgp.fitting.noise import NoiseFit, out_of_sample
 from cvgp.fitting.prepare import SORTED_ROWS, FitData
 from cvgp.gp.calibration import Calibration
+from cvgp.gp.kernels import NOISE_FLOOR, name_of_kernel
 
 LEVEL = 0.9
 INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
 SOUND = (0.8, 1.25)  # how wide calibrated intervals may be, over those of the model; beyond, the model itself is wrong
+SOUND_BY_FEW_ROWS = (0.5, 2.0)  # by a hundred rows, widths are known to a fifth or so
+SHOWN_ROWS = 200
 THE_FIT = "the fit"
 
 
@@ -104,10 +110,14 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     data, run, h, begin = request.data, request.run, request.run.heuristics, request.run.budget.seconds
     if rows is None:
         gp = posterior(found.result, data, dtype)
-        calibration = _by_left_out_rows(request, found.result, gp)
+        calibration = _by_left_out_rows(request, found, gp)
         reason = f"fewer than {h.audit_from} rows" if data.train.num_rows < h.audit_from else "no rows were set aside"
-        choice = Choice("none", None, f"{reason}; intervals are calibrated by rows that are left out one by one")
+        choice = Choice("none", None, f"{reason}; intervals are calibrated by rows that are left out in turn")
         decisions = found.decisions.with_choice("audit", request.pinned.audit or choice)
+        if isinstance(data.train, MemorySource):
+            some = data.scaling.unscale_x(data.train.data.x[:SHOWN_ROWS].cpu().numpy())
+            factor = interval_factor(Predictive.at(gp, some), calibration)
+            _warn_if_wrong("The model is wrong about its rows", factor, SOUND_BY_FEW_ROWS)
         return Audited(found._replace(decisions=decisions), replace(gp, calibration=calibration))
     order = run.rng("audit halves").permutation(len(rows.x))
     are_many = len(rows.x) + data.train.num_rows >= h.calibrated_by_audit_from
@@ -122,7 +132,7 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     if are_many:
         calibration = Calibration.of(shown.residuals, _weight(others))
     else:
-        calibration = _by_left_out_rows(request, result.result, gp, shown.residuals)
+        calibration = _by_left_out_rows(request, result, gp, shown.residuals)
     exams = {name: exam for name, (_, exam) in tried.items()}
     choice = request.pinned.audit or _choice(taken, exams, shown, calibration)
     choice = replace(choice, seconds=run.budget.seconds - begin)
@@ -203,19 +213,45 @@ def _chosen(tried: dict[str, Examined], h: Heuristics) -> str:
     return taken
 
 
-def _by_left_out_rows(
-    request: Request, result: NoiseFit, gp: FittedGP, beside: Array | None = None
-) -> Calibration | None:
-    """A calibration by rows of the fit, each left out, and by residuals of audit rows beside them."""
-    h, parts = request.run.heuristics, [] if beside is None else [(beside, np.ones(len(beside)))]
-    # Outliers are not among the rows of a fit.
-    if gp.outliers is None and request.data.train.num_rows >= h.least_noise_rows:
-        found = out_of_sample(result, request.data.train, request.run)
-        own = found.error / (found.f_var + found.known).sqrt()[:, None]
-        parts.append((own.cpu().numpy(), found.weight.cpu().numpy()))
-    if not parts:
+def _by_left_out_rows(request: Request, found: Fit, gp: FittedGP, beside: Array | None = None) -> Calibration | None:
+    """A calibration by rows of the fit that are left out, and by residuals of audit rows beside them."""
+    data, h, parts = request.data, request.run.heuristics, [] if beside is None else [(beside, np.ones(len(beside)))]
+    # Outliers are not among the rows of a fit, and a constant y says nothing about its spread.
+    if gp.outliers is None and data.only_y is None and data.train.num_rows >= h.least_noise_rows:
+        parts.append(_left_out(request, found))
+    return Calibration.of(*(np.concatenate(values) for values in zip(*parts, strict=True))) if parts else None
+
+
+def _left_out(request: Request, fit: Fit) -> tuple[Array, Array]:
+    """Residuals of rows that are left out, and their weights.
+
+    They are left out one by one in closed form. For an exact GP of few rows, they are left out of the kernel as well.
+    The widths of intervals are then compared by their medians, since the fit may have a noise that depends on x.
+    """
+    found = out_of_sample(fit.result, request.data.train, request.run)
+    sd, crossed = (found.f_var + found.known).sqrt(), _cross_fitted(request, fit)
+    if crossed is None:
+        return (found.error / sd[:, None]).cpu().numpy(), found.weight.cpu().numpy()
+    errors, sds = crossed
+    residuals = errors / sds[:, None] * (sds.median() / sd.median())
+    return residuals.cpu().numpy(), np.ones(len(residuals))
+
+
+def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor] | None:
+    """Errors and standard deviations of rows that had no part in the kernel, for an exact GP of few rows."""
+    data, options, size = request.data, request.options, found.decisions.n_coreset
+    is_exact = size is not None and isinstance(size.value, dict) and bool(size.value.get("exact"))
+    if not (
+        is_exact and isinstance(data.train, MemorySource) and data.train.num_rows < request.run.heuristics.audit_from
+    ):
         return None
-    return Calibration.of(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    name = options.kernel if isinstance(options.kernel, Kernel) else name_of_kernel(found.result.solution.model.kernel)
+    kernel = starting_kernel(name, len(data.scaling.x_mean), ard=options.ard, spread=data.spread)
+    if periodic_parts(kernel) or data.train.group.world > 1:  # a period must be searched for
+        return None
+    floor = NOISE_FLOOR if data.spread is None else NOISE_FLOOR * data.spread.y**2
+    mean = starting_mean(options.mean, data.spread)
+    return cross_fitted_residuals(kernel, mean, data.train.data, request.run, floor)
 
 
 def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration: Calibration | None) -> Choice:
@@ -225,16 +261,21 @@ def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration
     reason = f"{found}; calibrated ones are {factor:.2f} times as wide"
     if taken != THE_FIT:
         reason = f"the first fit had {tried[THE_FIT].coverage:.1%} of unseen rows in its 90 % intervals; {reason}"
-    if not SOUND[0] <= factor <= SOUND[1]:
+    _warn_if_wrong(f"The audit failed: {found}", factor, SOUND)
+    scores = Choice.scored({name: exam.scores for name, exam in tried.items()})
+    return Choice("passed" if taken == THE_FIT else taken, {"taken": taken}, reason, scores)
+
+
+def _warn_if_wrong(what: str, factor: float, sound: tuple[float, float]) -> None:
+    if not sound[0] <= factor <= sound[1]:
         wrong = "narrow" if factor > 1.0 else "wide"
         warnings.warn(
-            f"The audit failed: {found}. Intervals and quantiles are calibrated: they are {factor:.2f} times as wide. "
-            f"Standard deviations, densities and samples are those of the model, and too {wrong} by about this factor.",
+            f"{what}. Intervals and quantiles are calibrated by rows that were left out, and {factor:.2f} times as "
+            f"wide as the model's own. Standard deviations, densities and samples are the model's, and too {wrong} by "
+            "about this factor.",
             CVGPWarning,
             stacklevel=2,
         )
-    scores = Choice.scored({name: exam.scores for name, exam in tried.items()})
-    return Choice("passed" if taken == THE_FIT else taken, {"taken": taken}, reason, scores)
 
 
 def interval_factor(found: Predictive, calibration: Calibration | None) -> float:

@@ -14,13 +14,14 @@ from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, PeriodicKerne
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 from torch import Tensor
 
+from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare, variance_of_y, weight_of, weighted_mean
+from cvgp.fitting.compare import compare, exact_residuals_of_new, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.monitor import Run
+from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.kernels import (
@@ -36,10 +37,12 @@ from cvgp.gp.kernels import (
 )
 from cvgp.gp.model import CVGP
 from cvgp.objectives import statistics
+from cvgp.runtime import kept_warnings
 
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
 ROUGH_KERNELS = ("matern32+matern12",)  # only if every row may be a point: a few could not carry the rough part
 PHASE = "choose kernel"
+CROSS_FITS = 5
 TREND_DEGREE, FEWEST_CYCLES, STEPS_PER_CYCLE = 3, 2.0, 4  # of a periodogram
 MOST_CYCLES_PER_ROW = 5.0  # of irregular inputs, two of which may happen to be arbitrarily close
 
@@ -158,6 +161,33 @@ def choose_kernel(
         afresh = first._replace(kernel=other, name=best.name)
         best = _learn_from_rows(afresh, learning, judging, source.total_weight, run) or best
     return KernelChoice(best, tried)
+
+
+@torch.enable_grad()
+def cross_fitted_residuals(
+    kernel: Kernel, mean: Mean, rows: Rows[Tensor], run: Run, noise_floor: float
+) -> tuple[Tensor, Tensor]:
+    """Errors [n, Q] and standard deviations [n], in no order, each of an exact GP that has not seen the row.
+
+    Kernel and noise are learned without the row too: where rows are few for the columns, leaving a row out with the
+    kernel of all rows shows too small an error.
+    """
+    h, order, found = run.heuristics, run.rng("cross-fit").permutation(len(rows.x)), []
+    quiet = run._replace(log=FitLog())
+    for fold in range(CROSS_FITS):
+        is_new = np.arange(len(order)) % CROSS_FITS == fold
+        seen, new = rows.take(torch.as_tensor(order[~is_new])), rows.take(torch.as_tensor(order[is_new]))
+        variance = variance_of_y(seen)
+        prepared = with_priors(kernel, len(seen.x), seen.x, math.sqrt(variance) or 1.0, h)
+        noise = max(h.start_noise * variance, h.least_start_noise * noise_floor)
+        start = _scaled(Start(prepared, mean, noise, noise_floor=noise_floor), 1.0)
+        with kept_warnings():
+            learned = learn_exact(start, seen, new, quiet, PHASE, h.kernel_evaluations)
+        model = learned.model(Coreset(seen.x, seen.y, np.ones(len(seen.x))))
+        left = exact_residuals_of_new(model, seen, new)
+        found.append((left.error, (left.f_var + model.total_noise(new.noise_variance)).sqrt()))
+    errors, sds = zip(*found, strict=True)
+    return torch.cat(errors).detach(), torch.cat(sds).detach()
 
 
 def _learn_from_rows(
