@@ -35,7 +35,7 @@ from cvgp.gp.kernels import NOISE_FLOOR, name_of_kernel
 LEVEL = 0.9
 INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
 SOUND = (0.8, 1.25)  # how wide calibrated intervals may be, over those of the model; beyond, the model itself is wrong
-SOUND_BY_FEW_ROWS = (0.5, 2.0)  # by a hundred rows, widths are known to a fifth or so
+LARGEST_FACTOR_OF_FEW = 4.0  # without noise, a fifth fewer rows may double the error
 SHOWN_ROWS = 200
 THE_FIT = "the fit"
 
@@ -109,16 +109,7 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     """
     data, run, h, begin = request.data, request.run, request.run.heuristics, request.run.budget.seconds
     if rows is None:
-        gp = posterior(found.result, data, dtype)
-        calibration = _by_left_out_rows(request, found, gp)
-        reason = f"fewer than {h.audit_from} rows" if data.train.num_rows < h.audit_from else "no rows were set aside"
-        choice = Choice("none", None, f"{reason}; intervals are calibrated by rows that are left out in turn")
-        decisions = found.decisions.with_choice("audit", request.pinned.audit or choice)
-        if isinstance(data.train, MemorySource):
-            some = data.scaling.unscale_x(data.train.data.x[:SHOWN_ROWS].cpu().numpy())
-            factor = interval_factor(Predictive.at(gp, some), calibration)
-            _warn_if_wrong("The model is wrong about its rows", factor, SOUND_BY_FEW_ROWS)
-        return Audited(found._replace(decisions=decisions), replace(gp, calibration=calibration))
+        return _calibrated(request, found, posterior(found.result, data, dtype))
     order = run.rng("audit halves").permutation(len(rows.x))
     are_many = len(rows.x) + data.train.num_rows >= h.calibrated_by_audit_from
     half = len(order) // 2 if are_many else len(order)
@@ -129,15 +120,34 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     taken = _chosen({name: exam for name, (_, exam) in tried.items()}, h)
     result = tried[taken][0]
     gp, shown = posterior(result.result, data, dtype), _examined(result, data, dtype, others)
-    if are_many:
-        calibration = Calibration.of(shown.residuals, _weight(others))
-    else:
-        calibration = _by_left_out_rows(request, result, gp, shown.residuals)
+    calibration = (
+        Calibration.of(shown.residuals, _weight(others))
+        if are_many
+        else _by_left_out_rows(request, result, gp, shown.residuals)
+    )
     exams = {name: exam for name, (_, exam) in tried.items()}
     choice = request.pinned.audit or _choice(taken, exams, shown, calibration)
     choice = replace(choice, seconds=run.budget.seconds - begin)
     return Audited(
         result._replace(decisions=result.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
+    )
+
+
+def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
+    """A fit without an audit, calibrated by its own rows; few rows may widen intervals, but not narrow them."""
+    data, h, calibration = request.data, request.run.heuristics, _by_left_out_rows(request, found, gp)
+    are_few, reason = data.train.num_rows < h.audit_from, "no rows were set aside"
+    if are_few and calibration is not None and isinstance(data.train, MemorySource):
+        some = data.scaling.unscale_x(data.train.data.x[:SHOWN_ROWS].cpu().numpy())
+        factor = interval_factor(Predictive.at(gp, some), calibration)
+        reason = f"fewer than {h.audit_from} rows"
+        calibration = calibration if factor > 1.0 else None
+        _warn_if_wrong("The model is wrong about rows that were left out", factor, (0.0, LARGEST_FACTOR_OF_FEW))
+    if calibration is not None:
+        reason += "; intervals are calibrated by rows that are left out in turn"
+    choice = request.pinned.audit or Choice("none", None, reason)
+    return Audited(
+        found._replace(decisions=found.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
     )
 
 
