@@ -34,7 +34,7 @@ from cvgp.gp.kernels import NOISE_FLOOR, name_of_kernel
 
 LEVEL = 0.9
 INTERVALS: tuple[IntervalName, ...] = ("model", "conformal")
-SOUND = (0.8, 1.25)  # how wide calibrated intervals may be, over those of the model; beyond, the model itself is wrong
+LARGEST_FACTOR = 1.25  # how wide calibrated intervals may be, over those of the model; beyond, the model is too sure
 LARGEST_FACTOR_OF_FEW = 4.0  # without noise, a fifth fewer rows may double the error
 SHOWN_ROWS = 200
 THE_FIT = "the fit"
@@ -142,7 +142,7 @@ def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
         factor = interval_factor(Predictive.at(gp, some), calibration)
         reason = f"fewer than {h.audit_from} rows"
         calibration = calibration if factor > 1.0 else None
-        _warn_if_wrong("The model is wrong about rows that were left out", factor, (0.0, LARGEST_FACTOR_OF_FEW))
+        _warn_if_wrong("The model is wrong about rows that were left out", factor, LARGEST_FACTOR_OF_FEW)
     if calibration is not None:
         reason += "; intervals are calibrated by rows that are left out in turn"
     choice = request.pinned.audit or Choice("none", None, reason)
@@ -271,18 +271,18 @@ def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration
     reason = f"{found}; calibrated ones are {factor:.2f} times as wide"
     if taken != THE_FIT:
         reason = f"the first fit had {tried[THE_FIT].coverage:.1%} of unseen rows in its 90 % intervals; {reason}"
-    _warn_if_wrong(f"The audit failed: {found}", factor, SOUND)
+    _warn_if_wrong(f"The audit failed: {found}", factor, LARGEST_FACTOR)
     scores = Choice.scored({name: exam.scores for name, exam in tried.items()})
     return Choice("passed" if taken == THE_FIT else taken, {"taken": taken}, reason, scores)
 
 
-def _warn_if_wrong(what: str, factor: float, sound: tuple[float, float]) -> None:
-    if not sound[0] <= factor <= sound[1]:
-        wrong = "narrow" if factor > 1.0 else "wide"
+def _warn_if_wrong(what: str, factor: float, largest: float) -> None:
+    """Warn if a model is too sure of itself; intervals that are too wide are narrowed without a word."""
+    if factor > largest:
         warnings.warn(
-            f"{what}. Intervals and quantiles are calibrated by rows that were left out, and {factor:.2f} times as "
-            f"wide as the model's own. Standard deviations, densities and samples are the model's, and too {wrong} by "
-            "about this factor.",
+            f"{what}. Intervals and quantiles are calibrated by rows that were left out: {factor:.2f} times as wide "
+            "as the model's own. Standard deviations, densities and samples are the model's, and too narrow by about "
+            "this factor.",
             CVGPWarning,
             stacklevel=2,
         )
