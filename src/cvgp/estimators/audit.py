@@ -41,9 +41,9 @@ THE_FIT = "the fit"
 
 
 def draw_audit(rows: Rows[Array], h: Heuristics, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
-    """Rows to fit, and rows to set aside, a tenth at most; none of few rows.
+    """Split rows into those to fit and those to set aside: at most a tenth, and none if there are few rows.
 
-    If weights are whole numbers, a row is as many copies, of which some may be set aside.
+    If all weights are whole numbers, a row stands for that many copies, some of which may be set aside.
     """
     weight = _weight(rows)
     if min(len(rows.x), weight.sum()) < h.audit_from:
@@ -117,7 +117,8 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
     tried = {name: (one, _examined(one, data, dtype, deciding)) for name, one in _candidates(request, found)}
     if request.pinned.audit is None:
         _add_simpler(tried, request, deciding, dtype)
-    taken = _chosen({name: exam for name, (_, exam) in tried.items()}, h)
+    exams = {name: exam for name, (_, exam) in tried.items()}
+    taken = _chosen(exams, h)
     result = tried[taken][0]
     gp, shown = posterior(result.result, data, dtype), _examined(result, data, dtype, others)
     calibration = (
@@ -125,7 +126,6 @@ def audit(request: Request, found: Fit, rows: Rows[Array] | None, dtype: torch.d
         if are_many
         else _by_left_out_rows(request, result, gp, shown.residuals)
     )
-    exams = {name: exam for name, (_, exam) in tried.items()}
     choice = request.pinned.audit or _choice(taken, exams, shown, calibration)
     choice = replace(choice, seconds=run.budget.seconds - begin)
     return Audited(
@@ -257,7 +257,8 @@ def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor] | None:
         return None
     name = options.kernel if isinstance(options.kernel, Kernel) else name_of_kernel(found.result.solution.model.kernel)
     kernel = starting_kernel(name, len(data.scaling.x_mean), ard=options.ard, spread=data.spread)
-    if periodic_parts(kernel) or data.train.group.world > 1:  # a period must be searched for
+    # A period would have to be searched for.
+    if periodic_parts(kernel) or data.train.group.world > 1 or not request.run.has_time:
         return None
     floor = NOISE_FLOOR if data.spread is None else NOISE_FLOOR * data.spread.y**2
     mean = starting_mean(options.mean, data.spread)
@@ -277,7 +278,7 @@ def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration
 
 
 def _warn_if_wrong(what: str, factor: float, largest: float) -> None:
-    """Warn if a model is too sure of itself; intervals that are too wide are narrowed without a word."""
+    """Warn if a model is too sure of itself; intervals that are too wide are narrowed without a warning."""
     if factor > largest:
         warnings.warn(
             f"{what}. Intervals and quantiles are calibrated by rows that were left out: {factor:.2f} times as wide "
