@@ -62,11 +62,25 @@ def test_a_rough_part_is_added_where_its_evidence_is_clear() -> None:
     rough = standard(x, np.sin(x[:, 0]) + steps + 0.02 * rng.normal(size=600))
     smooth = standard(x, np.sin(x[:, 0]) + 0.1 * rng.normal(size=600))
     kernel = starting_kernel(None, 2, ard=True)
-    others = [starting_kernel(name, 2, ard=True) for name in alternative_kernels(None, may_be_rough=True)]
+    others = [
+        starting_kernel(name, 2, ard=True) for name in alternative_kernels(None, is_exact=False, may_be_rough=True)
+    ]
     found = choose_kernel(kernel, ZeroMean(), rough, Run.alone(), alternatives=others)
     assert set(found.tried) == {"matern32", "matern32+matern12"}
     assert isinstance(found.start.kernel, AdditiveKernel)
     assert choose_kernel(kernel, ZeroMean(), smooth, Run.alone(), alternatives=others).start.name == "matern32"
+
+
+def test_an_exact_gp_of_a_smooth_function_has_a_smooth_kernel() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2.0, 2.0, size=(200, 3))
+    source = standard(x, np.sin(x.sum(axis=1)) + np.cos(x[:, 0]) + 0.01 * rng.normal(size=200))
+    others = [
+        starting_kernel(name, 3, ard=True) for name in alternative_kernels(None, is_exact=True, may_be_rough=True)
+    ]
+    found = choose_kernel(starting_kernel(None, 3, ard=True), ZeroMean(), source, Run.alone(), alternatives=others)
+    assert found.start.name == "rbf"
+    assert found.start.density > found.tried["matern32"].density + 0.1
 
 
 def test_a_period_is_found() -> None:

@@ -57,11 +57,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
     kernel : str, gpytorch kernel or None
         ``rbf``, ``matern12``, ``matern32``, ``matern52``, ``rq``, ``linear``, ``periodic``, or several joined by ``+``
-        and ``*``; or any GPyTorch kernel. None is ``matern32``, with a rough part added if the data ask for it.
-        ``auto`` chooses among several by the density of unseen rows.
+        and ``*``; or any GPyTorch kernel. None is ``matern32``, or a smoother or rougher one if the data ask
+        for it. ``auto`` chooses among more by the density of unseen rows, sums with a line included.
     n_neighbors : int or "auto"
         How many nearest training rows a prediction uses beside the coreset, for up to 300,000 rows in memory. The
-        estimator and its file then hold the rows. ``auto`` uses 20 if unseen rows are then clearly more likely.
+        estimator and its file then hold the rows. ``auto`` uses 20 or more if unseen rows are then clearly more likely.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     mean : {"zero", "constant"} or gpytorch mean

@@ -3,6 +3,7 @@
 A pinned decision is taken as it is, and nothing is searched for.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -21,6 +22,7 @@ from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import alternative_kernels, choose_kernel, starting_kernel, starting_mean, with_priors
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
+    Candidates,
     NeighborFit,
     adopt_neighbors,
     all_statistics,
@@ -28,7 +30,8 @@ from cvgp.fitting.neighbors import (
     neighbors_are_affordable,
     reason_against_neighbors,
 )
-from cvgp.fitting.noise import NoiseFit, NoiseRecipe, constant_noise_scores, fit_noise
+from cvgp.fitting.noise import NoiseFit, fit_noise
+from cvgp.fitting.noise_map import NoiseRecipe, constant_noise_scores
 from cvgp.fitting.options import InitName, ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
@@ -133,7 +136,7 @@ def decide(request: Request) -> Begun:
     source, decisions, begin = data.train, data.decisions, run.budget.seconds
     neighbors_ruled_out = _reason_against(request)
     is_exact = _is_exact(request, may_use_neighbors=not neighbors_ruled_out)
-    start, choice = _decide_kernel(request)
+    start, choice = _decide_kernel(request, is_exact=is_exact)
     decisions = decisions.with_choice("kernel", choice)
     size, choice = _decide_size(request, start, is_exact=is_exact)
     decisions = decisions.with_choice("n_coreset", choice)
@@ -185,7 +188,7 @@ def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
     return exact_is_affordable(num_rows, dims, request.run, has_neighbors=may_use_neighbors)
 
 
-def _decide_kernel(request: Request) -> tuple[Start, Choice]:
+def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
     data, options, _, run, pinned, _ = request
     dims, begin = len(data.scaling.x_mean), run.budget.seconds
     mean = starting_mean(options.mean, data.spread)
@@ -195,7 +198,7 @@ def _decide_kernel(request: Request) -> tuple[Start, Choice]:
     is_long = data.train.num_rows >= run.heuristics.least_rows_to_choose
     may_be_rough = request.size_is_open and request.by_lbfgs and is_long
     make = partial(starting_kernel, num_dims=dims, ard=options.ard, spread=data.spread)
-    names = alternative_kernels(options.kernel, may_be_rough=may_be_rough)
+    names = alternative_kernels(options.kernel, is_exact=is_exact and is_long, may_be_rough=may_be_rough)
     if data.train.num_rows < run.heuristics.linear_rows_per_column * dims:
         names = tuple(name for name in names if "linear" not in name)
     found = choose_kernel(
@@ -262,30 +265,53 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     data, options, settings, run, pinned, _ = request
     source, h, begin = data.train, run.heuristics, run.budget.seconds
 
-    def choice(fit: NeighborFit | None, reason: str, *, brief: bool = False, **scores: Scores) -> Choice:
-        value = {"count": fit.num_neighbors if fit else 0, "brief": brief}
+    def choice(
+        fit: NeighborFit | None, reason: str, scores: Mapping[str, Scores] | None = None, *, brief: bool = False
+    ) -> Choice:
+        value: dict[str, Any] = {"count": fit.num_neighbors if fit else 0, "brief": brief}
         taken = str(fit.num_neighbors) if fit else "none"
-        return Choice(taken, value, reason, Choice.scored(scores), run.budget.seconds - begin)
+        own, names = name_of_kernel(model.kernel), h.neighbor_kernels
+        learned = own if fit is None else name_of_kernel(fit.model.kernel)
+        if learned != own:
+            # A pinned fit goes the same way.
+            first, last = names.index(own), names.index(learned)
+            value["kernels"] = names[first + 1 : last + 1] if last > first else names[last:first][::-1]
+            taken += f", {learned}"
+        return Choice(taken, value, reason, Choice.scored(scores or {}), run.budget.seconds - begin)
 
-    def fit_or_keep(rows: MemorySource, count: int) -> NeighborFit | None:
+    def fit_or_keep(rows: MemorySource, candidates: Candidates) -> NeighborFit | None:
         """A kernel that is fitted to neighbors, or the model's own where no step can be made or none is wanted."""
         learn_kernel = settings.max_iter is None and rows.num_rows >= h.least_rows_to_choose
-        fit = fit_neighbors(model, rows, count, run, learn_kernel=learn_kernel)
-        return fit or fit_neighbors(model, rows, count, run, learn_kernel=False)
+        fit = fit_neighbors(model, rows, candidates, run, learn_kernel=learn_kernel)
+        return fit or fit_neighbors(model, rows, candidates, run, learn_kernel=False)
+
+    def kernels(names: Sequence[str]) -> tuple[Kernel, ...]:
+        sample = source.sample(min(source.num_rows, 100), np.random.default_rng(0)).x.cpu()
+        made = (starting_kernel(name, sample.shape[1], ard=options.ard) for name in names)
+        return tuple(with_priors(kernel, source.num_rows, sample, 1.0, h) for kernel in made)
+
+    def candidates(*counts: int) -> Candidates:
+        """Numbers of neighbors, and the kernels on either side of the model's own, if the kernel is open."""
+        names, own = h.neighbor_kernels, name_of_kernel(model.kernel)
+        if options.kernel not in (None, "auto") or own not in names:
+            return Candidates(counts)
+        place = names.index(own)
+        return Candidates(counts, kernels(names[place + 1 :]), kernels(names[:place][::-1]))
 
     if pinned.n_neighbors is not None:
         value, fit = pinned.n_neighbors.value, None
         if value["count"] and isinstance(source, MemorySource):
-            fit = fit_or_keep(source, value["count"])
+            known = Candidates((value["count"],), kernels(value.get("kernels", ())), is_known=True)
+            fit = fit_or_keep(source, known)
         return fit, bool(value["brief"]), pinned.n_neighbors
     if not ruled_out and options.n_neighbors == "auto":
         ruled_out = "" if neighbors_are_affordable(source.num_rows, len(model.X_c), run) else "max_time is too short"
     if ruled_out or not isinstance(source, MemorySource):
         return None, False, choice(None, ruled_out)
     if options.n_neighbors != "auto":
-        fit = fit_or_keep(source, int(options.n_neighbors))
-        return fit, False, choice(fit, "as asked for")
-    fit = fit_neighbors(model, source, h.default_neighbors, run)
+        fit = fit_or_keep(source, candidates(int(options.n_neighbors)))
+        return fit, False, choice(fit, "as asked for", fit.tried if fit else None)
+    fit = fit_neighbors(model, source, candidates(h.default_neighbors, *h.more_neighbors), run)
     if fit is None:
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
@@ -294,9 +320,9 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
     near = constant_noise_scores(fit.model, residuals)
     is_good = near.density >= max(simple_densities(judged))
     is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
-    scores = {f"{fit.num_neighbors} neighbors": near, "coreset alone": alone}
+    scores = fit.tried | {"coreset and neighbors": near, "coreset alone": alone}
     fit = fit if is_taken else None
-    return fit, is_good, choice(fit, "", brief=is_good, **scores)
+    return fit, is_good, choice(fit, "", scores, brief=is_good)
 
 
 def _decide_noise(request: Request, fit: NoiseFit, *, learns_noise: bool) -> tuple[NoiseFit, Choice]:

@@ -122,6 +122,13 @@ class Heuristics:
     # Neighbors
     default_neighbors: int = 20
     """A step of fitting a kernel costs the cube of their number."""
+    more_neighbors: tuple[int, ...] = (60, 120)
+    least_neighbor_gain: float = 0.01
+    """Nats per row that more neighbors, or another kernel for them, have to gain."""
+    neighbor_kernels: tuple[str, ...] = ("matern12", "matern32", "matern52", "rbf")
+    """That neighbors choose from, from rough to smooth."""
+    alternative_steps: int = 60
+    """For another kernel, which begins where the first has ended."""
     most_neighbor_rows: int = 300_000
     """The search grows with the square of the rows: beyond, it takes many minutes."""
     judged_neighbor_rows: int = 2000

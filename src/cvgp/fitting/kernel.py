@@ -40,6 +40,7 @@ from cvgp.objectives import statistics
 from cvgp.runtime import kept_warnings
 
 AUTO_KERNELS = ("rbf", "matern52", "matern32+linear", "rbf+linear", "matern52+linear")
+SMOOTH_KERNELS = ("matern52", "rbf")  # only for an exact GP: a sample of the rows makes every f look smooth
 ROUGH_KERNELS = ("matern32+matern12",)  # only if every row may be a point: a few could not carry the rough part
 PHASE = "choose kernel"
 CROSS_FITS = 5
@@ -65,11 +66,12 @@ def starting_kernel(kernel: str | Kernel | None, num_dims: int, *, ard: bool, sp
     return made
 
 
-def alternative_kernels(kernel: str | Kernel | None, *, may_be_rough: bool) -> tuple[str, ...]:
-    """What may replace :func:`starting_kernel`: other names for ``auto``, a sum with a rough part if it is open."""
+def alternative_kernels(kernel: str | Kernel | None, *, is_exact: bool, may_be_rough: bool) -> tuple[str, ...]:
+    """What may replace :func:`starting_kernel` if the kernel is open."""
     if not (kernel is None or (isinstance(kernel, str) and kernel == "auto")):
         return ()
-    return (() if kernel is None else AUTO_KERNELS) + (ROUGH_KERNELS if may_be_rough else ())
+    others = AUTO_KERNELS if kernel == "auto" else SMOOTH_KERNELS if is_exact else ()
+    return others + (ROUGH_KERNELS if may_be_rough else ())
 
 
 def starting_mean(mean: str | Mean, spread: Spread | None = None) -> Mean:
@@ -147,9 +149,11 @@ def choose_kernel(
         return KernelChoice(_scaled(first, 1.0), {})
     tried = {first.name: best}
     for other in alternatives if run.has_time else ():
-        starts, name = [_from_default(best, other)], name_of_kernel(other)
+        name, warm = name_of_kernel(other), best._replace(kernel=with_scales_of(other, best.kernel))
         if isinstance(other, AdditiveKernel):  # has several optima, and where the single kernel ended need not lead on
-            starts.append(_scaled(first._replace(kernel=other), 1.0))
+            starts = [warm, _scaled(first._replace(kernel=other), 1.0)]
+        else:  # with little noise, rows would be so unlikely at the scales of another kernel that f became noise
+            starts = [warm._replace(noise=max(best.noise, first.noise))]
         found = best_start(lambda start: learn_exact(start, learning, judging, run, PHASE, evaluations), starts, run)
         if found is not None:
             widen_to_gaps(found.kernel, learning.x, h.least_lengthscale)
@@ -321,12 +325,13 @@ def _squared_error(mean: Mean, rows: Rows[Tensor]) -> float:
 
 
 @torch.no_grad()
-def _from_default(default: Start, kernel: Kernel) -> Start:
-    kernel, learned = deepcopy(kernel), default.kernel
+def with_scales_of(kernel: Kernel, learned: Kernel) -> Kernel:
+    """A copy of a kernel with the lengthscales and the outputscale that a single kernel has learned."""
+    kernel = deepcopy(kernel)
     term = kernel.kernels[0] if isinstance(kernel, AdditiveKernel) else kernel
     term.base_kernel.lengthscale = learned.base_kernel.lengthscale
     term.outputscale = learned.outputscale
-    return default._replace(kernel=kernel, mean=deepcopy(default.mean))
+    return kernel
 
 
 def _scaled(start: Start, factor: float) -> Start:

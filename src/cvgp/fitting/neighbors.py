@@ -13,19 +13,21 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from cvgp.data.rows import Rows
 from cvgp.data.source import DataSource, MemorySource, cut
 from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import Residuals, variance_of_y, weight_of
+from cvgp.fitting.compare import Residuals, Scores, compare, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.kernel import with_scales_of
 from cvgp.fitting.monitor import Phase, Run, neighbor_seconds
+from cvgp.fitting.noise_map import constant_noise_scores
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.size import adopt_first
 from cvgp.gp.bounds import Statistics
-from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
+from cvgp.gp.kernels import multiply_inside, name_of_kernel, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.neighbors import RowIndex, random_order
 from cvgp.gp.vecchia import (
@@ -34,8 +36,12 @@ from cvgp.gp.vecchia import (
     RowMoments,
     WhitenedPoints,
     inducing_posterior,
+    inducing_prior,
+    moments,
+    no_points,
     order_rows,
     sequential_moments,
+    vecchia_blocks,
     vecchia_statistics,
     whiten_points,
 )
@@ -215,6 +221,15 @@ def adopt_neighbors(
     return NeighborRows(rows, count, statistics), bound
 
 
+class Candidates(NamedTuple):
+    """What a fit with neighbors chooses from, beside the model's own kernel."""
+
+    counts: tuple[int, ...]  # fewest first
+    smoother: tuple[Kernel, ...] = ()  # one after the other, as long as each is better than the one before it
+    rougher: tuple[Kernel, ...] = ()
+    is_known: bool = False  # what is best: every kernel that is given
+
+
 class NeighborFit(NamedTuple):
     """A model with the kernel that suits neighbors, how its search ended, and predictions of late rows."""
 
@@ -223,6 +238,7 @@ class NeighborFit(NamedTuple):
     rows: Rows[Tensor]
     predictions: SequentialPredictions
     num_neighbors: int
+    tried: dict[str, Scores]
 
     def judged(self, h: Heuristics) -> tuple[Rows[Tensor], Residuals]:
         """The rows that neighbors are judged by, and their residuals given all rows before each."""
@@ -245,25 +261,94 @@ def neighbors_are_affordable(num_rows: int, size: int, run: Run) -> bool:
 
 
 def fit_neighbors(
-    model: CVGP, source: MemorySource, count: int, run: Run, *, learn_kernel: bool = True
+    model: CVGP, source: MemorySource, candidates: Candidates, run: Run, *, learn_kernel: bool = True
 ) -> NeighborFit | None:
     """Fit kernel and noise to neighbors, or keep the model's own; None where no step can be made."""
     rows, h = in_random_order(source.data, run.seed), run.heuristics
-    found = deepcopy(model), Result(Status.CONVERGED, math.nan, 0)
+    later = adoption_seconds(len(rows.x), len(model.X_c), run)
+    part = run._replace(budget=run.budget.reserving(later)).part(h.largest_neighbor_share)
+    first = deepcopy(model), Result(Status.CONVERGED, math.nan, 0)
     if learn_kernel:
-        later = adoption_seconds(len(rows.x), len(model.X_c), run)
-        part = run._replace(budget=run.budget.reserving(later)).part(h.largest_neighbor_share)
-        fitted = vecchia_fit(model, rows, count, part)
-        if fitted is None:
+        learned = vecchia_fit(model, rows, h.default_neighbors, part)
+        if learned is None:
             return None
-        found = fitted
-    adopt_first(source, found[0])
-    near = find_near(found[0], rows, count, h, source.group)
-    return NeighborFit(*found, rows, predict_sequentially(found[0], rows, near, source.group), count)
+        first = learned
+
+    def finish(found: tuple[CVGP, Result], count: int) -> NeighborFit:
+        adopt_first(source, found[0])
+        near = find_near(found[0], rows, count, h, source.group)
+        return NeighborFit(*found, rows, predict_sequentially(found[0], rows, near, source.group), count, tried)
+
+    tried, fewest = dict[str, Scores](), candidates.counts[0]
+    best, count = _challenger(first, rows, candidates, tried, later, part, learn_kernel=learn_kernel)
+    fit = finish(best, count)
+    if candidates.is_known or (best is first and count == fewest):
+        return fit
+    # What is better given neighbors alone need not be so given the coreset too.
+    usual = finish(first, fewest)
+    scores = [constant_noise_scores(one.model, one.judged(h)[1]) for one in (fit, usual)]
+    gain = compare(*scores)
+    return fit if run.agreed(gain.is_clear and gain.gain > h.least_neighbor_gain) else usual
+
+
+def _challenger(
+    first: tuple[CVGP, Result],
+    rows: Rows[Tensor],
+    candidates: Candidates,
+    tried: dict[str, Scores],
+    seconds: float,
+    run: Run,
+    *,
+    learn_kernel: bool,
+) -> tuple[tuple[CVGP, Result], int]:
+    """The number of neighbors, then the kernel, given which left-out rows are clearly most likely."""
+    h, found, count = run.heuristics, first, candidates.counts[0]
+
+    def judge(model: CVGP, count: int) -> Scores:
+        name = f"{count} neighbors, {name_of_kernel(model.kernel)}"
+        if name not in tried:
+            tried[name] = near_scores(model, rows, count, h)
+        return tried[name]
+
+    for more in candidates.counts[1:]:
+        # The cost of neighbors grows with their number.
+        if more >= len(rows.x) or more / h.default_neighbors * seconds > run.budget.left:
+            break
+        if not compare(judge(first[0], more), judge(first[0], count)).is_clear:
+            break
+        count = more
+    for kernels in (candidates.smoother, candidates.rougher) if learn_kernel else ():
+        for kernel in kernels if found is first else ():
+            start = deepcopy(found[0])
+            start.kernel = with_scales_of(kernel, found[0].kernel)
+            other = vecchia_fit(start, rows, h.default_neighbors, run, h.alternative_steps) if run.has_time else None
+            if other is None:
+                break
+            if not (candidates.is_known or compare(judge(other[0], count), judge(found[0], count)).is_clear):
+                break
+            found = other
+    return found, count
+
+
+@torch.no_grad()
+def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> Scores:
+    """Scores of the last rows given their nearest rows before them alone: no coreset is needed to judge by."""
+    N = len(rows.x)
+    first = N - min(h.judging_rows, math.ceil(h.judged_neighbor_share * N))
+    late = torch.arange(first, N, device=rows.x.device)
+    near = without_copies(rows, RowIndex(model.kernel, rows.x).earlier(count, first), late)
+    points, data = no_points(model.kernel, rows.x), ordered(model, rows)
+    u, found = inducing_prior(points, data.y.shape[1]), []
+    for part in (part for _, part in vecchia_blocks(points, data, late, near)):
+        found.append(moments(part, u))
+    f_mean, f_var = (torch.cat(values) for values in zip(*found, strict=True))
+    return constant_noise_scores(model, Residuals.of(rows.take(late), data.y[late] - f_mean, f_var))
 
 
 @torch.enable_grad()
-def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run) -> tuple[CVGP, Result] | None:
+def vecchia_fit(
+    model: CVGP, rows: Rows[Tensor], count: int, run: Run, steps: int | None = None
+) -> tuple[CVGP, Result] | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
     h, rows, N = run.heuristics, distinct_rows(rows), len(rows.x)
     count = min(count, h.default_neighbors, N - 1)
@@ -274,7 +359,7 @@ def vecchia_fit(model: CVGP, rows: Rows[Tensor], count: int, run: Run) -> tuple[
         return None
     generator = torch.Generator().manual_seed(run.seed)
     pool = torch.randperm(N, generator=generator).to(rows.x.device)[: h.vecchia_pool]
-    batches = _draw_batches(pool, h.vecchia_steps, h.vecchia_batch, generator)  # [steps, B]
+    batches = _draw_batches(pool, steps or h.vecchia_steps, h.vecchia_batch, generator)  # [steps, B]
     steps, drawn, begin = len(batches), batches.unique(), run.budget.seconds
     total, largest = weight_of(rows).sum().item(), h.largest_outputscale * variance_of_y(rows)
     at_search = _inverse_lengthscales(found, rows)

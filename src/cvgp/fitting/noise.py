@@ -1,15 +1,13 @@
 """The noise of a finished fit: how it depends on x, learned from residuals of rows that are predicted by others.
 
-A noise map is the noise, as a function of features of x, under which residuals that a row did not help to make are most
-likely, with a normal prior on the weights of the features. The density of rows that had no part in the map decides on
-whether the noise depends on x at all, on heavy tails, and on a discount on the variance of f. The coreset (with
-neighbors, what the nearest rows say too) is then solved for with the noise of each row. This is kept if unseen rows are
-clearly more likely for it and not clearly less accurate.
+The density of rows that had no part in a noise map decides on whether the noise depends on x at all, on heavy tails,
+and on a discount on the variance of f. The coreset (with neighbors, what the nearest rows say too) is then solved for
+with the noise of each row. This is kept if unseen rows are clearly more likely for it and not clearly less accurate.
 """
 
 import math
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,121 +28,28 @@ from cvgp.fitting.neighbors import (
     predict_sequentially,
     whitened,
 )
+from cvgp.fitting.noise_map import (
+    FOLDS,
+    NoisePrior,
+    NoiseRecipe,
+    TailsName,
+    fit_noise_map,
+    held_out_scores,
+    prior_variance,
+)
 from cvgp.fitting.sample import take_observations
 from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
-from cvgp.gp.kernels import NOISE_FLOOR, diagonal, multiply_inside
+from cvgp.gp.kernels import NOISE_FLOOR, multiply_inside
 from cvgp.gp.model import CVGP
-from cvgp.gp.noise import Features, InputNoise, Tails, believed_share, heavy, learn_tails, log_density, normal
+from cvgp.gp.noise import Features, InputNoise
 from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
-from cvgp.optim import minimize_lbfgs
 from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
-TailsName = Literal["normal", "learned"]
-EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3  # noise maps that are only compared need fewer digits
-FOLDS = 2
-WIDEST = 12.0  # how far the logarithm of the noise may go from its level in a search
 SEEN_SHARE = 0.8  # the share of a sample that a coreset is solved with to judge it by the other rows
 SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determine its own prediction
-
-
-class NoiseRecipe(NamedTuple):
-    """How the noise is learned: the tails, whether the variance of f is discounted, and rounds of re-weighting."""
-
-    tails: TailsName = "normal"
-    discounts_variance: bool = False
-    rounds: int = 0
-
-
-class NoiseMap(NamedTuple):
-    """What was learned: an observation has the variance of the tails times that of the noise and f, discounted."""
-
-    level: Tensor  # []
-    gamma: Tensor  # [G]
-    variance_discount: Tensor  # []
-    tails: Tails
-
-    def learned_tails(self, at: Tensor, rows: Residuals) -> Tails:
-        """The tails that suit rows with features `at` [n, G] best."""
-        s = (self.level + at @ self.gamma).exp() + self._f_var(rows) + rows.known
-        return learn_tails(rows.square / s[:, None], rows.weight)
-
-    def densities(self, at: Tensor, rows: Residuals) -> Tensor:
-        """Log densities of rows with these features `[n]`."""
-        return log_density(self.level + at @ self.gamma, rows.square, self._f_var(rows), rows.known, self.tails).value
-
-    def _f_var(self, rows: Residuals) -> Tensor:
-        return rows.f_var * believed_share(rows.f_var, self.variance_discount)
-
-
-class NoisePrior(NamedTuple):
-    """What is known before: the precision of the weights, and the variance of f, of which half may be discounted."""
-
-    precision: float
-    f_var: float
-
-
-def fit_noise_map(at: Tensor, rows: Residuals, recipe: NoiseRecipe, prior: NoisePrior, tol: float = TOL) -> NoiseMap:
-    """Maximize the density of rows with features `at` [n, G] times that of the weights; tails in turn with the rest."""
-    largest, total = prior.f_var if recipe.discounts_variance else 0.0, rows.weight.sum()
-    square, tiny = rows.square.mean(1), torch.finfo(torch.float64).tiny
-    excess = (square - rows.f_var - rows.known).clamp_min(0.1 * square)
-    level = ((excess * rows.weight).sum() / total).clamp_min(tiny).log()
-    share = (rows.f_var.median() / max(largest, tiny)).clamp(1e-9, 0.5)
-    # The level, the logit of the discount's share of the largest, and the weights of the features [2 + G].
-    theta = torch.cat([level[None], share.logit()[None], at.new_zeros(at.shape[1])]).requires_grad_()
-
-    def maximize(tails: Tails) -> NoiseMap:
-        begin = theta[0].detach().clone()
-
-        @torch.no_grad()
-        def negative_density() -> float:
-            level, gamma = theta[0], theta[2:]
-            discount = largest * theta[1].sigmoid()
-            share = believed_share(rows.f_var, discount)
-            log_noise = (level + at @ gamma).clamp(begin - WIDEST, begin + WIDEST)
-            value, in_noise, in_f_var = log_density(log_noise, rows.square, rows.f_var * share, rows.known, tails)
-            slope = rows.weight * in_noise
-            # The discounted variance v^2 / (v + discount) has the derivative -share^2 in the discount.
-            in_discount = -(rows.weight * in_f_var * share.square()).sum() * discount * theta[1].neg().sigmoid()
-            gradient = [slope.sum()[None], in_discount[None], at.mT @ slope - prior.precision * gamma]
-            theta.grad = -torch.cat(gradient) / total
-            return -(((rows.weight * value).sum() - 0.5 * prior.precision * gamma.square().sum()) / total).item()
-
-        minimize_lbfgs([theta], negative_density, max_evaluations=EVALUATIONS, tol=tol)
-        found = theta.detach().clone()
-        return NoiseMap(found[0], found[2:], largest * found[1].sigmoid(), tails)
-
-    found = maximize((normal if recipe.tails == "normal" else heavy)(at))
-    if recipe.tails != "learned":
-        return found
-    found = maximize(found.learned_tails(at, rows))
-    return found._replace(tails=found.learned_tails(at, rows))
-
-
-def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRecipe, prior: NoisePrior) -> Scores:
-    """Scores of each row with features `at` [n, G] under the noise map that the rows of the other folds imply."""
-    found = torch.empty_like(rows.f_var)
-    for fold in range(FOLDS):
-        inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
-        noise = fit_noise_map(at[outside], rows.take(outside), recipe, prior, TOL_TO_COMPARE)
-        found[inside] = noise.densities(at[inside], rows.take(inside))
-    return Scores(found, rows.square.mean(1), rows.weight)
-
-
-def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
-    """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
-    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
-    recipe = NoiseRecipe("learned", discounts_variance=True)
-    prior = NoisePrior(0.0, _prior_variance(model, rows.x))  # without features there are no weights
-    return held_out_scores(rows.x[:, :0], rows, folds, recipe, prior)
-
-
-@torch.no_grad()
-def _prior_variance(model: CVGP, x: Tensor) -> float:
-    return diagonal(model.kernel, x).mean().item()
 
 
 class NoiseFit(NamedTuple):
@@ -254,7 +159,7 @@ class _NoiseMaker:
         x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
         placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
         centers = torch.tensor(placed.X, device=rows.x.device)
-        self.prior = NoisePrior(h.noise_precision, _prior_variance(model, rows.x))
+        self.prior = NoisePrior(h.noise_precision, prior_variance(model, rows.x))
         # The lengthscales of f itself, or others than sqrt(D), do no better.
         self.features = Features(centers, torch.full_like(centers[0], centers.shape[1] ** -0.5))
 
