@@ -305,14 +305,17 @@ def flights_file() -> Path:
     folder = os.environ.get("CVGP_DATA")
     if folder and (Path(folder) / FLIGHTS_FILE).exists():
         return Path(folder) / FLIGHTS_FILE
-    path = WORK_FOLDER / FLIGHTS_FILE
+    return exported(WORK_FOLDER / FLIGHTS_FILE, "flights", "-c", EXPORT_FLIGHTS)
+
+
+def exported(path: Path, environment: str, *arguments: str) -> Path:
+    """A file that Python writes in an environment of ``peers``, given these arguments and its path, on first use."""
     if not path.exists():
-        WORK_FOLDER.mkdir(exist_ok=True)
-        part = path.with_name(f"part-{FLIGHTS_FILE}")
-        done = subprocess.run(
-            [str(interpreter("flights")), "-c", EXPORT_FLIGHTS, str(part)], capture_output=True, text=True, check=False
-        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"part-{path.name}")
+        command = [str(interpreter(environment)), *arguments, str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise PeerError(f"the table of flights cannot be read: {done.stderr.strip().splitlines()[-1]}")
+            raise PeerError(f"{path.name} cannot be made: {done.stderr.strip().splitlines()[-1]}")
         part.rename(path)
     return path

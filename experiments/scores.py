@@ -91,7 +91,7 @@ def _joint_log_likelihood(model: Fitted, x: Array, y: Array) -> float | None:
 
 
 def predictive_scores(y: Array, found: Mapping[str, Array]) -> Metrics:
-    """RMSE, mean log-likelihood, CRPS, and the coverage of intervals: of all rows, and of quiet and noisy thirds.
+    """RMSE, mean log-likelihood, CRPS, and the coverage and mean width of intervals, of quiet and noisy thirds also.
 
     A prediction is a Gaussian, by its mean and sd, or quantiles at `LEVELS` with a log density.
     """
@@ -114,6 +114,7 @@ def predictive_scores(y: Array, found: Mapping[str, Array]) -> Metrics:
         inside = (low <= y) & (y <= high)
         name = f"coverage_{100 * p:.0f}"
         scores[name] = float(np.mean(inside))
+        scores[f"width_{100 * p:.0f}"] = float(np.mean(high - low))
         for place, rows in (("quiet", order[:third]), ("noisy", order[-third:])):
             scores[f"{name}_{place}"] = float(np.mean(inside[rows])) if vary and third else None
     scores["coverage"] = scores["coverage_90"]

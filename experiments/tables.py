@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
 from cvgp import CVGPRegressor
@@ -169,17 +170,33 @@ def _encoded(split: TableSplit, encode: Callable[[TableSplit, list[str]], tuple[
 
 
 def _scored(model: CVGPRegressor, x: Any, y: Array, seconds: float) -> Outcome:
-    quantiles = model.predict_quantiles(x, LEVELS).T
-    density = model.log_predictive_density(x, y)
-    found = {"mean": model.predict(x), "log_density": density, "levels": np.asarray(LEVELS), "quantiles": quantiles}
-    scores = predictive_scores(y, found)
+    scores = predictive_scores(y, predictive(model, x, y))
     return Outcome(
         {name: scores[name] for name in ("rmse", "log_likelihood", "crps", "coverage")} | {"seconds": seconds}
     )
 
 
+def predictive(model: CVGPRegressor, x: Any, y: Array) -> dict[str, Array]:
+    """What `predictive_scores` takes of a prediction that need not be Gaussian."""
+    density = model.log_predictive_density(x, y)
+    quantiles = model.predict_quantiles(x, LEVELS).T
+    return {"mean": model.predict(x), "log_density": density, "levels": np.asarray(LEVELS), "quantiles": quantiles}
+
+
 def _lightgbm(plan: Plan, split: TableSplit) -> Outcome:
     """LightGBM's own categories, with a mean and a standard deviation of each row (`peers/lightgbm.py`)."""
+    rows, places = rows_for_trees(split)
+    settings = {"method": "density", "budget": plan.budget, "clock": "processor", "categorical": places}
+    found = fit_in_worker("lightgbm", settings, rows, threads=plan.threads)
+    metrics, scale = dict(found.metrics), float(rows.scaling.y_scale[0])
+    for name in ("rmse", "crps"):
+        metrics[name] = float(metrics[name] or np.nan) * scale
+    metrics["log_likelihood"] = float(metrics["log_likelihood"] or np.nan) - float(np.log(scale))
+    return replace(found, metrics=metrics, trace=[])
+
+
+def rows_for_trees(split: TableSplit) -> tuple[Split, list[int]]:
+    """Numbers with their gaps, parts of dates and codes of categories, and which columns are such codes."""
     numbers, numbers_test = _numbers(split, fill=False)
     codes, codes_test = [], []
     for name in _text_columns(split):
@@ -188,18 +205,22 @@ def _lightgbm(plan: Plan, split: TableSplit) -> Outcome:
             position = known.get_indexer(frame[name]).astype(np.float64)
             found.append(np.where(position < 0, np.nan, position))
     x, x_test = (np.column_stack([n, *c]) for n, c in ((numbers, codes), (numbers_test, codes_test)))
+    return _standardized_target(split, x, x_test), list(range(numbers.shape[1], x.shape[1]))
+
+
+def rows_for_line(split: TableSplit) -> Split:
+    """Numbers with their median for gaps, parts of dates, and indicators of levels, or target encoding of many."""
+    text = _text_columns(split)
+    many = [name for name in text if split.train[name].nunique() > MOST_INDICATORS]
+    parts = (_numbers(split), _indicators(split, text), _by_target(split, many))
+    x, x_test = (np.hstack(found) for found in zip(*parts, strict=True))
+    return _standardized_target(split, x, x_test)
+
+
+def _standardized_target(split: TableSplit, x: Array, x_test: Array) -> Split:
     scaling = learn_scaling(np.nan_to_num(x), split.y[:, None])
-    middle, scale = float(scaling.y_mean[0]), float(scaling.y_scale[0])
-    y, y_test = (split.y - middle) / scale, (split.y_test - middle) / scale
-    rows = Split(x, y, x[:0], y[:0], x_test, y_test, scaling)
-    places = list(range(numbers.shape[1], x.shape[1]))
-    settings = {"method": "density", "budget": plan.budget, "clock": "processor", "categorical": places}
-    found = fit_in_worker("lightgbm", settings, rows, threads=plan.threads)
-    metrics = dict(found.metrics)
-    for name in ("rmse", "crps"):
-        metrics[name] = float(metrics[name] or np.nan) * scale
-    metrics["log_likelihood"] = float(metrics["log_likelihood"] or np.nan) - float(np.log(scale))
-    return replace(found, metrics=metrics, trace=[])
+    y, y_test = (scaling.scale_y(values[:, None])[:, 0] for values in (split.y, split.y_test))
+    return Split(x, y, x[:0], y[:0], x_test, y_test, scaling)
 
 
 METHODS: dict[str, Callable[[Plan, TableSplit], Outcome]] = {
@@ -230,8 +251,8 @@ def _dates(column: "pd.Series[object]") -> Array | None:
 
 
 def _numbers(split: TableSplit, *, fill: bool = True) -> tuple[Array, Array]:
-    """Numbers and parts of dates of both tables."""
-    found: tuple[list[Array], list[Array]] = ([], [])
+    """Numbers and parts of dates of both tables; no column where there is neither."""
+    found: tuple[list[Array], list[Array]] = ([np.empty((len(split.y), 0))], [np.empty((len(split.y_test), 0))])
     for name in split.train.columns:
         if _is_text(split.train[name]):
             continue
@@ -259,7 +280,7 @@ def _indicators(split: TableSplit, text: list[str]) -> tuple[Array, Array]:
 def _by_target(split: TableSplit, text: list[str]) -> tuple[Array, Array]:
     if not text:
         return np.empty((len(split.y), 0)), np.empty((len(split.y_test), 0))
-    encoder = TargetEncoder(target_type="continuous", random_state=0)
+    encoder = TargetEncoder(target_type="continuous", cv=KFold(5, shuffle=True, random_state=0))
     train, test = (frame[text].fillna("missing") for frame in (split.train, split.test))
     return np.asarray(encoder.fit_transform(train, split.y)), np.asarray(encoder.transform(test))
 

@@ -1,6 +1,7 @@
 """Synthetic sets follow the appendix; UCI sets are found, fetched, checked, or asked for in a sentence."""
 
 import gzip
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from cvgp.errors import FileFormatError, InvalidInputError, MissingFileError
 from experiments import data
 from experiments.data import NUM_POINTS, SYNTHETIC, UCI, UCISet, check_name, generate, load, load_uci
+from experiments.peers.environments import PeerError
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
@@ -135,3 +137,16 @@ def test_a_damaged_file_is_refused(tiny: Path) -> None:
     tiny.write_bytes(b"not compressed")
     with pytest.raises(FileFormatError, match="not a compressed table"):
         load_uci("tiny")
+
+
+# Files that packages carry
+
+
+def test_a_file_that_a_package_does_not_carry_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "interpreter", lambda environment: sys.executable)
+    with pytest.raises(PeerError, match="no such table"):
+        data.exported(tmp_path / "new" / "table.csv", "made up", "-c", "raise SystemExit('no such table')")
+    write = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a')"
+    assert data.exported(tmp_path / "new" / "table.csv", "made up", "-c", write).read_text() == "a"
