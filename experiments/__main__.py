@@ -14,6 +14,7 @@ from experiments import hard as hard_problems
 from experiments import merging as merging_study
 from experiments import race as race_study
 from experiments import tables as table_study
+from experiments import world as world_suite
 from experiments.data import FLIGHTS, load
 from experiments.markdown import fill, markdown_table, places
 from experiments.paper.command import paper
@@ -45,6 +46,8 @@ def race(
     budget: Annotated[
         float, typer.Option(min=1.0, help="Processor seconds of a peer, up to 50,000 rows; more rows, more seconds.")
     ] = 30.0,
+    suite: Annotated[str, typer.Option(help="world: tables that no choice was made on, with fixed splits.")] = "",
+    half: Annotated[str, typer.Option(help="Of the suite: first or second.")] = world_suite.HALVES[0],
     threads: Threads = 1,
     store: StorePath = None,
     table: TableOnly = False,
@@ -52,6 +55,20 @@ def race(
     write: Write = None,
 ) -> None:
     """Race the defaults against boosted trees and other GPs: errors, densities, intervals, seconds."""
+    if suite:
+        if suite != "world" or (datasets, splits, kinds) != (RACE_DATASETS, 5, ",".join(KINDS)):
+            raise InvalidInputError(
+                "The only suite is world. Its tables and splits are fixed: leave out --datasets, --splits and --kinds."
+            )
+        methods, results = world_suite.entries_of(_names(peers)), _store("race_world", store)
+        plan = race_study.Plan(world_suite.names_of(half), entries=methods, budget=budget, threads=threads)
+        if not table:
+            for name in plan.datasets:
+                world_suite.read(name)  # a table that cannot be had should not wait for its turn
+            run_tasks(lambda: world_suite.tasks(plan), results, threads=threads, renew=renew)
+        _show(world_suite.catalogue(), "world-tables", write)
+        _show(world_suite.report(plan, results), f"world-{half}", write)
+        return
     entries = race_study.choose(_names(peers)) if peers else race_study.ENTRIES
     plan = race_study.Plan(_names(datasets), splits, _kinds(kinds), entries, budget, threads)
     results = _store("race", store)

@@ -19,6 +19,7 @@ from experiments.race import ENTRIES, Entry
 from experiments.scores import marginal_scores
 from experiments.speed.step import step_data
 from experiments.splits import random_split
+from experiments.world import LINE
 
 SPLIT = random_split("waves-120x2", seed=0)
 PEERS = sorted(path.stem for path in PINS.glob("*.txt") if path.stem != "flights")
@@ -108,7 +109,7 @@ def test_a_peer_is_pinned_and_imports_nothing_of_cvgp(name: str) -> None:
     assert not re.search(r"^(import|from) cvgp", (PINS / f"{name}.py").read_text(), flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [*ENTRIES, LINE], ids=lambda entry: entry.name)
 def test_an_entry_of_the_race_names_a_method_of_its_worker(entry: Entry) -> None:
     text = (PINS / f"{entry.worker}.py").read_text()
     assert f'"{entry.method}"' in text[text.index("__main__") :]
