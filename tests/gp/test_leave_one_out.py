@@ -80,3 +80,42 @@ def test_an_exact_row_that_decides_alone_stays_finite() -> None:
     found = leave_one_out_exact(one, one, 1e14 * one[0])
     assert torch.isfinite(found.residual).all()
     assert torch.isfinite(found.variance).all()
+
+
+@pytest.fixture
+def clusters() -> list[torch.Tensor]:
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
+    return list(order.split([1, 4, 10, 15]))
+
+
+def test_a_cluster_that_is_left_out_of_a_coreset(
+    rows: tuple[torch.Tensor, torch.Tensor], clusters: list[torch.Tensor]
+) -> None:
+    x, y = rows
+    psi, k_xx = features(x, x[:7] + 0.1)
+    rho = torch.linspace(0.5, 4.0, 30, dtype=torch.float64) / NOISE
+    found = leave_one_out(psi, k_xx, y, rho, *posterior(psi, y, rho), clusters)
+    for group in clusters:
+        others = torch.isin(torch.arange(30), group, invert=True)
+        C_inv, mean = posterior(psi[:, others], y[others], rho[others])
+        own = psi[:, group]
+        variance = k_xx[group] - own.square().sum(0) + (own * (C_inv @ own)).sum(0)
+        torch.testing.assert_close(found.residual[group], y[group] - own.mT @ mean)
+        torch.testing.assert_close(found.variance[group], variance)
+
+
+def test_a_cluster_that_is_left_out_of_an_exact_gp(
+    rows: tuple[torch.Tensor, torch.Tensor], clusters: list[torch.Tensor]
+) -> None:
+    x, y = rows
+    with torch.no_grad():
+        K = square_matrix(make_kernel("matern32", 2), x)
+    rho = torch.linspace(0.5, 4.0, 30, dtype=torch.float64) / NOISE
+    found = leave_one_out_exact(K, y, rho, clusters)
+    for group in clusters:
+        others = torch.isin(torch.arange(30), group, invert=True)
+        A = torch.linalg.inv(K[others][:, others] + torch.diag(1.0 / rho[others]))
+        across = K[group][:, others]
+        variance = K.diagonal()[group] - (across @ A * across).sum(1)
+        torch.testing.assert_close(found.residual[group], y[group] - across @ A @ y[others])
+        torch.testing.assert_close(found.variance[group], variance)

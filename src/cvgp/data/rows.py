@@ -1,4 +1,4 @@
-"""The one record for rows: inputs, outputs, weights and known noise, as arrays or as tensors."""
+"""The one record for rows: inputs, outputs, weights, known noise and groups, as arrays or as tensors."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Rows(NamedTuple, Generic[Values]):
     y: Values  # [n] or [n, P]
     sample_weight: Values | None = None  # [n]
     noise_variance: Values | None = None  # [n]
+    cluster: Values | None = None  # [n], numbers of the groups that the user names: a new row belongs to a new one
 
     def take(self, rows: Any) -> Rows[Values]:
         """The rows of an index, a mask or a slice."""

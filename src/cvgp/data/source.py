@@ -72,10 +72,11 @@ class MemorySource:
         y: Tensor,
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
+        cluster: Tensor | None = None,
         *,
         group: Group = ALONE,
     ) -> None:
-        self.data = Rows(x, y, sample_weight, noise_variance)
+        self.data = Rows(x, y, sample_weight, noise_variance, cluster)
         self.group = group
         self.num_rows = len(x)
         start, stop = cut(len(x), group)
@@ -123,6 +124,15 @@ class MemorySource:
             return self.data
         rows = torch.as_tensor(np.sort(rng.choice(self.num_rows, count, replace=False)))
         return self.take(rows.to(self.device)).data
+
+    def whole_clusters(self, count: int, rng: np.random.Generator) -> Rows[Tensor]:
+        """All rows of random clusters, about `count` in all; as :meth:`sample` where rows have no clusters."""
+        if self.data.cluster is None or self.num_rows <= count:
+            return self.sample(count, rng)
+        labels, sizes = self.data.cluster.cpu().unique(return_counts=True)
+        order = torch.as_tensor(rng.permutation(len(labels)))
+        kept = order[: max(int((sizes[order].cumsum(0) <= count).sum()), 2)]
+        return self.take(torch.isin(self.data.cluster, labels[kept].to(self.device)).nonzero()[:, 0]).data
 
     def chunks(self, size: int) -> Iterator[Rows[Tensor]]:
         """Every row of the part of this process, in order; the chunks are views."""

@@ -43,10 +43,11 @@ THE_FIT = "the fit"
 def draw_audit(rows: Rows[Array], h: Heuristics, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array] | None]:
     """Split rows into those to fit and those to set aside: at most a tenth, and none if there are few rows.
 
-    If all weights are whole numbers, a row stands for that many copies, some of which may be set aside.
+    If all weights are whole numbers, a row stands for that many copies, some of which may be set aside. Of groups, none
+    are set aside: all of them are left out in turn.
     """
     weight = _weight(rows)
-    if min(len(rows.x), weight.sum()) < h.audit_from:
+    if min(len(rows.x), weight.sum()) < h.audit_from or rows.cluster is not None:
         return rows, None
     # The order of the rows should not matter.
     order = np.lexsort(np.hstack([rows.x, rows.y]).T[::-1]) if len(weight) <= SORTED_ROWS else np.arange(len(weight))
@@ -144,7 +145,8 @@ def _calibrated(request: Request, found: Fit, gp: FittedGP) -> Audited:
         calibration = calibration if factor > 1.0 else None
         _warn_if_wrong("The model is wrong about rows that were left out", factor, LARGEST_FACTOR_OF_FEW)
     if calibration is not None:
-        reason += "; intervals are calibrated by rows that are left out in turn"
+        is_grouped = isinstance(data.train, MemorySource) and data.train.data.cluster is not None
+        reason += f"; intervals are calibrated by {'groups' if is_grouped else 'rows'} that are left out in turn"
     choice = request.pinned.audit or Choice("none", None, reason)
     return Audited(
         found._replace(decisions=found.decisions.with_choice("audit", choice)), replace(gp, calibration=calibration)
@@ -235,20 +237,26 @@ def _by_left_out_rows(request: Request, found: Fit, gp: FittedGP, beside: Array 
 def _left_out(request: Request, fit: Fit) -> tuple[Array, Array]:
     """Residuals of rows that are left out, and their weights.
 
-    They are left out one by one in closed form. For an exact GP of few rows, they are left out of the kernel as well.
-    The widths of intervals are then compared by their medians, since the fit may have a noise that depends on x.
+    They are left out one by one, or group by group, in closed form. For an exact GP of few rows, they are left out of
+    the kernel as well. The widths of intervals are then compared by their medians, since the fit may have a noise that
+    depends on x.
     """
     found = out_of_sample(fit.result, request.data.train, request.run)
     sd, crossed = (found.f_var + found.known).sqrt(), _cross_fitted(request, fit)
-    if crossed is None:
-        return (found.error / sd[:, None]).cpu().numpy(), found.weight.cpu().numpy()
-    errors, sds = crossed
-    residuals = errors / sds[:, None] * (sds.median() / sd.median())
-    return residuals.cpu().numpy(), np.ones(len(residuals))
+    residuals, weight, cluster = found.error / sd[:, None], found.weight, found.cluster
+    if crossed is not None:
+        errors, sds, cluster = crossed
+        residuals = errors / sds[:, None] * (sds.median() / sd.median())
+        weight = torch.ones_like(sds)
+    if cluster is not None:
+        # A new row belongs to a new group, and as far as that is concerned each group is one observation.
+        _, place, sizes = cluster.unique(return_inverse=True, return_counts=True)
+        weight = sizes.to(torch.float64).reciprocal()[place]
+    return residuals.cpu().numpy(), weight.cpu().numpy()
 
 
-def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor] | None:
-    """Errors and standard deviations of rows that had no part in the kernel, for an exact GP of few rows."""
+def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Errors, standard deviations and groups of rows that had no part in the kernel, for an exact GP of few rows."""
     data, options, size = request.data, request.options, found.decisions.n_coreset
     is_exact = size is not None and isinstance(size.value, dict) and bool(size.value.get("exact"))
     if not (
@@ -262,7 +270,8 @@ def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor] | None:
         return None
     floor = NOISE_FLOOR if data.spread is None else NOISE_FLOOR * data.spread.y**2
     mean = starting_mean(options.mean, data.spread)
-    return cross_fitted_residuals(kernel, mean, data.train.data, request.run, floor)
+    rows = data.train.data
+    return *cross_fitted_residuals(kernel, mean, rows, request.run, floor), rows.cluster
 
 
 def _choice(taken: str, tried: dict[str, Examined], shown: Examined, calibration: Calibration | None) -> Choice:

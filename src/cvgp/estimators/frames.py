@@ -106,6 +106,14 @@ def in_order_of_fit(estimator: BaseEstimator, x: Any) -> Any:
     return x[wanted]
 
 
+def without_column(frame: Any, name: str) -> tuple[Any, Any]:
+    """A frame without one of its columns, and the column."""
+    if not is_frame(frame) or name not in (names := list(getattr(frame, "column_names", frame.columns))):
+        raise InvalidInputError(f"groups={name!r} must be a column of a frame that is given as X, or a label per row.")
+    rest = [other for other in names if other != name]
+    return (frame.select(rest) if hasattr(frame, "select") else frame[rest]), frame[name]
+
+
 def _warn_of_others(schema: Schema | None, names: Sequence[str]) -> None:
     known = set() if schema is None else {*schema.targets, *schema.unused, *(column.name for column in schema.columns)}
     extra = [name for name in names if name not in known]

@@ -18,11 +18,12 @@ from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import SharedSource
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of
+from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of, without_column
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
+from cvgp.fitting.sample import two_parts
 from cvgp.parallel.group import Group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cvgp.tables.table import TrainingTable
 
 MOST_SHOWN = 3  # rows that an error names
+FEWEST_GROUPS = 5
 
 
 def check_training(
@@ -56,6 +58,34 @@ def check_training(
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
     data = Rows(x, y, weight, noise)
     return data if weight is None else data.take(weight > 0), single_output
+
+
+def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
+    """Inputs without the column that names groups, if it is one of theirs, and a number for each row's group [n]."""
+    if groups is None:
+        return x, None
+    if isinstance(groups, str):
+        x, groups = without_column(x, groups)
+    values = np.asarray(_unwrapped("groups", groups)).reshape(-1).tolist()
+    if any(value is None or value != value for value in values):
+        raise InvalidInputError("groups has missing values; give each row a group, or leave those rows out.")
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    if len(numbers) < FEWEST_GROUPS:
+        raise InvalidInputError(
+            f"groups has {len(numbers)} different labels. Intervals for new groups cannot be learned from fewer than "
+            f"{FEWEST_GROUPS}; fit without groups."
+        )
+    return x, np.array([numbers[value] for value in values], dtype=np.float64)
+
+
+def with_groups(rows: Rows[Array], codes: Array | None) -> Rows[Array]:
+    """Rows that know their groups."""
+    if codes is not None and len(codes) != len(rows.x):
+        raise InvalidInputError(
+            f"groups has {len(codes)} labels, and there are {len(rows.x)} rows to fit. Give each row a label, and "
+            "leave out rows without a target or a weight before the fit."
+        )
+    return rows._replace(cluster=codes)
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
@@ -114,8 +144,8 @@ def hold_out(
     if not settings.early_stopping:
         return rows, None
     held = held_out_rows(len(rows.x), settings)
-    order = rng.permutation(len(rows.x))
-    return rows.take(order[held:]), rows.take(order[:held])
+    validation, train = two_parts(rows, held, len(rows.x) - held, rng)
+    return train, validation
 
 
 @contextmanager

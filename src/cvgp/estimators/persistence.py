@@ -29,7 +29,18 @@ from cvgp.estimators.importance import SobolIndices
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
-from cvgp.files import FLOATS, MAX_INTEGER, SQUARABLE, TINY, Fields, join_state, read_state, split_state, write_state
+from cvgp.files import (
+    FLOATS,
+    MAX_INTEGER,
+    SQUARABLE,
+    TINY,
+    Fields,
+    State,
+    join_state,
+    read_state,
+    split_state,
+    write_state,
+)
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
 from cvgp.fitting.monitor import as_columns, check_history
@@ -151,7 +162,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
         "outliers": None if gp.outliers is None else gp.outliers.to_state(),
         "calibration": None if gp.calibration is None else gp.calibration.to_state(),
         "statistics": estimator._statistics._asdict(),
-        "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **gp.kept.rows._asdict()},
+        "rows": None if gp.kept is None else {"n_neighbors": gp.kept.num_neighbors, **_stored_rows(gp.kept.rows)},
         "importance": None if gp.indices_of_fit is None else gp.indices_of_fit._asdict(),
         "history": {name: column.tolist() for name, column in estimator.history_.items()},
         "decisions": None if decisions is None else decisions.to_json(),
@@ -250,6 +261,11 @@ def _is_plain(value: object) -> bool:
 def _statistics_from_state(fields: Fields, size: int, num_outputs: int) -> Statistics:
     shapes = {"Phi": (size, size), "b": (size, num_outputs)}
     return Statistics(*(torch.tensor(fields.array(name, shapes.get(name, ()))) for name in Statistics._fields))
+
+
+def _stored_rows(rows: Rows[Tensor]) -> State:
+    """What predictions need of rows; their groups are not among it."""
+    return {name: value for name, value in rows._asdict().items() if name != "cluster"}
 
 
 def _rows_from_state(fields: Fields, model: CVGP, statistics: Statistics) -> NeighborRows:

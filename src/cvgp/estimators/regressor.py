@@ -204,6 +204,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         sample_weight: ArrayLike | str | None = None,
         noise_variance: ArrayLike | str | None = None,
         *,
+        groups: ArrayLike | str | None = None,
         decisions: Decisions | Mapping[str, Choice] | None = None,
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise from data.
@@ -219,6 +220,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             A weight of 100 is 100 copies of a row. Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
+        groups : array-like of shape (n_samples,) or the name of a column of a frame, optional
+            The person, day or site that each row belongs to, if predictions are for new ones. Rows are then judged
+            without their group in every choice, and intervals hold for new groups. It is not an input.
         decisions : Decisions or dict, optional
             Decisions of an earlier fit, or some of them, that are taken as they are, without a search.
 
@@ -245,17 +249,21 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         run = Run(Budget(self.max_time, clock), log, settings.heuristics or Heuristics(), seed)
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
+        X, codes = inputs.take_groups(X, groups)
         table, audited = self._open_table(X, y, sample_weight, noise_variance), None
+        if codes is not None and (group.world > 1 or (table is not None and not table.fits_in_memory)):
+            raise InvalidInputError("groups needs all rows in the memory of one process; fit a frame in one process.")
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = self._rows(table, X, y, sample_weight, noise_variance)
+                rows = inputs.with_groups(self._rows(table, X, y, sample_weight, noise_variance), codes)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
-                look = self.noise == "auto" and training.solver != "paper"
+                # With groups, what is far off may be a group that is unlike the others.
+                look = self.noise == "auto" and training.solver != "paper" and codes is None
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if group.rank == 0:
                 self._warn_about(data)

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class Scores(NamedTuple):
     densities: Tensor  # [n], log p(y | x) in nats, the mean over outputs
     squares: Tensor  # [n], squared errors, the mean over outputs
     weight: Tensor  # [n]
+    cluster: Tensor | None = None  # [n], within which rows are alike
 
     @property
     def density(self) -> float:
@@ -33,7 +35,7 @@ class Scores(NamedTuple):
     @property
     def error(self) -> float:
         """Standard error of the mean log density."""
-        return _standard_error(self.densities, self.weight)
+        return _standard_error(self.densities, self.weight, self.cluster)
 
 
 class Comparison(NamedTuple):
@@ -65,9 +67,9 @@ def compare(a: Scores, b: Scores) -> Comparison:
     square = b.squares - a.squares
     return Comparison(
         _mean(gain, a.weight),
-        _standard_error(gain, a.weight),
+        _standard_error(gain, a.weight, a.cluster),
         _mean(square, a.weight),
-        _standard_error(square, a.weight),
+        _standard_error(square, a.weight, a.cluster),
         _mean(difference, a.weight),
     )
 
@@ -76,9 +78,13 @@ def _mean(values: Tensor, weight: Tensor) -> float:
     return ((weight * values).sum() / weight.sum()).item()
 
 
-def _standard_error(values: Tensor, weight: Tensor) -> float:
+def _standard_error(values: Tensor, weight: Tensor, cluster: Tensor | None = None) -> float:
     center = (weight * values).sum() / weight.sum()
-    return ((weight * (values - center)).square().sum().sqrt() / weight.sum()).item()
+    deviations = weight * (values - center)
+    if cluster is not None:  # only clusters are independent
+        labels, place = cluster.unique(return_inverse=True)
+        deviations = deviations.new_zeros(len(labels)).index_add(0, place, deviations)
+    return (deviations.square().sum().sqrt() / weight.sum()).item()
 
 
 class Residuals(NamedTuple):
@@ -89,6 +95,7 @@ class Residuals(NamedTuple):
     f_var: Tensor  # [n]
     known: Tensor  # [n], known noise variance
     weight: Tensor  # [n]
+    cluster: Tensor | None = None  # [n]
 
     @property
     def square(self) -> Tensor:
@@ -97,14 +104,27 @@ class Residuals(NamedTuple):
 
     def take(self, index: Tensor) -> "Residuals":
         """Some of the rows."""
-        return Residuals(*(part[index] for part in self))
+        return Residuals(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
+
+    def folds(self, count: int, rng: np.random.Generator | None = None) -> Tensor:
+        """Numbers of folds [n], which do not share clusters; by turns, or random."""
+        if self.cluster is None:
+            place, total = torch.arange(len(self.x), device=self.x.device), len(self.x)
+        else:
+            labels, place = self.cluster.unique(return_inverse=True)
+            total = len(labels)
+        order = np.arange(total) if rng is None else rng.permutation(total)
+        return torch.as_tensor(order % count, device=self.x.device)[place]
 
     @staticmethod
     def of(rows: Rows[Tensor], error: Tensor, f_var: Tensor) -> "Residuals":
-        """Residuals of rows, each left out with all its copies, which would predict it without an error."""
+        """Residuals of rows, each left out with all its copies, which would predict it without an error.
+
+        Clusters count equally, whatever their sizes.
+        """
         known = torch.zeros_like(f_var) if rows.noise_variance is None else rows.noise_variance
         weight = torch.ones_like(f_var) if rows.sample_weight is None else rows.sample_weight.clamp_max(1.0)
-        return Residuals(rows.x, error, f_var, known, weight)
+        return Residuals(rows.x, error, f_var, known, weight * cluster_weight(rows), rows.cluster)
 
 
 @torch.no_grad()
@@ -117,7 +137,8 @@ def coreset_residuals(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *
     y, precision = _observations(model, rows)
     if are_new:
         precision = torch.zeros_like(precision)  # there is nothing to leave out
-    left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b)
+    clusters = () if are_new else members(rows)
+    left_out = leave_one_out(psi, k_xx, y, precision, solution.C_inv, solution.C_inv_b, clusters)
     return Residuals.of(rows, left_out.residual, left_out.variance)
 
 
@@ -125,7 +146,7 @@ def coreset_residuals(model: CVGP, statistics: Statistics, rows: Rows[Tensor], *
 def exact_residuals(model: CVGP, rows: Rows[Tensor]) -> Residuals:
     """Residuals of each row when the exact GP of all others predicts it."""
     K = square_matrix(model.kernel, rows.x)
-    left_out = leave_one_out_exact(K, *_observations(model, rows))
+    left_out = leave_one_out_exact(K, *_observations(model, rows), members(rows))
     return Residuals.of(rows, left_out.residual, left_out.variance)
 
 
@@ -153,7 +174,8 @@ def model_scores(model: CVGP, rows: Rows[Tensor]) -> Scores:
     prediction = model.process()(rows.x)
     variance = prediction.variance + model.total_noise(rows.noise_variance)  # [n], shared by all outputs
     error = (rows.y - prediction.mean).reshape(len(rows.y), -1)
-    return Scores(log_normal(error, variance[:, None]).mean(1), error.square().mean(1), weight_of(rows))
+    densities, weight = log_normal(error, variance[:, None]).mean(1), weight_of(rows) * cluster_weight(rows)
+    return Scores(densities, error.square().mean(1), weight, rows.cluster)
 
 
 @torch.no_grad()
@@ -162,7 +184,7 @@ def leave_one_out_scores(model: CVGP, rows: Rows[Tensor]) -> Scores:
     found = exact_residuals(model, rows)
     variance = found.f_var + model.total_noise(rows.noise_variance)
     densities = -0.5 * ((2.0 * math.pi * variance).log()[:, None] + found.square / variance[:, None]).mean(1)
-    return Scores(densities, found.square.mean(1), found.weight)
+    return Scores(densities, found.square.mean(1), found.weight, found.cluster)
 
 
 def simple_densities(rows: Rows[Tensor]) -> tuple[float, float]:
@@ -202,6 +224,23 @@ def weighted_mean(values: Tensor, rows: Rows[Tensor]) -> float:
 def weight_of(rows: Rows[Tensor]) -> Tensor:
     """The weights of rows [n]; one by default."""
     return torch.ones_like(rows.x[:, 0]) if rows.sample_weight is None else rows.sample_weight
+
+
+def members(rows: Rows[Tensor]) -> list[Tensor]:
+    """The row numbers [n_g] of each cluster; none if rows have no clusters."""
+    if rows.cluster is None:
+        return []
+    labels, place = rows.cluster.unique(return_inverse=True)
+    return list(place.argsort(stable=True).split(place.bincount(minlength=len(labels)).tolist()))
+
+
+def cluster_weight(rows: Rows[Tensor]) -> Tensor | float:
+    """Weights [n] under which all clusters of these rows count the same; their mean is one."""
+    if rows.cluster is None:
+        return 1.0
+    _, place, sizes = rows.cluster.unique(return_inverse=True, return_counts=True)
+    weight: Tensor = len(place) / (len(sizes) * sizes.to(torch.float64))
+    return weight[place]
 
 
 def log_normal(error: Tensor, variance: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import compare, exact_residuals_of_new, variance_of_y, weight_of, weighted_mean
+from cvgp.fitting.compare import Residuals, compare, exact_residuals_of_new, variance_of_y, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import FitLog, Run
-from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact
+from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact, two_parts
 from cvgp.gp.bounds import solve_titsias, whitener
 from cvgp.gp.kernels import (
     NOISE_FLOOR,
@@ -171,16 +171,16 @@ def choose_kernel(
 def cross_fitted_residuals(
     kernel: Kernel, mean: Mean, rows: Rows[Tensor], run: Run, noise_floor: float
 ) -> tuple[Tensor, Tensor]:
-    """Errors [n, Q] and standard deviations [n], in no order, each of an exact GP that has not seen the row.
+    """Errors [n, Q] and standard deviations [n], each of an exact GP that has not seen the row or its cluster.
 
     Kernel and noise are learned without the row too: where rows are few for the columns, leaving a row out with the
     kernel of all rows shows too small an error.
     """
-    h, order, found = run.heuristics, run.rng("cross-fit").permutation(len(rows.x)), []
-    quiet = run._replace(log=FitLog())
+    h, found, quiet = run.heuristics, [], run._replace(log=FitLog())
+    nothing = torch.zeros_like(rows.x[:, 0])
+    folds = Residuals.of(rows, nothing[:, None], nothing).folds(CROSS_FITS, run.rng("cross-fit"))
     for fold in range(CROSS_FITS):
-        is_new = np.arange(len(order)) % CROSS_FITS == fold
-        seen, new = rows.take(torch.as_tensor(order[~is_new])), rows.take(torch.as_tensor(order[is_new]))
+        seen, new = rows.take(folds != fold), rows.take(folds == fold)
         variance = variance_of_y(seen)
         prepared = with_priors(kernel, len(seen.x), seen.x, math.sqrt(variance) or 1.0, h)
         noise = max(h.start_noise * variance, h.least_start_noise * noise_floor)
@@ -190,8 +190,9 @@ def cross_fitted_residuals(
         model = learned.model(Coreset(seen.x, seen.y, np.ones(len(seen.x))))
         left = exact_residuals_of_new(model, seen, new)
         found.append((left.error, (left.f_var + model.total_noise(new.noise_variance)).sqrt()))
-    errors, sds = zip(*found, strict=True)
-    return torch.cat(errors).detach(), torch.cat(sds).detach()
+    errors, sds = (torch.cat(parts).detach() for parts in zip(*found, strict=True))
+    order = folds.argsort(stable=True).argsort()
+    return errors[order], sds[order]
 
 
 def _learn_from_rows(
@@ -357,8 +358,8 @@ def _rows_to_choose_by(source: DataSource, run: Run) -> tuple[Rows[Tensor], Rows
         return _counting_as(source.sample(source.num_rows, rng), source.total_weight), None
     most = run.rows(h.sample_rows)
     rows = source.sample(most + run.rows(h.judging_rows), rng)
-    order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
-    return _counting_as(rows.take(order[:most]), source.total_weight), rows.take(order[most:])
+    learning, judging = two_parts(rows, most, len(rows.x) - most, rng)
+    return _counting_as(learning, source.total_weight), judging
 
 
 def _counting_as(rows: Rows[Tensor], total_weight: float) -> Rows[Tensor]:

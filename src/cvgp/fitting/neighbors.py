@@ -92,9 +92,21 @@ class NeighborRows(NamedTuple):
 
 
 def in_random_order(rows: Rows[Tensor], seed: int) -> Rows[Tensor]:
-    """The rows in an order that depends on their number and the seed alone."""
-    order = random_order(len(rows.x), torch.Generator().manual_seed(seed))
+    """The rows in an order that depends on their number, clusters and the seed alone; a cluster stays together."""
+    generator = torch.Generator().manual_seed(seed)
+    order = random_order(len(rows.x), generator)
+    if rows.cluster is not None:
+        labels, place = rows.cluster.cpu().unique(return_inverse=True)
+        order = order[random_order(len(labels), generator)[place[order]].argsort(stable=True)]
     return rows.take(order.to(rows.x.device))
+
+
+def begin_of_cluster(rows: Rows[Tensor], place: int) -> int:
+    """The first row of the cluster of a row; the row itself where there are no clusters, or just one before it."""
+    if rows.cluster is None:
+        return place
+    first = int((rows.cluster[: place + 1] != rows.cluster[place]).sum())  # clusters stay together
+    return first or int((rows.cluster == rows.cluster[place]).sum())
 
 
 def whitened(model: CVGP) -> WhitenedPoints:
@@ -146,10 +158,11 @@ def find_near(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics, group:
     """`count` neighbors of each late row, and of enough early rows to determine the coreset's part."""
     x, N = rows.x, len(rows.x)
     index = RowIndex(model.kernel, x)
-    first = max(N - h.late_rows, N // 2)
+    first = begin_of_cluster(rows, max(N - h.late_rows, N // 2))
     start = max(first - max(h.early_rows, h.early_rows_per_point * len(model.X_c)), 0)
     own = (start + place for place in cut(first - start, group))
-    late = without_copies(rows, index.earlier(count, first), torch.arange(first, N, device=x.device))
+    others = index if rows.cluster is None else RowIndex(model.kernel, x, rows.cluster)
+    late = without_copies(rows, others.earlier(count, first), torch.arange(first, N, device=x.device))
     return NearRows(start, first, index.earlier(count, *own), late)
 
 
@@ -182,8 +195,16 @@ def predict_sequentially(
     # Added up, not subtracted from the statistics of all rows: with next to no noise, only rounding would remain.
     with threads_for(len(near.late) * near.late.shape[1] ** 2 * points.size):
         early = gather_rows(points, data, near.early, group, near.start, near.first)
-        moments, found = sequential_moments(points, data, near.late, early)
+        moments, found = sequential_moments(points, data, near.late, early, _sizes(rows, near.first))
     return SequentialPredictions(near, found, moments)
+
+
+def _sizes(rows: Rows[Tensor], first: int) -> list[int] | None:
+    """How many of the rows from `first` on each cluster has, in their order."""
+    if rows.cluster is None:
+        return None
+    sizes: list[int] = rows.cluster[first:].unique_consecutive(return_counts=True)[1].tolist()
+    return sizes
 
 
 @torch.no_grad()
@@ -244,6 +265,7 @@ class NeighborFit(NamedTuple):
         """The rows that neighbors are judged by, and their residuals given all rows before each."""
         total = len(self.rows.x)
         count = min(h.judged_neighbor_rows, math.ceil(h.judged_neighbor_share * total))
+        count = total - max(begin_of_cluster(self.rows, total - count), self.predictions.near.first)
         residuals = late_residuals(self.model, self.rows, self.predictions, count)
         return self.rows.take(slice(total - count, None)), residuals
 
@@ -334,9 +356,9 @@ def _challenger(
 def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> Scores:
     """Scores of the last rows given their nearest rows before them alone: no coreset is needed to judge by."""
     N = len(rows.x)
-    first = N - min(h.judging_rows, math.ceil(h.judged_neighbor_share * N))
+    first = begin_of_cluster(rows, N - min(h.judging_rows, math.ceil(h.judged_neighbor_share * N)))
     late = torch.arange(first, N, device=rows.x.device)
-    near = without_copies(rows, RowIndex(model.kernel, rows.x).earlier(count, first), late)
+    near = without_copies(rows, RowIndex(model.kernel, rows.x, rows.cluster).earlier(count, first), late)
     points, data = no_points(model.kernel, rows.x), ordered(model, rows)
     u, found = inducing_prior(points, data.y.shape[1]), []
     for part in (part for _, part in vecchia_blocks(points, data, late, near)):
@@ -391,7 +413,7 @@ def vecchia_fit(
 
 
 def _nearest_others(model: CVGP, rows: Rows[Tensor], queries: Tensor, count: int) -> Tensor:
-    return without_copies(rows, RowIndex(model.kernel, rows.x).others(queries, count), queries)
+    return without_copies(rows, RowIndex(model.kernel, rows.x, rows.cluster).others(queries, count), queries)
 
 
 @torch.no_grad()

@@ -37,7 +37,7 @@ from cvgp.fitting.noise_map import (
     held_out_scores,
     prior_variance,
 )
-from cvgp.fitting.sample import take_observations
+from cvgp.fitting.sample import take_observations, two_parts
 from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
@@ -149,7 +149,8 @@ def _view(
 @torch.no_grad()
 def _noise_scores(noise: InputNoise, rows: Residuals, known: Tensor) -> Scores:
     total = noise.f_factor(rows.f_var) * rows.f_var + noise.variance(rows.x) + known
-    return Scores(noise.tails.log_density(rows.square, total[:, None])[0].mean(1), rows.square.mean(1), rows.weight)
+    densities = noise.tails.log_density(rows.square, total[:, None])[0].mean(1)
+    return Scores(densities, rows.square.mean(1), rows.weight, rows.cluster)
 
 
 class _NoiseMaker:
@@ -170,8 +171,8 @@ class _NoiseMaker:
             return NoiseRecipe(), {}, False
         count = max(self.run.rows(h.noise_rows_to_choose), h.fewest_noise_rows)
         judged = torch.as_tensor(self.rng.permutation(len(rows.x))[:count])
-        folds = torch.as_tensor(self.rng.permutation(len(judged)) % FOLDS).to(rows.x.device)
         some = rows.take(judged.to(rows.x.device))
+        folds = some.folds(FOLDS, self.rng)
 
         candidates = {"constant": held_out_scores(some.x[:, :0], some, folds, NoiseRecipe(), self.prior)}
         at = self.features.at(some.x)
@@ -288,7 +289,8 @@ class _OfCoreset:
         if source.num_rows > h.reweighting_rows and source.group.world == 1:
             # Enough to try a noise with; all rows are read once it is kept.
             self.tried = MemorySource(*source.sample(h.reweighting_rows, rng))
-        self.sample = source.sample(count, rng)
+        draw = source.whole_clusters if isinstance(source, MemorySource) else source.sample
+        self.sample = draw(count, rng)
         self.seen, self.new = _two_parts(self.sample, rng)
 
     @torch.no_grad()
@@ -333,6 +335,5 @@ def _with_noise(rows: Rows[Tensor], noise: InputNoise | None) -> Rows[Tensor]:
 
 
 def _two_parts(rows: Rows[Tensor], rng: np.random.Generator) -> tuple[Rows[Tensor], Rows[Tensor]]:
-    order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
-    first = math.ceil(SEEN_SHARE * len(order))
-    return rows.take(order[:first]), rows.take(order[first:])
+    first = math.ceil(SEEN_SHARE * len(rows.x))
+    return two_parts(rows, first, len(rows.x) - first, rng)

@@ -101,15 +101,14 @@ def held_out_scores(at: Tensor, rows: Residuals, folds: Tensor, recipe: NoiseRec
         inside, outside = torch.nonzero(folds == fold)[:, 0], torch.nonzero(folds != fold)[:, 0]
         noise = fit_noise_map(at[outside], rows.take(outside), recipe, prior, TOL_TO_COMPARE)
         found[inside] = noise.densities(at[inside], rows.take(inside))
-    return Scores(found, rows.square.mean(1), rows.weight)
+    return Scores(found, rows.square.mean(1), rows.weight, rows.cluster)
 
 
 def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
     """Scores of each row under one noise level, tails and a variance discount that the rows of other folds imply."""
-    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
     recipe = NoiseRecipe("learned", discounts_variance=True)
     prior = NoisePrior(0.0, prior_variance(model, rows.x))  # without features there are no weights
-    return held_out_scores(rows.x[:, :0], rows, folds, recipe, prior)
+    return held_out_scores(rows.x[:, :0], rows, rows.folds(FOLDS), recipe, prior)
 
 
 @torch.no_grad()

@@ -43,7 +43,7 @@ from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions
 from cvgp.fitting.outliers import Outliers, find_outliers, regular_rows
-from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample
+from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample, weigh_clusters
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
@@ -92,6 +92,8 @@ def memory_data(
     The rows that are audited must be possible under the transform of y, and are not used otherwise.
     """
     train = merge_copies(train)
+    if train.cluster is not None:
+        train = weigh_clusters(train, run)
     every = [train] if held_out is None else [train, held_out]
     begin, count = run.budget.seconds, len(train.x)
     may_have = look_for_outliers and train.noise_variance is None
@@ -171,7 +173,7 @@ def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Deci
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort, so that the order of rows does not matter."""
-    columns = [data.x, data.y] + ([] if data.noise_variance is None else [data.noise_variance[:, None]])
+    columns = [data.x, data.y, *(part[:, None] for part in (data.noise_variance, data.cluster) if part is not None)]
     table = np.ascontiguousarray(np.hstack(columns)) + 0.0  # -0 and 0 are equal
     # Rows are compared as strings of bytes, which costs less than column by column.
     keys = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).reshape(-1)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from cvgp.coreset import Coreset
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, bulk_of, learn_scaling
 from cvgp.errors import FactorizationError
-from cvgp.fitting.compare import Scores, leave_one_out_scores, model_scores
+from cvgp.fitting.compare import Scores, compare, leave_one_out_scores, model_scores
 from cvgp.fitting.maximize import maximize_by_lbfgs
 from cvgp.fitting.monitor import FitLog, Run, exact_seconds
 from cvgp.gp import bounds
@@ -98,11 +98,23 @@ def take_observations(model: CVGP, data: Rows[Tensor]) -> None:
     model.set_sites(data.y - prior_mean(model.mean, data.x, data.y), precision)
 
 
+def two_parts(rows: Rows[Any], first: int, second: int, rng: np.random.Generator) -> tuple[Rows[Any], Rows[Any]]:
+    """Two random parts of some rows, of at most these sizes; they do not share clusters."""
+    order = rng.permutation(len(rows.x))
+    is_second = np.arange(len(order)) >= first
+    labels, place = np.unique(np.zeros(0) if rows.cluster is None else np.asarray(rows.cluster), return_inverse=True)
+    if len(labels) > 1:
+        rank = rng.permutation(len(labels))[place]  # [n]
+        until = np.bincount(rank).cumsum()  # rows of the clusters up to each rank
+        cut = int(np.searchsorted(until, first / (first + second) * len(order)))
+        is_second = rank[order] > min(cut, len(labels) - 2)
+    return rows.take(order[~is_second][:first]), rows.take(order[is_second][:second])
+
+
 def draw_halves(rows: Rows[Array], size: int, rng: np.random.Generator) -> tuple[Rows[Array], Rows[Array]]:
     """Two parts of a sample, each of at most `size` rows."""
-    order = rng.permutation(len(rows.x))
-    half = min(size, (len(order) + 1) // 2)
-    return rows.take(order[:half]), rows.take(order[half : 2 * half])
+    half = min(size, (len(rows.x) + 1) // 2)
+    return two_parts(rows, half, half, rng)
 
 
 class SampleGP(NamedTuple):
@@ -146,3 +158,39 @@ def learn_sample(learning: Rows[Array], judging: Rows[Array] | None, run: Run) -
     log_scale = float(np.log(scaling.y_scale).mean())
     scores = found.scores._replace(densities=found.scores.densities - log_scale)
     return SampleGP(found, scaling, scores, tensors)
+
+
+def weigh_clusters(rows: Rows[Array], run: Run) -> Rows[Array]:
+    """Rows that count by one over the design effect 1 + (n - 1) rho of a cluster of n rows (Kish, 1965), if it helps.
+
+    rho is the correlation within a cluster of what rows of other clusters do not explain. Where the inputs tell
+    clusters apart, kernel and noise would otherwise be learned as if each of them were known. Where they do not, or f
+    is what rows of a cluster have in common, all rows count once, under which new clusters are then more likely.
+    """
+    assert rows.cluster is not None, "there are clusters"
+    halves = draw_halves(rows, run.rows(run.heuristics.sample_rows), run.rng("clusters"))
+    swapped = halves[::-1]
+    plain = [learn_sample(learning, judging, run) for learning, judging in zip(halves, swapped, strict=True)]
+    errors = [gp.residuals(judging)[0] for gp, judging in zip(plain, swapped, strict=True) if gp is not None]
+    if len(errors) < len(halves):
+        return rows
+    rho = _correlation_within(np.concatenate(errors)[:, 0], np.concatenate([half.cluster for half in swapped]))
+
+    def weighted(part: Rows[Array]) -> Rows[Array]:
+        _, place, sizes = np.unique(np.asarray(part.cluster), return_inverse=True, return_counts=True)
+        share = np.asarray(1.0 / (1.0 + (sizes - 1.0) * rho), dtype=np.float64)[place]
+        return part._replace(sample_weight=share if part.sample_weight is None else share * part.sample_weight)
+
+    fewer = [learn_sample(weighted(a), b, run) for a, b in zip(halves, swapped, strict=True)]
+    gains = [compare(a.scores, b.scores).gain for a, b in zip(fewer, plain, strict=True) if a and b]
+    is_better = len(gains) == len(halves) and sum(gains) > 0.0
+    run.note("groups", f"correlation of {rho:.2f} within groups, which {'counts' if is_better else 'does not count'}")
+    return weighted(rows) if run.agreed(is_better) else rows
+
+
+def _correlation_within(error: Array, cluster: Array) -> float:
+    """The correlation of errors [n] of rows of the same cluster."""
+    _, place = np.unique(cluster, return_inverse=True)
+    sums, squares, sizes = (np.bincount(place, weights=part) for part in (error, error**2, np.ones_like(error)))
+    pairs = (sizes * (sizes - 1.0)).sum()
+    return float(np.clip((sums**2 - squares).sum() / pairs / (error**2).mean(), 0.0, 1.0)) if pairs else 0.0

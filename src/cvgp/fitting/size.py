@@ -18,12 +18,12 @@ from cvgp.coreset import Coreset, cluster_summary, kmeans_labels, nearest_summar
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import DataSource
 from cvgp.errors import InvalidInputError
-from cvgp.fitting.compare import Scores, compare, log_normal, weight_of, weighted_mean
+from cvgp.fitting.compare import Scores, cluster_weight, compare, log_normal, weight_of, weighted_mean
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import raise_noise
 from cvgp.fitting.monitor import Run, exact_seconds, step_seconds
 from cvgp.fitting.options import InitName
-from cvgp.fitting.sample import Start
+from cvgp.fitting.sample import Start, two_parts
 from cvgp.gp.bounds import whitener
 from cvgp.gp.kernels import cross_matrix, diagonal, prior_mean, stationary_form, typical_slopes
 from cvgp.gp.model import CVGP
@@ -78,10 +78,9 @@ def choose_size(start: Start, source: DataSource, run: Run) -> SizeCurve:
     h, rng = run.heuristics, run.rng("size")
     limit = largest_size(run.budget.max_time, h)
     rows = source.sample(run.rows(rows_to_see(limit)), rng)
-    order = torch.as_tensor(rng.permutation(len(rows.x)), device=rows.x.device)
-    held_out = min(math.ceil(h.size_held_out * len(order)), h.judging_rows)
-    parts = (rows.take(order[held_out:]), rows.take(order[:held_out])) if len(order) > 1 else (rows, rows)
-    return size_curve(start, *parts, limit, rng, h)
+    held_out = min(math.ceil(h.size_held_out * len(rows.x)), h.judging_rows)
+    judging, learning = two_parts(rows, held_out, len(rows.x) - held_out, rng) if len(rows.x) > 1 else (rows, rows)
+    return size_curve(start, learning, judging, limit, rng, h)
 
 
 @torch.no_grad()
@@ -111,7 +110,8 @@ def size_curve(
         # Too few points for a kernel predict worse than their variances say. The noise grows to the residuals as soon
         # as it is learned, so a size is judged with variances that suit its own residuals.
         factor = max(weighted_mean(square / v, judging), torch.finfo(v.dtype).tiny)
-        scores.append(Scores(log_normal(e, factor * v[:, None]).mean(-1), square, weight_of(judging)))
+        weight = weight_of(judging) * cluster_weight(judging)
+        scores.append(Scores(log_normal(e, factor * v[:, None]).mean(-1), square, weight, judging.cluster))
     return SizeCurve(sizes, scores, h.size_margin)
 
 
@@ -163,7 +163,7 @@ def adopt_first(source: DataSource, model: CVGP) -> None:
 def _place(method: InitName, source: DataSource, size: int, start: Start, run: Run, *, is_standard: bool) -> Coreset:
     rng, total = run.rng("points"), source.total_weight
     rows = source.sample(size if method == "random" else rows_to_see(size), rng)
-    x, y, weight, _ = rows.map(lambda values: values.cpu().numpy())
+    x, y, weight, *_ = rows.map(lambda values: values.cpu().numpy())
     if method == "kmeans" and size >= source.num_rows:
         placed = Coreset(x, y, np.ones(len(x)) if weight is None else weight)  # nothing to summarize
     else:

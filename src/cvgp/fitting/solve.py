@@ -199,7 +199,7 @@ def is_exact_gp(model: CVGP, source: DataSource) -> bool:
 
 def _smaller(model: CVGP, source: DataSource, run: Run) -> CVGP | None:
     """A model whose greedy points explain the inputs as well; None where half of the rows are too few for that."""
-    x, y, weight, _ = all_rows(source).map(lambda values: values.cpu().numpy())
+    x, y, weight, *_ = all_rows(source).map(lambda values: values.cpu().numpy())
     size = points_to_keep(model.kernel, source.harmonic_noise(model.noise.item()), x, run.heuristics)
     if size is None:
         return None

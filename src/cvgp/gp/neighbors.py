@@ -81,18 +81,22 @@ def random_order(num_rows: int, generator: torch.Generator) -> Tensor:
 
 
 class RowIndex:
-    """Finds the nearest among rows x `[N, D]`, in the metric of a kernel at its present parameters."""
+    """Finds the nearest among rows x `[N, D]`, in the metric of a kernel at its present parameters.
+
+    With clusters `[N]`, :meth:`others` and :meth:`earlier` pass over rows of a row's own one, and may end in -1.
+    """
 
     @torch.no_grad()
-    def __init__(self, kernel: Kernel, x: Tensor) -> None:
+    def __init__(self, kernel: Kernel, x: Tensor, cluster: Tensor | None = None) -> None:
         if x.ndim != 2 or len(x) == 0:
             raise InvalidInputError(f"x must be [N, D] with at least one row; got {tuple(x.shape)}.")
-        self.x = x.detach()
+        self.x, self._cluster = x.detach(), cluster
         form = stationary_form(kernel, x.shape[1])
         metric = Correlation(self.x, kernel) if form is None else Distance(self.x, form.inverse_lengthscale)
         self._blocks = metric.blocks
         self._tree: _Tree | None = None
-        if isinstance(metric, Distance) and x.shape[1] <= TREE_DIMENSIONS and x.device.type == "cpu":
+        is_flat = isinstance(metric, Distance) and x.shape[1] <= TREE_DIMENSIONS
+        if isinstance(metric, Distance) and is_flat and cluster is None and x.device.type == "cpu":
             self._tree = _Tree(metric)
 
     @torch.no_grad()
@@ -111,6 +115,8 @@ class RowIndex:
     def others(self, rows: Tensor, k: int) -> Tensor:
         """The nearest other rows to rows `[n]` of the data, nearest first `[n, min(k, N - 1)]`."""
         k = min(k, len(self.x) - 1)
+        if self._cluster is not None:
+            return torch.cat([self._of_other_clusters(part, k) for part in rows.split(self._num_queries())])
         found = self.nearest(self.x[rows], k + 1)
         # A copy of a row may come before it. If all k + 1 are others, the last one is dropped.
         order = (found == rows[:, None]).to(torch.int8).argsort(dim=1, stable=True)[:, :k]
@@ -138,8 +144,18 @@ class RowIndex:
             rows = torch.arange(top, bottom, device=self.x.device)[:, None]
             late = torch.arange(top, distances.shape[1], device=self.x.device) >= rows
             distances[:, top:].masked_fill_(late, torch.inf)
+            if self._cluster is not None:
+                same = self._cluster[top:bottom, None] == self._cluster[:bottom]
+                distances[:, :bottom].masked_fill_(same, torch.inf)
             found = _smallest(distances, min(k, bottom))
-            yield found.masked_fill(found >= rows, -1)
+            yield found.masked_fill(distances.gather(1, found).isinf(), -1)
+
+    def _of_other_clusters(self, rows: Tensor, k: int) -> Tensor:
+        assert self._cluster is not None
+        (distances,) = self._blocks([(self.x[rows], len(self.x))])
+        distances[:, : len(self.x)].masked_fill_(self._cluster[rows][:, None] == self._cluster, torch.inf)
+        found = _smallest(distances, k)
+        return found.masked_fill(distances.gather(1, found).isinf(), -1)
 
     def _num_queries(self) -> int:
         return max(1, min(BLOCK_QUERIES, BLOCK_NUMBERS // len(self.x)))

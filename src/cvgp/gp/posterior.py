@@ -4,6 +4,7 @@ R = diag(sqrt w) and B = I + R K_cc R = L_B L_B^T. Functions take kernel matrice
 may have leading batch dimensions; pseudo-outputs are `[M]` or `[M, Q]`, and in a batch of coresets `[..., M, Q]`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from cvgp.gp.linalg import (
     inverse_lower,
     plus_identity,
     safe_cholesky,
+    symmetrize,
     triangular_squares,
 )
 
@@ -142,21 +144,48 @@ class LeaveOneOut(NamedTuple):
 
 
 def leave_one_out(
-    psi: Tensor, k_xx: Tensor, y: Tensor, precision: Tensor, C_inv: Tensor, C_inv_b: Tensor
+    psi: Tensor,
+    k_xx: Tensor,
+    y: Tensor,
+    precision: Tensor,
+    C_inv: Tensor,
+    C_inv_b: Tensor,
+    clusters: Sequence[Tensor] = (),
 ) -> LeaveOneOut:
-    """Predict each row from all others by a coreset, by its leverage and without solving again (§10)."""
+    """Predict each row from all others by a coreset, by its leverage and without solving again (§10).
+
+    With `clusters`, the rows [n_g] of each are left out together.
+    """
     trend_var = (psi * (C_inv @ psi)).sum(0)  # [n], of psi^T u
     rest = 1.0 - (precision * trend_var).clamp_max(LARGEST_LEVERAGE)  # [n], 1 - h
     unexplained = (k_xx - psi.square().sum(0)).clamp_min(0.0)
-    return LeaveOneOut((y - psi.mT @ C_inv_b) / rest[:, None], unexplained + trend_var / rest)
+    error = y - psi.mT @ C_inv_b
+    residual, variance = error / rest[:, None], trend_var / rest
+    for rows in clusters:
+        R = precision[rows].clamp_min(SMALLEST_PRECISION).sqrt()[:, None]
+        H = (R * psi[:, rows].mT) @ (C_inv @ psi[:, rows] * R.mT)  # [n_g, n_g], leverages
+        residual[rows], variance[rows] = _without(plus_identity(-H), H, error[rows], R)
+    return LeaveOneOut(residual, unexplained + variance)
 
 
-def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor) -> LeaveOneOut:
-    """Predict each row from all others by an exact GP, by one inverse (§10)."""
+def leave_one_out_exact(K: Tensor, y: Tensor, precision: Tensor, clusters: Sequence[Tensor] = ()) -> LeaveOneOut:
+    """Predict each row from all others by an exact GP, by one inverse (§10); clusters are left out as a whole."""
     rho = precision.clamp_min(SMALLEST_PRECISION)
     R = rho.sqrt()[:, None]  # [n, 1], the diagonal of R as a column
     RKR = R * as_square(K) * R.mT
     P = inverse_from_factor(safe_cholesky(plus_identity(RKR), "B = I + R K R"))
     rest = P.diagonal().clamp_min(1.0 - LARGEST_LEVERAGE)  # [n], 1 - h
-    variance = (RKR * P).sum(1).clamp_min(0.0) / rho  # [n], 1 - P_ii without cancellation
-    return LeaveOneOut((P @ (R * y)) / (R * rest[:, None]), variance / rest)
+    variance = (RKR * P).sum(1).clamp_min(0.0) / rho / rest  # [n], 1 - P_ii without cancellation
+    error = P @ (R * y)  # [n, Q]
+    residual = error / (R * rest[:, None])
+    for rows in clusters:
+        P_gg, H = P[rows][:, rows], RKR[rows] @ P[:, rows]  # [n_g, n_g], H = I - P_gg
+        residual[rows], variance[rows] = _without(P_gg, symmetrize(H), error[rows] / R[rows], R[rows])
+    return LeaveOneOut(residual, variance)
+
+
+def _without(rest: Tensor, H: Tensor, error: Tensor, R: Tensor) -> tuple[Tensor, Tensor]:
+    """Residuals (I - H)^-1 e and variances (I - H)^-1 H of a cluster that is left out, in units of R^-1 each."""
+    L = safe_cholesky(symmetrize(rest), "I - H of a group")
+    residual = torch.cholesky_solve(R * error, L) / R
+    return residual, torch.cholesky_solve(H, L).diagonal().clamp_min(0.0) / R[:, 0].square()

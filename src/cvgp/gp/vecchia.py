@@ -4,7 +4,7 @@ Given the trend psi^T u of the coreset and its neighbors' outputs, row i is a ro
 sums over rows are :class:`~cvgp.gp.bounds.statistics.Statistics`. A precision of zero removes a neighbor exactly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
@@ -383,19 +383,29 @@ class RowMoments(NamedTuple):
 
 @torch.no_grad()
 def sequential_moments(
-    points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, before: Statistics | None = None
+    points: WhitenedPoints,
+    data: OrderedRows,
+    neighbors: Tensor,
+    before: Statistics | None = None,
+    clusters: Sequence[int] | None = None,
 ) -> tuple[RowMoments, Statistics]:
-    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5)."""
+    """Moments of f at the last n rows given *all* rows before each, and the statistics of all rows (§9.5).
+
+    With the sizes of `clusters` that follow each other in these rows, each is given what comes before its cluster.
+    """
     start = len(data.x) - len(neighbors)
     check_neighbors(neighbors, len(data.x), start)
     total = Statistics.zeros(points.size, data.y.shape[1], data.x.device) if before is None else before
     found = []
-    for rows, part in _in_blocks(points, data, neighbors, start):
+    for rows, part in _in_blocks(points, data, neighbors, start, clusters):
         here = data.take(rows)
-        found.append(_within_block(total, part, here))
+        if clusters is None:
+            found.append(_within_block(total, part, here))
+        else:
+            found.append(RowMoments(*moments(part, inducing_posterior(total))))
         total = total.merge(block_statistics(here, part))
-    moments = RowMoments(torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found]))
-    return moments, total
+    f_mean, f_var = (torch.cat(values) for values in zip(*found, strict=True))
+    return RowMoments(f_mean, f_var), total
 
 
 def _within_block(before: Statistics, part: VecchiaRows, here: OrderedRows) -> RowMoments:
@@ -414,10 +424,16 @@ def _within_block(before: Statistics, part: VecchiaRows, here: OrderedRows) -> R
 
 
 def _in_blocks(
-    points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, start: int
+    points: WhitenedPoints, data: OrderedRows, neighbors: Tensor, start: int, clusters: Sequence[int] | None
 ) -> Iterator[tuple[Tensor, VecchiaRows]]:
-    """The Vecchia rows in order, in blocks of about M rows, so that updates cost no more than rows."""
+    """The Vecchia rows in order, in blocks of about M rows, so that updates cost no more than rows, or of clusters."""
     size = max(BLOCK_ROWS, points.size)
+    if clusters is not None:
+        for rows, near in _by_cluster(torch.arange(start, len(data.x)), neighbors, clusters, size):
+            parts = list(vecchia_blocks(points, data, rows, near))
+            columns = zip(*(part for _, part in parts), strict=True)
+            yield torch.cat([of for of, _ in parts]), VecchiaRows(*(torch.cat(column) for column in columns))
+        return
     held: list[tuple[Tensor, VecchiaRows]] = []
     for rows, part in vecchia_blocks(points, data, torch.arange(start, len(data.x), device=data.x.device), neighbors):
         held.append((rows, part))
@@ -426,6 +442,16 @@ def _in_blocks(
             held = []
     if held:
         yield from _evenly(held, size)
+
+
+def _by_cluster(rows: Tensor, neighbors: Tensor, clusters: Sequence[int], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and their neighbors in blocks of whole clusters, of at least `size` rows where possible."""
+    begin = end = 0
+    for number, length in enumerate(clusters):
+        end += length
+        if end - begin >= size or number == len(clusters) - 1:
+            yield rows[begin:end], neighbors[begin:end]
+            begin = end
 
 
 def _evenly(held: list[tuple[Tensor, VecchiaRows]], size: int) -> Iterator[tuple[Tensor, VecchiaRows]]:

@@ -106,3 +106,18 @@ def test_an_index_that_was_used_can_be_pickled(name: str, num_dims: int) -> None
     index = RowIndex(make_kernel(name, num_dims), x)
     found = index.nearest(x[:5], 4)
     assert torch.equal(pickle.loads(pickle.dumps(index)).nearest(x[:5], 4), found)
+
+
+@pytest.mark.parametrize("D", LENGTHSCALES)
+def test_rows_of_the_own_cluster_are_passed_over(D: int) -> None:
+    x, cluster = rows(300, D), torch.arange(300) // 7
+    index, places = RowIndex(ard_kernel(D), x, cluster), torch.arange(300)
+    found = distances(x, x)
+    for near, allowed in (
+        (index.earlier(5), (places < places[:, None]) & (cluster != cluster[:, None])),
+        (index.others(places, 5), cluster != cluster[:, None]),
+    ):
+        expected = np.where(allowed.numpy(), found, np.inf)
+        order = np.argsort(expected, axis=1)[:, :5]
+        is_there = np.isfinite(np.take_along_axis(expected, order, 1))
+        np.testing.assert_array_equal(near.numpy(), np.where(is_there, order, -1))
