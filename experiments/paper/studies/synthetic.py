@@ -187,7 +187,7 @@ def _posterior_figures(results: Results) -> Mapping[str, Any]:
     folds = sorted(results.values("fold"))
     if len(folds) > 1:
         for dataset in datasets:
-            made[f"posterior1d_{dataset}"] = _posterior_panels(results, [(dataset, f) for f in folds], methods)
+            made[f"posterior1d_{dataset}"] = _posterior_panels(results, _folds(results, dataset), methods)
     return made
 
 
@@ -242,6 +242,11 @@ def _panel(ax: Any, arrays: Mapping[str, Any], dataset: str, heaviest: float, ar
     return ax.scatter(places[order], outputs[order], c=weight[order], **marks)
 
 
+def _folds(results: Results, dataset: str) -> list[tuple[str, int]]:
+    """The folds of a data set that were run."""
+    return [(dataset, number) for number in sorted(results.values("fold", results.where(dataset=dataset)))]
+
+
 def _in(results: Results, names: tuple[str, ...]) -> list[str]:
     """The data sets of a figure that have results."""
     return [name for name in names if name in results.values("dataset")]
@@ -290,7 +295,7 @@ def _density_figures(results: Results) -> Mapping[str, Any]:
     made = {"density2d": _density_panels(results, [(d, 0) for d in datasets], methods)}
     if len(folds) > 1:
         for dataset in datasets:
-            made[f"density2d_{dataset}"] = _density_panels(results, [(dataset, f) for f in folds], methods)
+            made[f"density2d_{dataset}"] = _density_panels(results, _folds(results, dataset), methods)
     return made
 
 
