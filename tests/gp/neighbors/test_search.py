@@ -11,7 +11,9 @@ from cvgp.gp.kernels import make_kernel
 from cvgp.gp.neighbors import RowIndex
 
 LENGTHSCALES = {2: [0.2, 3.0], 6: [0.3, 1.0, 2.0, 1.0, 5.0, 0.7]}
-"""In two dimensions a tree searches, in six all distances are computed."""
+DIVISIONS = {"tree": 2, "cells": 6}
+"""Dimensions in which `MANY` rows are divided in this way."""
+MANY = 4400
 
 
 def rows(N: int, D: int, seed: int = 0) -> Tensor:
@@ -51,8 +53,51 @@ def test_size_of_blocks_does_not_matter(D: int, monkeypatch: pytest.MonkeyPatch)
     x = rows(700, D)
     whole = RowIndex(ard_kernel(D), x).earlier(5)
     monkeypatch.setattr(neighbors, "BLOCK_QUERIES", 33)
-    monkeypatch.setattr(neighbors, "SURPLUS", 1)
     assert torch.equal(RowIndex(ard_kernel(D), x).earlier(5), whole)
+
+
+@pytest.fixture(params=DIVISIONS)
+def divided(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> RowIndex:
+    """Many rows, which are not searched one by one."""
+    monkeypatch.setattr(neighbors, "MOST_NUMBERS", 0)
+    D = DIVISIONS[request.param]
+    index = RowIndex(ard_kernel(D), rows(MANY, D))
+    index.nearest(index.x[:1], 5)
+    assert type(index._division[1]).__name__ == f"_{request.param.capitalize()}"
+    return index
+
+
+def test_nearest_rows_of_a_divided_table_are_those_of_all(divided: RowIndex) -> None:
+    new = rows(50, divided.x.shape[1], seed=1)
+    expected = np.argsort(distances(new, divided.x), axis=1)
+    for k in (1, 40):
+        assert np.array_equal(divided.nearest(new, k).numpy(), expected[:, :k])
+
+
+@pytest.mark.parametrize("surplus", [neighbors.SURPLUS, 0.6], ids=["as it is", "too few"])
+def test_earlier_rows_of_a_divided_table_are_the_nearest_of_those_before(
+    divided: RowIndex, surplus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbors, "SURPLUS", surplus)
+    start, k = 2100, 7
+    found = divided.earlier(k, start)
+    for i in range(start, MANY, 30):
+        expected = np.argsort(distances(divided.x[i : i + 1], divided.x[:i])[0])[:k]
+        assert found[i - start].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("k", [20, 60])
+def test_a_few_cells_contain_almost_all_neighbors(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "MOST_NUMBERS", 0)
+    monkeypatch.setattr(neighbors, "CELL_ROWS", 64)
+    x, new = rows(30_000, 12), rows(300, 12, seed=1)
+    index = RowIndex(make_kernel("matern32", 12), x)
+    found, expected = index.nearest(new, k), torch.cdist(new, x).topk(k, largest=False).indices
+    recall = (found[:, :, None] == expected[:, None]).any(1).to(torch.float64).mean().item()
+    cells = index._division[1]
+    assert isinstance(cells, neighbors._Cells)
+    assert cells._num_searched < 0.5 * len(cells._rows)
+    assert recall > 0.99
 
 
 @pytest.mark.parametrize("D", LENGTHSCALES)
