@@ -293,3 +293,14 @@ def test_numbers_in_columns_of_another_order_are_found_by_name(convert: Any) -> 
     with pytest.warns(CVGPWarning, match=r"does not know the columns \['other'\]"):
         more = model.predict(convert(numbers[["a", "c", "b"]].assign(other=1.0)))
     np.testing.assert_array_equal(more, expected)
+
+
+def test_numbers_in_the_order_of_the_fit_are_read_as_those_in_another_and_checked() -> None:
+    rng = np.random.default_rng(0)
+    numbers = pd.DataFrame({"a": rng.normal(size=60), "b": rng.integers(9, size=60), "c": rng.normal(size=60) > 0.0})
+    for columns in (["a"], ["a", "b"], ["a", "b", "c"]):
+        frame = numbers[columns]
+        model = make_regressor(**OPTIONS).fit(frame, numbers["a"] - 2.0 * numbers["b"])
+        np.testing.assert_array_equal(model.predict(frame[:3]), model.predict(frame[columns[::-1]][:3]))
+        with pytest.raises(InvalidInputError, match="infinity"):
+            model.predict(frame.assign(a=np.inf))

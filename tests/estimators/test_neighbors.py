@@ -1,5 +1,6 @@
 """CVGPRegressor(n_neighbors=...): predictions that consult the nearest training rows."""
 
+import pickle
 import warnings
 from typing import Any
 
@@ -158,6 +159,17 @@ def test_a_pruned_or_grown_model_consults_the_rows_with_its_new_coreset() -> Non
     np.testing.assert_allclose(model.predict(X_new), expected[:, 0], atol=1e-7)
     model.grow(14, X[:30], y[:30])
     np.testing.assert_allclose(model.predict(X_new), exact(model, X[:30], y[:30], X_new)[0][:, 0], atol=1e-7)
+
+
+def test_a_pickled_model_is_no_larger_after_predictions_and_predicts_the_same() -> None:
+    X, y = smooth(300)
+    model = make_regressor(8, n_neighbors=10, **FIXED).fit(X, y)
+    size = len(pickle.dumps(model))
+    mean, sd = model.predict(X, return_std=True)
+    stored = pickle.dumps(model)
+    assert len(stored) <= size
+    again = pickle.loads(stored).predict(X, return_std=True)
+    np.testing.assert_array_equal(again, (mean, sd))
 
 
 def test_merging_says_that_neighbours_are_left_out() -> None:

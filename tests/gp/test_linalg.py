@@ -8,6 +8,7 @@ from cvgp.gp.linalg import (
     backward_from,
     cholesky_above_identity,
     safe_cholesky,
+    triangular_product,
     triangular_squares,
 )
 
@@ -64,11 +65,12 @@ def test_values_that_are_not_finite_are_an_error_of_their_own(bad: float, index:
 
 
 @pytest.mark.parametrize(("size", "columns"), [(5, 7), (131, 1), (64, 64), (131, 70)])
-def test_squares_of_a_triangular_product_are_those_of_the_whole(size: int, columns: int) -> None:
+def test_a_triangular_product_and_its_squares_are_those_of_the_whole(size: int, columns: int) -> None:
     generator = torch.Generator().manual_seed(0)
     L = torch.randn(size, size, generator=generator, dtype=torch.float64).tril()
     K = torch.randn(2, size, columns, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(triangular_squares(L, K), (L @ K).square().sum(-2))
+    torch.testing.assert_close(triangular_product(L, K[0]), L @ K[0])
 
 
 def test_backward_from_known_gradients_is_that_of_torch() -> None:

@@ -129,7 +129,9 @@ def noise_of(features: Features, *, lowest: float = -50.0, highest: float = 50.0
 def test_variance_is_that_of_the_features(features: Features) -> None:
     x = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
     gamma = torch.linspace(-1, 1, 5, dtype=torch.float64)
-    torch.testing.assert_close(noise_of(features).variance(x), (-2.0 + features.at(x) @ gamma).exp())
+    noise = noise_of(features)
+    torch.testing.assert_close(noise.variance(x), (-2.0 + features.at(x) @ gamma).exp())
+    torch.testing.assert_close(noise.variance(x, noise.placed(x.dtype)), noise.variance(x))
 
 
 def test_features_are_those_of_a_gaussian_process_at_its_centers(features: Features) -> None:

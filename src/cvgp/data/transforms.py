@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -160,9 +161,10 @@ class Path(NamedTuple):
 
     def outer_slopes(self) -> tuple[float, float]:
         """The slopes below the first knot and above the last one."""
-        steps = np.diff(self.values) / np.diff(self.knots)
-        mean = (self.values[-1] - self.values[0]) / (self.knots[-1] - self.knots[0])
-        return float(min(steps[0], mean)), float(min(steps[-1], mean))
+        first, last, mean = (
+            (self.values[j] - self.values[i]) / (self.knots[j] - self.knots[i]) for i, j in ((0, 1), (-2, -1), (0, -1))
+        )
+        return float(min(first, mean)), float(min(last, mean))
 
 
 class InputWarp(NamedTuple):
@@ -218,9 +220,10 @@ class InputWarp(NamedTuple):
 
     def paths(self) -> dict[int, Path]:
         """The functions of the columns that are warped."""
-        ends = np.cumsum(self.counts)
-        parts = {d: slice(end - count, end) for d, (end, count) in enumerate(zip(ends, self.counts, strict=True))}
-        return {d: Path(self.knots[part], self.values[part]) for d, part in parts.items() if self.counts[d]}
+        counts = self.counts.tolist()
+        ends = list(accumulate(counts))
+        parts = {d: slice(ends[d] - count, ends[d]) for d, count in enumerate(counts) if count}
+        return {d: Path(self.knots[part], self.values[part]) for d, part in parts.items()}
 
     @property
     def warped(self) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
 from cvgp.gp.process import CoresetProcess
+from cvgp.gp.stationary import Placed
 from cvgp.gp.vecchia import NeighborProcess
 from cvgp.tables.encode import DRAWS, Inputs
 
@@ -53,6 +54,9 @@ class FittedGP:
     indices_of_fit: SobolIndices | None = None
     indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
 
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # without what can be made again
+
     @cached_property
     def process(self) -> CoresetProcess:
         """The posterior over functions by the coreset alone, factorized once."""
@@ -64,15 +68,24 @@ class FittedGP:
         assert self.kept is not None, "asked only of a model with neighbors"
         return self.kept.process(self.model)
 
+    @cached_property
+    def _noise_centers(self) -> Placed | None:
+        return None if self.noise is None else self.noise.placed(self._dtype)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.dtype if self.kept is None else torch.float64
+
     def mean(self, x: Array | Inputs) -> Array:
         """Posterior mean [n, Q]."""
         if isinstance(x, Inputs):
             return mixed_mean(self.mean, x)
         if self.kept is not None:
-            return self.mean_and_variance(x)[0]
-        process = self.process  # made outside: it may serve autograd later
-        with torch.inference_mode():
-            parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
+            parts = [_columns(self._f_moments(chunk)[0]) for chunk in self._chunks(x)]
+        else:
+            process = self.process  # made outside: it may serve autograd later
+            with torch.inference_mode():
+                parts = [_columns(process(chunk).mean) for chunk in self._chunks(x)]
         return self._checked(self.scaling.unscale_y(np.concatenate(parts)))
 
     def mean_and_variance(self, x: Array | Inputs) -> tuple[Array, Array]:
@@ -84,21 +97,34 @@ class FittedGP:
                 mean[rows] = f_means.mean(axis=1)
                 variance[rows] = f_vars.mean(axis=1) + f_means.var(axis=1)
             return mean, variance
-        means, variances = [], []
-        for chunk in self._chunks(x):
-            f_mean, f_var = self._moments(chunk)
-            f_var = f_var if self.noise is None else f_var * self.noise.f_factor(f_var)
-            means.append(_columns(f_mean))
-            variances.append(_columns(f_var))
-        mean = self._checked(self.scaling.unscale_y(np.concatenate(means)))
-        return mean, self._checked(np.concatenate(variances) * self.scaling.y_scale**2)
+        return self.moments(x)[:2]
 
-    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, x: Array | Inputs) -> tuple[Array, Array, Array]:
+        """Posterior mean, variance of f, and learned noise variance of observations at x, each [n, Q]."""
+        if isinstance(x, Inputs):
+            return *self.mean_and_variance(x), self.noise_at(x)
+        Q = len(self.scaling.y_mean)
+        found = np.concatenate([as_array(self._moments(chunk)) for chunk in self._chunks(x)])
+        variances = [self._checked(found[:, q : q + 1] * self.scaling.y_scale**2) for q in range(Q, found.shape[1])]
+        f_var, noise = variances if self.noise is not None else (*variances, self.noise_at(x))
+        return self._checked(self.scaling.unscale_y(found[:, :Q])), f_var, noise
+
+    def _moments(self, x: Tensor) -> Tensor:
+        """Columns at x `[n, D]` in the model's units: Q means of f, its variance, and the noise if it depends on x."""
+        f_mean, f_var = self._f_moments(x)
+        with torch.inference_mode():
+            columns = [f_mean.reshape(len(x), -1), f_var[:, None]]
+            if self.noise is not None:
+                columns[1] = columns[1] * self.noise.f_factor(columns[1])
+                columns.append(self.noise.variance(x, self._noise_centers)[:, None])
+            return torch.cat(columns, 1)
+
+    def _f_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean `[n]` or `[n, Q]` and variance `[n]` of f at x `[n, D]`, in the model's units."""
         if self.kept is not None:
-            with torch.no_grad():
-                f_mean, f_var = self._neighbors.moments(x)
-                return f_mean + prior_mean(self.model.mean, x.to(f_mean.dtype), f_mean), f_var
+            f_mean, f_var = self._neighbors.moments(x)
+            with torch.inference_mode():
+                return f_mean + prior_mean(self.model.mean, x, f_mean), f_var
         process = self.process
         with torch.inference_mode():
             prediction = process(x)
@@ -133,7 +159,7 @@ class FittedGP:
         if self.noise is None:
             return np.broadcast_to(self.noise_variance, (len(x), len(self.noise_variance)))
         with torch.inference_mode():
-            parts = [_columns(self.noise.variance(chunk)) for chunk in self._chunks(x)]
+            parts = [_columns(self.noise.variance(chunk, self._noise_centers)) for chunk in self._chunks(x)]
         return self._checked(np.concatenate(parts) * self.scaling.y_scale**2)
 
     @cached_property
@@ -203,8 +229,7 @@ class FittedGP:
 
     def _tensor(self, x: Array) -> Tensor:
         scaled = np.clip(self.scaling.scale_x(x), -FARTHEST, FARTHEST)
-        dtype = self.dtype if self.kept is None else torch.float64
-        return torch.as_tensor(scaled, dtype=dtype, device=self.model.X_c.device)
+        return torch.as_tensor(scaled, dtype=self._dtype, device=self.model.X_c.device)
 
     def _chunks(self, x: Array) -> Iterator[Tensor]:
         return (self._tensor(x[start : start + CHUNK_ROWS]) for start in range(0, len(x), CHUNK_ROWS))

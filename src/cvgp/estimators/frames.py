@@ -94,6 +94,14 @@ def reads_columns(estimator: BaseEstimator, x: Any) -> bool:
     return True
 
 
+def values_of_frame(estimator: BaseEstimator, x: Any) -> Any:
+    """The values of a pandas frame that has the columns of the fit in their order, all of them numbers; or None."""
+    schema = schema_of(estimator) if hasattr(x, "isna") and hasattr(x, "columns") else None
+    if schema is None or not schema.is_numeric or x.columns.tolist() != estimator.feature_names_in_.tolist():
+        return None
+    return x.to_numpy()
+
+
 def in_order_of_fit(estimator: BaseEstimator, x: Any) -> Any:
     """A frame of numbers with the columns of the fit, found by name; anything else as it is."""
     names = getattr(estimator, "feature_names_in_", None)

@@ -18,7 +18,14 @@ from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
 from cvgp.data.source import SharedSource
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.frames import frame_inputs, in_order_of_fit, reads_columns, schema_of, without_column
+from cvgp.estimators.frames import (
+    frame_inputs,
+    in_order_of_fit,
+    reads_columns,
+    schema_of,
+    values_of_frame,
+    without_column,
+)
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
@@ -92,8 +99,9 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
     """Validate inputs to predict at: the same columns, by name where the training table had names."""
     if isinstance(x, Inputs):
         return x  # they were read by the estimator's schema
-    if _is_ready(estimator, x):
-        return np.asarray(x)
+    ready = _ready(estimator, x)
+    if ready is not None:
+        return ready
     schema = schema_of(estimator)
     if schema is not None and reads_columns(estimator, x):
         return frame_inputs(schema, x)
@@ -102,14 +110,15 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
         return np.asarray(validate_data(estimator, plain, reset=False, dtype=np.float64))
 
 
-def _is_ready(estimator: BaseEstimator, x: Any) -> bool:
-    """Whether scikit-learn would return x as it is. Its own check takes most of the time of a prediction of one row."""
+def _ready(estimator: BaseEstimator, x: Any) -> Array | None:
+    """What scikit-learn's checks would return, if it is clear without them: they take longer than to predict a row."""
+    if hasattr(estimator, "feature_names_in_"):
+        x = values_of_frame(estimator, x)
     if type(x) is not np.ndarray or x.dtype != np.float64 or x.ndim != 2 or not len(x):
-        return False
-    if x.shape[1] != estimator.n_features_in_ or hasattr(estimator, "feature_names_in_"):
-        return False
+        return None
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(x.sum())  # a value that is not finite makes the sum so
+        # A value that is not finite makes the sum so.
+        return x if x.shape[1] == estimator.n_features_in_ and math.isfinite(x.sum()) else None
 
 
 def known_device(name: str) -> str:

@@ -65,7 +65,7 @@ class Predictive:
     @classmethod
     def at(cls, gp: FittedGP, x: Array | Inputs) -> Predictive:
         """That of a fitted model at inputs [n, D], with the noise that it has learned."""
-        return cls(gp.target, *gp.mean_and_variance(x), gp.noise_at(x), gp.outliers, gp.tails, gp.calibration)
+        return cls(gp.target, *gp.moments(x), gp.outliers, gp.tails, gp.calibration)
 
     @cached_property
     def moments(self) -> Moments:
@@ -489,11 +489,11 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
 
 
 def _probabilities(name: str, values: ArrayLike) -> Array:
-    expected = f"{name} must be between 0 and 1, such as 0.9 for 90 %; got {values!r}."
+    expected = "{} must be between 0 and 1, such as 0.9 for 90 %; got {!r}."
     try:
         found = np.atleast_1d(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise InvalidTypeError(expected) from error
+        raise InvalidTypeError(expected.format(name, values)) from error
     if found.ndim != 1 or not ((found > 0) & (found < 1)).all():
-        raise InvalidInputError(expected)
+        raise InvalidInputError(expected.format(name, values))
     return found

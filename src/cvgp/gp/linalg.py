@@ -82,9 +82,9 @@ def cholesky_above_identity(A: Tensor, name: str = "matrices") -> Tensor:
     """Cholesky factors of matrices `[n, k, k]`; eigenvalues that rounding has made less than one are raised to one."""
     L: Tensor
     L, info = torch.linalg.cholesky_ex(A)
+    if not info.any() or not torch.isfinite(A).all():
+        return L if math.isfinite(L.diagonal(dim1=-2, dim2=-1).sum().item()) else safe_cholesky(A, name)
     failed = info > 0
-    if not failed.any() or not torch.isfinite(A).all():
-        return L if torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all() else safe_cholesky(A, name)
     values, V = torch.linalg.eigh(A[failed])
     raised = (V * values.clamp_min(1.0)[..., None, :]) @ V.mT
     L[failed] = safe_cholesky(0.5 * (raised + raised.mT), name)
@@ -136,6 +136,17 @@ def triangular_squares(L: Tensor, K: Tensor) -> Tensor:
     edges = [M * i // 4 for i in range(5)]
     parts = [(L[..., top:bottom, :bottom] @ K[..., :bottom, :]).square().sum(-2) for top, bottom in pairwise(edges)]
     return torch.stack(parts).sum(0)
+
+
+def triangular_product(L: Tensor, K: Tensor) -> Tensor:
+    """L K [M, B] for a lower triangular L [M, M], in blocks that skip most of its zeros; not differentiable."""
+    M, B = K.shape
+    if min(M, B) < TRIANGLE_BY_BLOCKS:
+        return L @ K
+    product, edges = torch.empty_like(K), [M * i // 4 for i in range(5)]
+    for top, bottom in pairwise(edges):
+        torch.mm(L[top:bottom, :bottom], K[:bottom], out=product[top:bottom])
+    return product
 
 
 def _size(A: Tensor) -> str:

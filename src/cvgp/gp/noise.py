@@ -5,6 +5,7 @@ them. The logarithm of the noise at x is g_0 + k(x, Z) alpha, with a Matern kern
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from cvgp.errors import FileFormatError
 from cvgp.files import TINY, Fields, State
 from cvgp.gp.bounds import whitener
 from cvgp.gp.linalg import add_jitter
-from cvgp.gp.stationary import FAMILIES, StationaryKernel, cross_matrix, square_matrix
+from cvgp.gp.stationary import FAMILIES, Placed, StationaryKernel, covariance_at, cross_matrix, place, square_matrix
 
 Array = NDArray[np.float64]
 
@@ -117,15 +118,22 @@ class Tails(NamedTuple):
         z = np.asarray(z, dtype=np.float64)
         if self.is_normal:
             return z
-        sd, log_weights = self.multipliers.sqrt().cpu().numpy(), self.weights.log().cpu().numpy()
-        at = np.geomspace(SMALLEST, LARGEST, POINTS)
-        upper = np.logaddexp.reduce(log_weights + log_ndtr(-at[:, None] / sd), axis=1)  # log P(residual > at)
+        at, upper = _upper_tail(tuple(self.multipliers.tolist()), tuple(self.weights.tolist()))
         # The smaller of the two tails keeps its digits.
         return np.asarray(np.sign(z) * np.interp(-log_ndtr(-np.abs(z)), -upper, at))
 
     def quantiles(self, levels: ArrayLike) -> Array:
         """Quantiles for probabilities between 0 and 1."""
         return self.from_normal(ndtri(np.asarray(levels, dtype=np.float64)))
+
+
+@lru_cache(maxsize=8)  # it takes ten times as long as the prediction of a row
+def _upper_tail(multipliers: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Array, Array]:
+    """Residuals, and the logarithm of the probability of larger ones."""
+    at = np.geomspace(SMALLEST, LARGEST, POINTS)
+    with np.errstate(divide="ignore"):  # a weight may be zero
+        log_weights = np.log(weights)
+    return at, np.logaddexp.reduce(log_weights + log_ndtr(-at[:, None] / np.sqrt(multipliers)), axis=1)
 
 
 def normal(like: Tensor) -> Tails:
@@ -218,12 +226,19 @@ class InputNoise(NamedTuple):
         """The shape of the residuals."""
         return Tails(self.multipliers, self.weights)
 
-    def variance(self, x: Tensor) -> Tensor:
-        """The noise variance at x `[..., n, D]`."""
-        centers, inverse_lengthscale, alpha, level, lowest, highest = (t.to(x.dtype) for t in self[:6])
-        K = cross_matrix(_kernel(inverse_lengthscale), centers, x)  # [..., G, n]
-        log_noise = level + (alpha[:, None] * K).sum(-2)
-        return log_noise.clamp(lowest, highest).exp()
+    def placed(self, dtype: torch.dtype) -> Placed:
+        """The centers, for many evaluations without gradients."""
+        return place(_kernel(self.inverse_lengthscale.to(dtype)), self.centers, dtype)
+
+    def variance(self, x: Tensor, placed: Placed | None = None) -> Tensor:
+        """The noise variance at x `[..., n, D]`; with `placed` centers at x `[n, D]`, and without gradients."""
+        if placed is None:
+            centers, inverse_lengthscale = self.centers.to(x.dtype), self.inverse_lengthscale.to(x.dtype)
+            K = cross_matrix(_kernel(inverse_lengthscale), centers, x)  # [..., G, n]
+        else:
+            K = covariance_at(placed, x).K
+        log_noise = self.level + (self.alpha.to(x.dtype)[:, None] * K).sum(-2)
+        return log_noise.clamp(self.lowest, self.highest).exp()
 
     def beyond_base(self, x: Tensor) -> Tensor:
         """Noise variance in excess of the base `[n]`."""
@@ -231,11 +246,8 @@ class InputNoise(NamedTuple):
 
     def f_factor(self, f_var: Tensor) -> Tensor:
         """Factor of each variance of f `[n]` (§10), which returns to one as it approaches that of the prior."""
-        variance_discount, scale, prior = (
-            t.to(f_var.dtype) for t in (self.variance_discount, self.f_scale, self.f_prior)
-        )
-        known = scale * believed_share(f_var, variance_discount)
-        return known + (1.0 - scale).clamp_min(0.0) * (f_var / prior).square()
+        known = self.f_scale * believed_share(f_var, self.variance_discount)
+        return known + (1.0 - self.f_scale).clamp_min(0.0) * (f_var / self.f_prior).square()
 
 
 class Features:

@@ -276,6 +276,27 @@ def local_matrices(kernel: StationaryKernel, x: Tensor) -> Tensor:
     return K
 
 
+class LocalCovariance(NamedTuple):
+    """Kernel matrices of sets of points, with the parts of their derivatives."""
+
+    K: Tensor  # [n, m, m]
+    slope: Tensor  # [n, m, m]
+    X: Tensor  # [n, m, D], minus the last point of each set
+    delta2: Tensor | None  # [n, m, m], where the family has a shape to learn
+
+
+def local_covariance(family: Family, scale: Tensor, log_s: Tensor, shape: Tensor, x: Tensor) -> LocalCovariance:
+    """The matrices of the sets of points x `[n, m, D]`; scale, log_s and shape are those of :class:`Placed`."""
+    X = x - x[:, -1:]
+    Z = X * scale
+    norms = Z.square().sum(-1, keepdim=True)  # [n, m, 1]
+    u2 = torch.baddbmm(norms + norms.mT, Z, Z.mT, alpha=-2.0)  # [n, m, m]
+    u2.diagonal(dim1=-2, dim2=-1).zero_()
+    delta2 = None if family.shape_slope is None else u2.clamp_min(0.0)  # evaluate may overwrite u2
+    K, slope = family.evaluate(u2, log_s, shape)
+    return LocalCovariance(K, slope, X, delta2)
+
+
 class _LocalMatrices(torch.autograd.Function):
     """The matrices as one autograd node; the derivatives are those of §7.3, set by set."""
 
@@ -283,21 +304,16 @@ class _LocalMatrices(torch.autograd.Function):
     def forward(
         ctx: Any, family: Family, x: Tensor, inverse_lengthscale: Tensor, outputscale: Tensor, shape: Tensor
     ) -> Tensor:
-        X = x - x[:, -1:]  # [n, m, D]
-        Z = X * (family.stretch * inverse_lengthscale).to(x.dtype)
-        norms = Z.square().sum(-1, keepdim=True)  # [n, m, 1]
-        u2 = torch.baddbmm(norms + norms.mT, Z, Z.mT, alpha=-2.0)  # [n, m, m]
-        u2.diagonal(dim1=-2, dim2=-1).zero_()
-        delta2 = None if family.shape_slope is None else u2.clamp_min(0.0)  # evaluate may overwrite u2
-        K, slope = family.evaluate(u2, outputscale.log().to(x.dtype), shape.to(x.dtype))
+        scale, log_s, alpha = (t.to(x.dtype) for t in (family.stretch * inverse_lengthscale, outputscale.log(), shape))
+        of = local_covariance(family, scale, log_s, alpha, x)
         ctx.family = family
-        ctx.save_for_backward(X, inverse_lengthscale, outputscale, shape, K, slope, delta2)
-        return K
+        ctx.save_for_backward(inverse_lengthscale, outputscale, shape, *of)
+        return of.K
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
-        X, inverse_lengthscale, outputscale, shape, K, slope, delta2 = ctx.saved_tensors
+        inverse_lengthscale, outputscale, shape, K, slope, X, delta2 = ctx.saved_tensors
         G = symmetrize(G)
         H = G * slope  # [n, m, m], over the slope factor
         H.diagonal(dim1=-2, dim2=-1).zero_()  # no point moves away from itself

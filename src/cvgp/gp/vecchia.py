@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cvgp.errors import InvalidInputError
 from cvgp.gp.bounds.statistics import Statistics, gather_whitened, weigh, whitener
@@ -22,9 +23,13 @@ from cvgp.gp.linalg import (
     plus_identity,
     safe_cholesky,
     symmetrize,
+    triangular_product,
+    triangular_squares,
 )
 from cvgp.gp.neighbors import RowIndex
-from cvgp.gp.stationary import Placed, covariance_at, local_matrices, place
+from cvgp.gp.stationary import Placed, covariance_at, local_covariance, local_matrices, place
+
+FEATURE_ROWS = 1024  # whose features are computed at a time, in the processor's cache
 
 
 class WhitenedPoints:
@@ -44,13 +49,23 @@ class WhitenedPoints:
         """Psi [B, M] at x [B, D] in float64, differentiable where gradients are on."""
         if self.size == 0:
             return x.new_zeros(len(x), 0)
-        placed = None if torch.is_grad_enabled() else self._placed
+        if torch.is_grad_enabled():
+            return (self.L_K_inv @ cross_matrix(self.kernel, self.X_c, x)).mT.contiguous()
+        if len(x) > FEATURE_ROWS:
+            Psi = x.new_empty(len(x), self.size)
+            for start in range(0, len(x), FEATURE_ROWS):
+                Psi[start : start + FEATURE_ROWS] = self.features(x[start : start + FEATURE_ROWS])
+            return Psi
+        placed = self._placed
         K_cx = cross_matrix(self.kernel, self.X_c, x) if placed is None else covariance_at(placed, x).K  # [M, B]
-        return K_cx.mT @ self.L_K_inv.mT
+        return triangular_product(self.L_K_inv, K_cx).mT.contiguous()
 
     def among(self, x: Tensor) -> Tensor:
         """Kernel matrices [n, m, m] of the sets of points x [n, m, D], differentiable where gradients are on."""
-        return _among(self.kernel, x)
+        placed = None if torch.is_grad_enabled() else self._placed
+        if placed is None:
+            return _among(self.kernel, x)
+        return local_covariance(placed.family, placed.scale, placed.log_s, placed.shape, x).K
 
     # Only for evaluations without gradients: it keeps no graph.
     @cached_property
@@ -85,8 +100,22 @@ def condition_on_neighbors(K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor
         raise InvalidInputError(
             f"With precisions of {n} rows and {k} neighbors, K must be [{n}, {k + 1}, {k + 1}]; got {tuple(K.shape)}."
         )
+    if not torch.is_grad_enabled():
+        return _conditional(K, precision)[:2]
     eta, v = _Conditional.apply(K, precision)  # type: ignore[no-untyped-call]
     return eta, v
+
+
+def _conditional(K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Eta, v, and for their derivatives L, R and a of eta = R a, where L L^T = I + R K_NN R."""
+    R = pad(precision.sqrt(), (0, 1), value=1.0)[..., None]  # [n, k + 1, 1], the diagonal of R as a column
+    B = R * K * R.mT
+    B_NN, R = B[:, :-1, :-1], R[:, :-1]
+    B_NN.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    L = cholesky_above_identity(B_NN, "I + R K_NN R of the neighbors")
+    half = torch.linalg.solve_triangular(L, B[:, :-1, -1:], upper=False)  # [n, k, 1]
+    a = torch.linalg.solve_triangular(L.mT, half, upper=True)  # [n, k, 1]
+    return (R * a)[..., 0], (K[:, -1, -1] - half.square().sum((-2, -1))).clamp_min(0.0), L, R, a
 
 
 class _Conditional(torch.autograd.Function):
@@ -94,13 +123,9 @@ class _Conditional(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-        K_NN, K_Ni, K_ii = K[:, :-1, :-1], K[:, :-1, -1:], K[:, -1, -1]
-        R = precision.sqrt()[..., None]  # [n, k, 1], the diagonal of R as a column
-        L = cholesky_above_identity(plus_identity(R * K_NN * R.mT), "I + R K_NN R of the neighbors")
-        half = torch.linalg.solve_triangular(L, R * K_Ni, upper=False)  # [n, k, 1]
-        a = torch.linalg.solve_triangular(L.mT, half, upper=True)  # [n, k, 1], eta = R a
-        ctx.save_for_backward(L, R, a)
-        return (R * a)[..., 0], (K_ii - half.square().sum((-2, -1))).clamp_min(0.0)
+        eta, v, *saved = _conditional(K, precision)
+        ctx.save_for_backward(*saved)
+        return eta, v
 
     @staticmethod
     @first_derivative_only
@@ -120,8 +145,8 @@ class _Conditional(torch.autograd.Function):
         return d_K, d_precision[..., 0]
 
 
-TABLE_BYTES = 1_000_000_000  # largest table of the features of a block of rows and of their neighbors
-BATCH_BYTES = 16_000_000  # features gathered at a time; 4 to 32 million made no measurable difference
+TABLE_BYTES = 1_000_000_000  # largest table of the features of rows and of their neighbors
+BATCH_BYTES = 4_000_000  # features gathered at a time, which should stay in the cache: 32 million took a tenth longer
 
 
 class OrderedRows(NamedTuple):
@@ -176,13 +201,17 @@ class VecchiaRows(NamedTuple):
 def vecchia_rows(points: WhitenedPoints, data: OrderedRows, Psi: Tensor, local: LocalRows) -> VecchiaRows:
     """Condition some rows on their neighbors, differentiably (§9.1); Psi `[T, M]` holds the features of `data`."""
     together = torch.cat([local.neighbors.clamp_min(0), local.rows[:, None]], 1)  # [n, k + 1]
-    Psi_N = _take(Psi, together)  # [n, k + 1, M]
-    K = points.among(_take(data.x, together)) - Psi_N @ Psi_N.mT  # [n, k + 1, k + 1]
-    present = local.neighbors >= 0
-    eta, v = condition_on_neighbors(K, torch.where(present, data.precision[together[:, :-1]], 0.0))
-    eta_Psi = (eta[:, None, :] @ Psi_N[:, :-1])[:, 0]  # [n, M]
-    eta_y = (eta[:, None, :] @ _take(data.y, together[:, :-1]))[:, 0]  # [n, Q]
-    return VecchiaRows(eta, eta_y, Psi_N[:, -1] - eta_Psi, v)
+    near = together[:, :-1]
+    precision = torch.where(local.neighbors >= 0, data.precision[near], 0.0)
+    return _given(points, _take(data.x, together), _take(Psi, together), _take(data.y, near), precision)
+
+
+def _given(points: WhitenedPoints, x: Tensor, Psi: Tensor, y: Tensor, precision: Tensor) -> VecchiaRows:
+    """Rows given their neighbors: x `[n, k + 1, D]` and Psi `[n, k + 1, M]` have the row itself last."""
+    K = torch.baddbmm(points.among(x), Psi, Psi.mT, alpha=-1.0)  # [n, k + 1, k + 1]
+    eta, v = condition_on_neighbors(K, precision)
+    eta_Psi, eta_y = (eta[:, None, :] @ values for values in (Psi[:, :-1], y))  # [n, 1, M] and [n, 1, Q]
+    return VecchiaRows(eta, eta_y[:, 0], Psi[:, -1] - eta_Psi[:, 0], v)
 
 
 def vecchia_blocks(
@@ -247,8 +276,8 @@ def _row_bytes(points: WhitenedPoints, data: OrderedRows) -> int:
 
 
 def _take(values: Tensor, places: Tensor) -> Tensor:
-    """values[places] [n, m, ...]; torch gathers whole rows faster by this name."""
-    return values.index_select(0, places.reshape(-1)).reshape(*places.shape, *values.shape[1:])
+    """values[places] [n, m, C] of values [N, C]; torch gathers whole rows faster by this name."""
+    return torch.embedding(values, places)
 
 
 def _region(points: WhitenedPoints, x: Tensor) -> Tensor:
@@ -263,7 +292,7 @@ class InducingPosterior(NamedTuple):
     """q(u) = N(mean, root root^T); all float64."""
 
     mean: Tensor  # [M, Q]
-    root: Tensor  # [M, M]
+    root: Tensor  # [M, M], upper triangular
 
 
 def inducing_posterior(statistics: Statistics) -> InducingPosterior:
@@ -280,10 +309,10 @@ def inducing_prior(points: WhitenedPoints, num_outputs: int) -> InducingPosterio
 
 def moments(part: VecchiaRows, u: InducingPosterior) -> tuple[Tensor, Tensor]:
     """Mean phi^T m + eta^T y_N `[n, Q]` and variance v + phi^T S phi `[n]` of f, with u integrated out (§9.3)."""
-    return part.eta_y + part.phi @ u.mean, part.v + (part.phi @ u.root).square().sum(1)
+    return part.eta_y + part.phi @ u.mean, part.v + triangular_squares(u.root.mT, part.phi.mT)
 
 
-PART_BYTES = 100_000_000  # features of the new points and of the rows near them, at most, that are held at a time
+PART_BYTES = 100_000_000  # of a kernel matrix of the rows near new points, at most, that are held at a time
 
 
 class NeighborProcess:
@@ -296,33 +325,45 @@ class NeighborProcess:
         self.num_neighbors = num_neighbors
         self.index = RowIndex(points.kernel, data.x)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean `[n, Q]` and variance `[n]` of f at x `[n, D]`, each point given its nearest rows and u alone."""
         x = self._checked(x)
-        bytes_per_point = 8 * max(self.points.size, x.shape[1]) * (self.num_neighbors + 1)
-        found = [
-            moments(rows, self.u)
-            for part in x.split(max(1, PART_BYTES // bytes_per_point))
-            for rows in self._given_nearest(part, self.index.nearest(part, self.num_neighbors))
-        ]
-        return torch.cat([f_mean for f_mean, _ in found]), torch.cat([f_var for _, f_var in found])
+        return moments(self._given_nearest(x, self.index.nearest(x, self.num_neighbors)), self.u)
 
-    def _given_nearest(self, x: Tensor, near: Tensor) -> Iterator[VecchiaRows]:
-        """The points x `[n, D]` given their nearest rows `[n, k]`, batch by batch."""
-        touched, places = torch.unique(near, return_inverse=True)
-        data = _followed_by(self.data.take(touched), x)
-        local = LocalRows(touched, len(touched) + torch.arange(len(x), device=x.device), places)
-        return (part for _, part in in_batches(self.points, data, self.points.features(data.x), local))
+    def _given_nearest(self, x: Tensor, near: Tensor) -> VecchiaRows:
+        """The points x `[n, D]` given their nearest rows `[n, k]`."""
+        Psi_x, members = self.points.features(x), near.shape[1] + 1  # [n, M]
+        at_once = max(1, BATCH_BYTES // (8 * members * max(members, self.points.size, x.shape[1])))
+        parts = []
+        for start in range(0, len(x), at_once):
+            here, rows, psi = (values[start : start + at_once] for values in (x, near, Psi_x))
+            places = pad(rows, (0, 1))  # [n, k + 1]; the last place is for the point itself
+            x_N, Psi_N = _take(self.data.x, places), self._row_features(places)
+            x_N[:, -1], Psi_N[:, -1] = here, psi
+            parts.append(_given(self.points, x_N, Psi_N, _take(self.data.y, rows), self.data.precision[rows]))
+        return parts[0] if len(parts) == 1 else VecchiaRows(*map(torch.cat, zip(*parts, strict=True)))
 
-    @torch.no_grad()
+    def _row_features(self, rows: Tensor) -> Tensor:
+        """Features `[n, m, M]` of rows `[n, m]`."""
+        if self._table is not None:
+            return _take(self._table, rows)
+        touched, places = torch.unique(rows, return_inverse=True)
+        return _take(self.points.features(self.data.x[touched]), places)
+
+    @cached_property
+    def _table(self) -> Tensor | None:
+        """Features of all rows `[N, M]`, if they fit in the memory."""
+        fits = len(self.data.x) * _row_bytes(self.points, self.data) <= TABLE_BYTES
+        return self.points.features(self.data.x) if fits else None
+
+    @torch.inference_mode()
     def covariance(self, x: Tensor) -> Tensor:
         """Joint covariance of f `[n, n]` at x `[n, D]`, whose diagonal is the variance of :meth:`moments` (§9.6)."""
         x = self._checked(x)
         near = self.index.nearest(x, self.num_neighbors)
         touched, places = torch.unique(near, return_inverse=True)
-        parts = list(self._given_nearest(x, near))
-        eta, phi, v = (torch.cat(values) for values in zip(*((p.eta, p.phi, p.v) for p in parts), strict=True))
+        eta, _, phi, v = self._given_nearest(x, near)
         K = square_matrix(self.points.kernel, x) + self._from_rows(x, eta, touched, places)
         F = phi @ self.u.root  # [n, M]
         f_cov = K - phi @ phi.mT + F @ F.mT
@@ -353,17 +394,6 @@ class NeighborProcess:
         if x.ndim != 2 or len(x) == 0:
             raise InvalidInputError(f"x must be [n, D] with at least one row; got {tuple(x.shape)}.")
         return x.to(torch.float64)
-
-
-def _followed_by(data: OrderedRows, x: Tensor) -> OrderedRows:
-    """The rows, followed by new points of precision zero, on which no point is conditioned."""
-    nothing = x.new_zeros(len(x))
-    return OrderedRows(
-        torch.cat([data.x, x]),
-        torch.cat([data.y, x.new_zeros(len(x), data.y.shape[1])]),
-        torch.cat([data.precision, nothing]),
-        torch.cat([data.log_normalizer, nothing]),
-    )
 
 
 BLOCK_ROWS = 256  # fewest rows between two updates of the posterior of u

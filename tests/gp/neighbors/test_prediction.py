@@ -49,6 +49,14 @@ def test_moments_are_those_of_the_dense_model(problem: Problem, k: int) -> None:
     np.testing.assert_allclose(f_var, np.diag(covariance), rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", ["TABLE_BYTES", "BATCH_BYTES", "FEATURE_ROWS"])
+def test_moments_do_not_depend_on_the_sizes_of_tables_and_batches(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = fitted(PROBLEMS["all of it"], 3).moments(X_NEW)
+    monkeypatch.setattr(vecchia, size, 1)
+    found = fitted(PROBLEMS["all of it"], 3).moments(X_NEW)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_all_rows_as_neighbors_give_the_exact_gp(problem: Problem) -> None:
     process = fitted(problem, 50)
