@@ -145,9 +145,9 @@ def _wide(num_rows: int) -> Sample:
 
 
 def _measure_neighbors(name: str, most_rows: int) -> Outcome:
-    x, y = _wide(most_rows + MANY_ROWS) if name == WIDE else load(name)
+    x, y = _wide(round(most_rows / LEARNED_SHARE)) if name == WIDE else load(name)
     order = np.random.default_rng(1).permutation(len(x))
-    count = min(most_rows, int(LEARNED_SHARE * len(x)))
+    count = min(most_rows, round(LEARNED_SHARE * len(x)))
     learned, new = order[:count], x[order[count:]][:MANY_ROWS]
     # A search for the size and the noise would take minutes with 300,000 rows, and is not what is measured.
     options = {"n_coreset": WIDE_POINTS, "noise": "constant"} if name == WIDE else {}
