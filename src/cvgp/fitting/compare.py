@@ -1,6 +1,7 @@
 """How well models predict rows that they have not seen, and the one rule by which a model is better than another."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,12 @@ class Scores(NamedTuple):
     def density(self) -> float:
         """Mean log density, in nats per row."""
         return _mean(self.densities, self.weight)
+
+    @staticmethod
+    def join(parts: Sequence["Scores"]) -> "Scores":
+        """Scores of the rows of all parts."""
+        columns = zip(*parts, strict=True)
+        return Scores(*(None if values[0] is None else torch.cat(values) for values in columns))  # type: ignore[arg-type]
 
     @property
     def error(self) -> float:

@@ -343,13 +343,20 @@ def _challenger(
         for kernel in kernels if found is first else ():
             start = deepcopy(found[0])
             start.kernel = with_scales_of(kernel, found[0].kernel)
-            other = vecchia_fit(start, rows, h.default_neighbors, run, h.alternative_steps) if run.has_time else None
+            other = _other_kernel(start, rows, run)
             if other is None:
                 break
             if not (candidates.is_known or compare(judge(other[0], count), judge(found[0], count)).is_clear):
                 break
             found = other
     return found, count
+
+
+def _other_kernel(start: CVGP, rows: Rows[Tensor], run: Run) -> tuple[CVGP, Result] | None:
+    h = run.heuristics
+    if not run.has_time:
+        return None
+    return vecchia_fit(start, rows, h.default_neighbors, run, h.alternative_steps, phase="choose neighbors")
 
 
 @torch.no_grad()
@@ -369,7 +376,7 @@ def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> S
 
 @torch.enable_grad()
 def vecchia_fit(
-    model: CVGP, rows: Rows[Tensor], count: int, run: Run, steps: int | None = None
+    model: CVGP, rows: Rows[Tensor], count: int, run: Run, steps: int | None = None, phase: str = PHASE
 ) -> tuple[CVGP, Result] | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
     h, rows, N = run.heuristics, distinct_rows(rows), len(rows.x)
@@ -398,7 +405,7 @@ def vecchia_fit(
         objective.batch = batches[step]
         return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
-    state, observe = AdamState(objective.parameters, h.vecchia_learning_rate), Phase(run, PHASE, steps, group=run.group)
+    state, observe = AdamState(objective.parameters, h.vecchia_learning_rate), Phase(run, phase, steps, group=run.group)
     try:
         result = minimize_adam(
             state,

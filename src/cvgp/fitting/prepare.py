@@ -268,7 +268,7 @@ def _target_scores(transform: TargetTransform, a: Rows[Array], b: Rows[Array], r
         square = torch.as_tensor(np.square(judging.y - predicted).mean(1))
         slope = torch.as_tensor(transform.log_slope(judging.y).mean(axis=1))
         parts.append(gp.scores._replace(densities=gp.scores.densities + slope, squares=square))
-    return Scores(*(torch.cat(values) for values in zip(*parts, strict=True)))
+    return Scores.join(parts)
 
 
 def choose_warp(name: InputWarpName, rows: Rows[Array], run: Run) -> tuple[InputWarp, Candidates]:
