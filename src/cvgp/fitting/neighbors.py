@@ -22,7 +22,7 @@ from cvgp.errors import DivergenceError, InvalidInputError, InvalidTypeError
 from cvgp.fitting.compare import Residuals, Scores, compare, variance_of_y, weight_of
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import with_scales_of
-from cvgp.fitting.monitor import Phase, Run, neighbor_seconds
+from cvgp.fitting.monitor import FitLog, Phase, Run, neighbor_seconds
 from cvgp.fitting.noise_map import constant_noise_scores
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.size import adopt_first
@@ -353,10 +353,8 @@ def _challenger(
 
 
 def _other_kernel(start: CVGP, rows: Rows[Tensor], run: Run) -> tuple[CVGP, Result] | None:
-    h = run.heuristics
-    if not run.has_time:
-        return None
-    return vecchia_fit(start, rows, h.default_neighbors, run, h.alternative_steps, phase="choose neighbors")
+    h, quiet = run.heuristics, run._replace(log=FitLog())  # it is not the course of the fit
+    return vecchia_fit(start, rows, h.default_neighbors, quiet, h.alternative_steps) if run.has_time else None
 
 
 @torch.no_grad()
@@ -376,7 +374,7 @@ def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> S
 
 @torch.enable_grad()
 def vecchia_fit(
-    model: CVGP, rows: Rows[Tensor], count: int, run: Run, steps: int | None = None, phase: str = PHASE
+    model: CVGP, rows: Rows[Tensor], count: int, run: Run, steps: int | None = None
 ) -> tuple[CVGP, Result] | None:
     """A copy of the model with the kernel, mean and noise that suit neighbors; its coreset is not solved for yet."""
     h, rows, N = run.heuristics, distinct_rows(rows), len(rows.x)
@@ -405,7 +403,7 @@ def vecchia_fit(
         objective.batch = batches[step]
         return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
-    state, observe = AdamState(objective.parameters, h.vecchia_learning_rate), Phase(run, phase, steps, group=run.group)
+    state, observe = AdamState(objective.parameters, h.vecchia_learning_rate), Phase(run, PHASE, steps, group=run.group)
     try:
         result = minimize_adam(
             state,
