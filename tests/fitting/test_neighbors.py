@@ -133,6 +133,26 @@ def test_copies_that_differ_in_an_irrelevant_column_do_not_speak_for_neighbors()
     assert 0.15 < found[0].noise.item() < 0.4  # the noise is .25, and copies would teach 0
 
 
+def test_the_rows_with_the_most_noise_do_not_decide_on_the_kernel() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2.0, 2.0, size=(1500, 3))
+    is_loud = x[:, 1] > 1.4
+    truth = np.sin(4.0 * x[:, 0])
+    y = truth + np.where(is_loud, 5.0, 0.05) * rng.normal(size=len(x))
+    source = MemorySource(torch.tensor(x), torch.tensor(y))
+
+    def error_of_quiet_rows(h: Heuristics) -> float:
+        found = vecchia_fit(make_model(source, 10, noise=1.0), source.data, 20, Run.alone()._replace(heuristics=h))
+        assert found is not None
+        model, known = found[0], torch.tensor(np.where(is_loud, 25.0, 0.0))
+        model.likelihood.noise = torch.tensor(0.05**2, dtype=torch.float64)
+        rows = source.data._replace(noise_variance=known)
+        left = late_residuals(model, rows, predict_sequentially(model, rows, find_near(model, rows, 20, h)), 500)
+        return float(left.square[left.known == 0.0].mean())
+
+    assert error_of_quiet_rows(H) < 0.5 * error_of_quiet_rows(replace(H, least_noise_gain=np.inf))
+
+
 @pytest.mark.parametrize("name", ["matern32", "matern32+matern12"])
 def test_the_prior_variance_is_limited_also_for_sums(name: str) -> None:
     source = make_source(40, dims=2)

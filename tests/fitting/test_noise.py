@@ -13,7 +13,8 @@ from cvgp.fitting.compare import Residuals
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import adopt_neighbors
-from cvgp.fitting.noise import NoiseFit, NoisePrior, NoiseRecipe, fit_noise, fit_noise_map
+from cvgp.fitting.noise import NoiseFit, fit_noise
+from cvgp.fitting.noise_map import NoisePrior, NoiseRecipe, fit_noise_map, relative_noise
 from cvgp.fitting.solve import Solution
 from cvgp.gp.kernels import square_matrix
 from cvgp.gp.model import CVGP
@@ -135,6 +136,21 @@ def test_a_noise_map_follows_the_noise() -> None:
     found = fit_noise_map(at, rows, NoiseRecipe(), NoisePrior(0.3, 0.0))
     sd = (0.5 * (found.level + at @ found.gamma)).exp()
     assert (sd.log() - 0.5 * rows.x[:, 0]).abs().mean() < 0.1
+
+
+@pytest.mark.parametrize("slope", [0.0, 1.1], ids=["constant", "growing"])
+def test_relative_noise_is_that_of_the_rows(slope: float) -> None:
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.uniform(-1.0, 1.0, size=(1000, 1)))
+    error = torch.tensor(rng.normal(size=(1000, 1))) * (slope * x).exp()
+    source = MemorySource(x, error[:, 0])
+    rows = Residuals.of(source.data, error, torch.full((1000,), 1e-6, dtype=torch.float64))
+    found = relative_noise(make_model(source, 5), rows, x, Run.alone())
+    truth = (2.0 * slope * x[:, 0]).exp()
+    ratio = (found / (truth * truth.reciprocal().mean())).log()
+    assert ratio.abs().median() < 0.5
+    if slope == 0.0:
+        assert (found == 1.0).all()
 
 
 def test_learned_tails_are_heavier_for_residuals_of_student_t() -> None:

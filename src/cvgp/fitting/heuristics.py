@@ -146,6 +146,8 @@ class Heuristics:
     vecchia_batch: int = 256
     vecchia_pool: int = 5000
     vecchia_learning_rate: float = 0.15
+    least_noise_gain: float = 0.2
+    """Nats per row that a noise map has to gain before it also weights the rows that the kernel is fitted to."""
     far_lengthscale: float = 1.5
     """Neighbors are searched for again after a change by more than this factor."""
     largest_outputscale: float = 100.0

@@ -23,7 +23,7 @@ from cvgp.fitting.compare import Residuals, Scores, compare, variance_of_y, weig
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import with_scales_of
 from cvgp.fitting.monitor import FitLog, Phase, Run, neighbor_seconds
-from cvgp.fitting.noise_map import constant_noise_scores
+from cvgp.fitting.noise_map import constant_noise_scores, relative_noise
 from cvgp.fitting.sample import distinct_rows
 from cvgp.fitting.size import adopt_first
 from cvgp.gp.bounds import Statistics
@@ -364,12 +364,17 @@ def near_scores(model: CVGP, rows: Rows[Tensor], count: int, h: Heuristics) -> S
     first = begin_of_cluster(rows, N - min(h.judging_rows, math.ceil(h.judged_neighbor_share * N)))
     late = torch.arange(first, N, device=rows.x.device)
     near = without_copies(rows, RowIndex(model.kernel, rows.x, rows.cluster).earlier(count, first), late)
+    return constant_noise_scores(model, _residuals_given(near, model, rows, late))
+
+
+@torch.no_grad()
+def _residuals_given(near: Tensor, model: CVGP, rows: Rows[Tensor], queries: Tensor) -> Residuals:
+    """Residuals of some rows `[n]` given their neighbors `[n, k]` alone."""
     points, data = no_points(model.kernel, rows.x), ordered(model, rows)
-    u, found = inducing_prior(points, data.y.shape[1]), []
-    for part in (part for _, part in vecchia_blocks(points, data, late, near)):
-        found.append(moments(part, u))
+    u = inducing_prior(points, data.y.shape[1])
+    found = [moments(part, u) for _, part in vecchia_blocks(points, data, queries, near)]
     f_mean, f_var = (torch.cat(values) for values in zip(*found, strict=True))
-    return constant_noise_scores(model, Residuals.of(rows.take(late), data.y[late] - f_mean, f_var))
+    return Residuals.of(rows.take(queries), data.y[queries] - f_mean, f_var)
 
 
 @torch.enable_grad()
@@ -400,6 +405,11 @@ def vecchia_fit(
         limit_outputscale(found, largest)
         if step == 0 or (step == steps // 2 and have_moved()):
             near[drawn] = _nearest_others(found, rows, drawn, count)
+        if step == steps // 2 and rows.noise_variance is None:
+            # With a constant noise, the few noisiest rows would dominate the kernel.
+            some = drawn[torch.randperm(len(drawn), generator=generator)[: h.noise_rows_to_choose]]
+            noise = relative_noise(found, _residuals_given(near[some], found, rows, some), rows.x, run)
+            objective.rows = rows._replace(sample_weight=weight_of(rows) / noise)
         objective.batch = batches[step]
         return objective.value_and_backward(-1.0 / total) + prior.value_and_backward(-1.0 / total)
 
@@ -414,6 +424,8 @@ def vecchia_fit(
         )
     except DivergenceError:
         return None
+    constant = (weight_of(rows) / weight_of(objective.rows)).mean()  # mean noise over its harmonic mean
+    multiply_inside(found.likelihood.noise_covar, "noise", constant)
     return (found, result) if result.num_iter else None
 
 

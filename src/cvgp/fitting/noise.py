@@ -30,26 +30,26 @@ from cvgp.fitting.neighbors import (
 )
 from cvgp.fitting.noise_map import (
     FOLDS,
+    SMALLEST_NOISE,
     NoisePrior,
     NoiseRecipe,
     TailsName,
     fit_noise_map,
     held_out_scores,
+    noise_features,
     prior_variance,
 )
 from cvgp.fitting.sample import take_observations, two_parts
-from cvgp.fitting.size import initial_coreset
 from cvgp.fitting.solve import Solution, all_rows, exact_bound, is_exact_gp, set_site_noise
 from cvgp.gp.bounds import solve_titsias
 from cvgp.gp.kernels import NOISE_FLOOR, multiply_inside
 from cvgp.gp.model import CVGP
-from cvgp.gp.noise import Features, InputNoise
+from cvgp.gp.noise import InputNoise
 from cvgp.objectives import CHUNK_ROWS, statistics_and_gain
 from cvgp.parallel.group import Group
 from cvgp.runtime import threads_for
 
 SEEN_SHARE = 0.8  # the share of a sample that a coreset is solved with to judge it by the other rows
-SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determine its own prediction
 
 
 class NoiseFit(NamedTuple):
@@ -156,13 +156,8 @@ def _noise_scores(noise: InputNoise, rows: Residuals, known: Tensor) -> Scores:
 class _NoiseMaker:
     def __init__(self, model: CVGP, rows: Residuals, run: Run, rng: np.random.Generator) -> None:
         self.model, self.run, self.rng, h = model, run, rng, run.heuristics
-        count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)
-        x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
-        placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
-        centers = torch.tensor(placed.X, device=rows.x.device)
         self.prior = NoisePrior(h.noise_precision, prior_variance(model, rows.x))
-        # The lengthscales of f itself, or others than sqrt(D), do no better.
-        self.features = Features(centers, torch.full_like(centers[0], centers.shape[1] ** -0.5))
+        self.features = noise_features(model, rows, h, rng)
 
     def choose(self, rows: Residuals, *, normal_tails: bool) -> tuple[NoiseRecipe, dict[str, Scores], bool]:
         """The recipe under which unseen rows are most likely, all scores, and whether it beats a constant."""

@@ -3,20 +3,26 @@
 A row did not help to make its residual. The weights of the features have a normal prior.
 """
 
+import math
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cvgp.fitting.compare import Residuals, Scores
+from cvgp.fitting.compare import Residuals, Scores, compare
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.size import initial_coreset
 from cvgp.gp.kernels import diagonal
 from cvgp.gp.model import CVGP
-from cvgp.gp.noise import Tails, believed_share, heavy, learn_tails, log_density, normal
+from cvgp.gp.noise import Features, Tails, believed_share, heavy, learn_tails, log_density, normal
 from cvgp.optim import minimize_lbfgs
 
 TailsName = Literal["normal", "learned"]
 EVALUATIONS, TOL, TOL_TO_COMPARE = 40, 1e-4, 1e-3  # noise maps that are only compared need fewer digits
 FOLDS = 2
+SMALLEST_NOISE = 0.1  # of the median: a row that counts far more would determine its own prediction
 WIDEST = 12.0  # how far the logarithm of the noise may go from its level in a search
 
 
@@ -109,6 +115,32 @@ def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
     recipe = NoiseRecipe("learned", discounts_variance=True)
     prior = NoisePrior(0.0, prior_variance(model, rows.x))  # without features there are no weights
     return held_out_scores(rows.x[:, :0], rows, rows.folds(FOLDS), recipe, prior)
+
+
+def noise_features(model: CVGP, rows: Residuals, h: Heuristics, rng: np.random.Generator) -> Features:
+    """Features of a noise map, at centers that represent the rows."""
+    count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)
+    x, y = rows.x.cpu().numpy(), rows.square.mean(1).cpu().numpy()
+    placed = initial_coreset("kmeans", x, y, count, rng, kernel=model.kernel)
+    centers = torch.tensor(placed.X, device=rows.x.device)
+    # The lengthscales of f itself, or others than sqrt(D), do no better.
+    return Features(centers, torch.full_like(centers[0], centers.shape[1] ** -0.5))
+
+
+@torch.no_grad()
+def relative_noise(model: CVGP, rows: Residuals, x: Tensor, run: Run) -> Tensor:
+    """The noise at inputs x [n, D] over its harmonic mean [n]; ones, unless held-out rows gain much by a noise map."""
+    h, rng = run.heuristics, run.rng("relative noise")
+    features = noise_features(model, rows, h, rng)
+    at, folds = features.at(rows.x), rows.folds(FOLDS, rng)
+    prior = NoisePrior(h.noise_precision, prior_variance(model, rows.x))
+    gain = compare(*(held_out_scores(some, rows, folds, NoiseRecipe(), prior) for some in (at, at[:, :0])))
+    if not run.agreed(gain.is_clear and gain.gain > h.least_noise_gain):
+        return torch.ones_like(x[:, 0])
+    gamma = fit_noise_map(at, rows, NoiseRecipe(), prior, TOL_TO_COMPARE).gamma
+    lowest, highest = (at @ gamma).median() + math.log(SMALLEST_NOISE), (at @ gamma).max()
+    noise = (features.at(x) @ gamma).clamp(lowest, highest).exp()
+    return noise * noise.reciprocal().mean()
 
 
 @torch.no_grad()
