@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cvgp import Coreset, CVGPRegressor, TrainingOptions, plots
+from cvgp import Coreset, CVGPRegressor, TrainingOptions, plots, read_table
 from cvgp.errors import InvalidInputError
 from tests.flat_options import make_regressor
 
@@ -228,3 +228,17 @@ def test_the_axis_of_a_column_of_dates_shows_dates(ax: Axes, start: str) -> None
     plots.plot_partial_dependence(fitted.fit(frame, "y"), "day", ax)
     ax.figure.canvas.draw()
     assert start[:3] in {label[:3] for label in tick_labels(ax)}
+
+
+def test_dates_without_a_trend_are_drawn_along_the_year() -> None:
+    day = np.arange(800)
+    rows = pd.DataFrame({"when": pd.Timestamp("1970-01-01") + pd.to_timedelta(day, "D")})
+    rows["y"] = np.sin(2.0 * np.pi * day / 365.2425)
+    model = make_regressor(n_coreset=12, max_iter=30, random_state=0).fit(read_table(rows, "y", dates="season"))
+    ax = plots.plot_partial_dependence(model, ax=Figure().subplots())
+    (line,) = (line for line in ax.lines if len(line.get_xdata()) > 10)
+    x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+    assert 0.0 <= x.min() < 20.0
+    assert 340.0 < x.max() < 366.0
+    np.testing.assert_allclose(y, np.sin(2.0 * np.pi * x / 365.2425), atol=0.05)
+    assert ax.get_xlabel() == "when (day of the year)"

@@ -15,6 +15,7 @@ import cvgp
 from cvgp import CVGPRegressor, TrainingOptions, read_table
 from cvgp.cli import app
 from cvgp.errors import CVGPWarning, InvalidInputError, InvalidTypeError
+from cvgp.estimators.frames import feature_names
 from tests.flat_options import make_regressor
 
 OPTIONS: dict[str, Any] = {"n_coreset": 12, "max_iter": 30, "n_neighbors": 0, "random_state": 0}
@@ -245,9 +246,35 @@ def test_a_column_that_cannot_be_used_is_named(change: dict[str, Any], error: ty
         make_regressor(**OPTIONS).fit(X.assign(**change), Y)
 
 
-def test_dates_are_refused_on_request() -> None:
-    with pytest.raises(InvalidTypeError, match=r"Column 'when' holds dates.*dates='features'"):
-        CVGPRegressor().fit(read_table(X.assign(y=Y), "y", dates="refuse"))
+@pytest.mark.parametrize(("dates", "has_trend"), [("trend", True), ("season", False), ("drop", False)])
+def test_dates_become_the_features_that_are_asked_for(dates: Any, has_trend: bool) -> None:
+    model = make_regressor(**OPTIONS).fit(read_table(X.assign(y=Y), "y", dates=dates))
+    names = feature_names(model)
+    assert ("when trend" in names) == has_trend
+    assert any(name.startswith("when ") for name in names) == (dates != "drop")
+    assert model.decisions_.dates is None
+    first = X.assign(when=X["when"].dt.normalize().min())
+    assert np.allclose(model.predict(X), model.predict(first)) == (dates == "drop")
+
+
+def daily_rows(slope: float) -> pd.DataFrame:
+    rng, day = np.random.default_rng(0), np.arange(1000)
+    y = np.sin(2.0 * np.pi * day / 365.2425) + slope * day / 365.2425 + 0.1 * rng.normal(size=len(day))
+    return pd.DataFrame({"when": pd.Timestamp("2020-01-01") + pd.to_timedelta(day, "D"), "y": y})
+
+
+@pytest.mark.parametrize("slope", [0.0, 2.0])
+def test_a_trend_is_used_where_later_rows_need_it(slope: float) -> None:
+    rows = daily_rows(slope)
+    model = make_regressor(random_state=0).fit(rows[:800], "y")
+    assert model.decisions_.dates.taken == ("with trend" if slope else "without trend")
+    assert ("when trend" in feature_names(model)) == bool(slope)
+    if not slope:  # the season goes on for ever
+        error = model.predict(rows[800:]) - rows["y"][800:].to_numpy()
+        assert np.sqrt(np.mean(error**2)) < 0.13
+    again = make_regressor(random_state=0).fit(rows[:800], "y", decisions={"dates": model.decisions_.dates})
+    assert feature_names(again) == feature_names(model)
+    assert again.decisions_.dates == model.decisions_.dates
 
 
 def test_names_that_stand_twice_are_refused() -> None:

@@ -38,7 +38,7 @@ from cvgp.fitting.options import (
     check_positive,
     settings_of,
 )
-from cvgp.fitting.prepare import FitData, memory_data, suitable_warp, transformed, warn_about
+from cvgp.fitting.prepare import FitData, decide_trends, memory_data, suitable_warp, transformed, warn_about
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import current_group
@@ -251,20 +251,31 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         X, codes = inputs.take_groups(X, groups)
         table, audited = self._open_table(X, y, sample_weight, noise_variance), None
+        trends = {} if table is None or training.solver == "paper" else table.open_trends
         if codes is not None and (group.world > 1 or (table is not None and not table.fits_in_memory)):
             raise InvalidInputError("groups needs all rows in the memory of one process; fit a frame in one process.")
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
+                dates = decide_trends(table.common_sample, trends, choosing, pinned)
+                table = self._without_trends(table, dates)
                 data = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = inputs.with_groups(self._rows(table, X, y, sample_weight, noise_variance), codes)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
+                dates = decide_trends(rows, trends, choosing, pinned)
+                if dates is not None and dates.value:
+                    self._without_trends(table, dates)
+                    left_out = [trends[name] for name in dates.value]
+                    rows = rows._replace(x=np.delete(rows.x, left_out, axis=1))
+                    audited = audited and audited._replace(x=np.delete(audited.x, left_out, axis=1))
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others.
                 look = self.noise == "auto" and training.solver != "paper" and codes is None
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
+            if dates is not None:
+                data = data._replace(decisions=data.decisions.with_choice("dates", dates))
             if group.rank == 0:
                 self._warn_about(data)
             budget = run.budget.reserving(seconds_for_importance(len(data.scaling.x_mean), self.max_time))
@@ -420,6 +431,13 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         if self.verbose and not schema.reading.is_plain:
             print(f"The table was read with {schema.reading.describe()}.", flush=True)
         self.schema_ = schema.to_json()
+        return table
+
+    def _without_trends(self, table: Any, dates: Choice | None) -> Any:
+        if dates is None or not dates.value:
+            return table
+        table = table.without_trends(dates.value)
+        self.schema_ = table.schema.to_json()
         return table
 
     def _set_results(self, found: Fit, gp: FittedGP, data: FitData, log: FitLog) -> None:

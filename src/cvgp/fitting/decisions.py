@@ -56,6 +56,7 @@ class Decisions:
     'none'
     """
 
+    dates: Choice | None = None
     outliers: Choice | None = None
     target_transform: Choice | None = None
     input_warp: Choice | None = None

@@ -5,7 +5,7 @@ Without standardizing, rows are scaled only in ways that the prior absorbs, so t
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from cvgp.data.transforms import (
     warp_of,
 )
 from cvgp.errors import CVGPWarning, InvalidInputError
-from cvgp.fitting.compare import Scores, compare
+from cvgp.fitting.compare import Comparison, Scores, compare
 from cvgp.fitting.decisions import Choice, Decisions, from_value, to_value
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import InputWarpName, ModelOptions
@@ -47,6 +47,8 @@ from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample, weigh_clust
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
+LEAST_TREND_GAIN = 0.01  # nats per row
+LEARNING_SHARE = 0.75  # the earliest rows, which predict the later ones to judge a trend
 ROWS_FOR_POWER = 100_000
 ROWS_FOR_RANKS = 20_000
 SHARE_STEP = 0.05  # shares of ranks are multiples of this, so that rounding in a search does not change the model
@@ -159,6 +161,39 @@ def _decide_target(
     else:
         chosen = learn_target(options.target_transform, rows.y, rows.sample_weight)
     return chosen, Choice(chosen.name, to_value(chosen), reason, Choice.scored(scores), run.budget.seconds - begin)
+
+
+def decide_trends(rows: Rows[Array], trends: Mapping[str, int], run: Run, pinned: Decisions) -> Choice | None:
+    """Whether the trends of dates, features by column, are left out; None if there are none.
+
+    New rows usually come after the training rows, where a kernel with a trend returns to its prior mean and forgets the
+    season too. So a trend must make the latest quarter of the rows more likely given the earlier ones, or all rows
+    given others if it does not make the latest ones less likely.
+    """
+    if not trends or pinned.dates is not None:
+        return pinned.dates if trends else None
+    h, begin, some = run.heuristics, run.budget.seconds, run.part(0.05)
+    if len(rows.x) < h.least_rows_to_choose:
+        return Choice("with trend", [], "too few rows")
+    scores: Candidates = {}
+
+    def gain(label: str, learning: Rows[Array], judging: Rows[Array]) -> Comparison | None:
+        """By how much the trends make the judging rows more likely."""
+        places = list(trends.values())
+        a, b = (part._replace(x=np.delete(part.x, places, axis=1)) for part in (learning, judging))
+        kept, without = learn_sample(learning, judging, some), learn_sample(a, b, some)
+        scores.update({f"{label} with trend": kept and kept.scores, f"{label} without": without and without.scores})
+        return None if kept is None or without is None else compare(kept.scores, without.scores)
+
+    order = np.argsort(rows.x[:, next(iter(trends.values()))], kind="stable")
+    cut, rng, most = round(LEARNING_SHARE * len(order)), some.rng("dates"), some.rows(h.sample_rows)
+    later = gain("later rows", *(rows.take(rng.permutation(part)[:most]) for part in (order[:cut], order[cut:])))
+    is_kept = later is None or later.is_likelier(margin=LEAST_TREND_GAIN)
+    if later is not None and not is_kept and later.gain > -later.gain_error:
+        between = gain("all rows", *draw_halves(rows, most, some.rng("sample")))
+        is_kept = between is None or between.is_clear
+    taken, names = ("with trend", []) if run.agreed(is_kept) else ("without trend", list(trends))
+    return Choice(taken, names, "", Choice.scored(scores), run.budget.seconds - begin)
 
 
 def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Decisions) -> tuple[InputWarp, Choice]:

@@ -13,6 +13,7 @@ from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages, printable
 from cvgp.estimators.frames import UserColumn, schema_of, user_columns
 from cvgp.estimators.training_summary import FeatureQuantiles
+from cvgp.tables.columns import cycle_days
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,7 @@ BLUE, ORANGE, GRAY = "#0072B2", "#D55E00", "#666666"
 Z95 = float(ndtri(0.975))
 MOST_DOTS = 2000  # a scatter plot of more rows than this shows a random sample of them
 LONGEST_NAME, LONGEST_TICK, WIDEST_TICKS = 40, 16, 28  # in characters
+CYCLES = {"season": "day of the year", "weekday": "day of the week", "hour": "part of the day"}
 STEPS = [1, 2, 2.5, 5, 10]  # steps between ticks, but for powers of ten
 UNUSED = 1e-4  # a pseudo-point below this share of the mean weight is not used and not drawn
 
@@ -74,8 +76,10 @@ def varying_column(model: CVGPRegressor, column: str | int | None) -> UserColumn
 
 
 def places(x: Array, column: UserColumn) -> Array:
-    """Where rows [n, D] are along a column: the number of the nearest category, or the first feature."""
+    """Where rows [n, D] are along a column: number of the nearest category, days into a cycle, or first feature."""
     own = x[:, column.features]
+    if is_cyclic(column):
+        return cycle_days(own, column.parts[0])
     return own[:, : len(column.categories)].argmax(axis=1).astype(np.float64) if column.categories else own[:, 0]
 
 
@@ -89,6 +93,11 @@ def place_text(column: UserColumn, place: float) -> str:
 def is_date(column: UserColumn) -> bool:
     """Whether the first feature of a column is the days of a date, since 1970."""
     return column.parts[:1] == ("trend",)
+
+
+def is_cyclic(column: UserColumn) -> bool:
+    """Whether a column holds dates without a trend, which are drawn along their longest cycle."""
+    return bool(column.parts) and not is_date(column)
 
 
 def as_date(days: float) -> str:
@@ -169,7 +178,8 @@ def readable_ticks(ax: Axes) -> None:
 
 def name_axis(axis: Axis, column: UserColumn) -> None:
     """Label an axis by its column, and write dates along it, or categories at 0, 1, 2, ..."""
-    axis.set_label_text(as_label(column.name) + (" (effect of its level)" if column.is_level else ""))
+    about = "effect of its level" if column.is_level else CYCLES[column.parts[0]] if is_cyclic(column) else ""
+    axis.set_label_text(as_label(column.name) + (f" ({about})" if about else ""))
     if column.categories:
         from matplotlib.axis import XAxis
 

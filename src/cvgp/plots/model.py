@@ -16,7 +16,7 @@ from cvgp.estimators.frames import UserColumn, user_columns
 from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive
 from cvgp.plots import drawing
-from cvgp.tables.columns import date_features
+from cvgp.tables.columns import cycle_days, date_features
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def plot_posterior(
     along.band(mean - far, mean + far, drawing.BLUE, 0.4, "95 % of the function")
     along.line(mean, drawing.BLUE, "mean")
     if num_inputs == 1:
-        draw_points(ax, model, 0)
+        draw_points(ax, model, along.column)
     along.finish()
     ax.set_ylabel(drawing.as_label(drawing.target_name(model)))
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, fontsize="small")
@@ -87,7 +87,7 @@ def plot_partial_dependence(model: CVGPRegressor, column: str | int | None = Non
     along = Along(drawing.axes_or_current(ax), model, drawing.varying_column(model, column))
     draw_dependence(along)
     if not along.column.categories:
-        draw_points(along.ax, model, along.column.features.start)
+        draw_points(along.ax, model, along.column)
     along.finish()
     along.ax.set(ylabel=drawing.as_label(drawing.target_name(model)), title="Partial dependence")
     return along.ax
@@ -219,7 +219,7 @@ class Along:
 
     def __init__(self, ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
         self.ax, self.model, self.column = ax, model, column
-        self.values = self._grid()  # of the features [G, w]: first the number, the effect of a level, or days
+        self.values = self._grid()  # of the features [G, w]: first the number, the effect of a level, days or a cycle
 
     def _grid(self) -> Array:
         own, width = self.column.features.start, self.column.features.stop - self.column.features.start
@@ -232,7 +232,10 @@ class Along:
         inputs = coreset.X[:, own] if seen is None else seen.x[:, own]
         values = np.zeros((GRID, width))  # nothing is missing, and levels have no slopes
         values[:, 0] = np.linspace(max(inputs.min(), low), min(inputs.max(), high), GRID)
-        if self.column.parts:
+        if drawing.is_cyclic(self.column):  # the other parts are at the centers of their circles
+            angles = np.linspace(0.0, 2.0 * np.pi, GRID, endpoint=False)
+            values[:, :2] = np.column_stack([np.sin(angles), np.cos(angles)])
+        elif self.column.parts:
             dates = date_features(values[:, 0], self.column.parts)
             values[:, : dates.shape[1]] = dates
         return values
@@ -240,7 +243,9 @@ class Along:
     @property
     def at(self) -> Array:
         """Where each value is on the axis."""
-        return np.arange(float(len(self.values))) if self.column.categories else self.values[:, 0]
+        if self.column.categories:
+            return np.arange(float(len(self.values)))
+        return cycle_days(self.values, self.column.parts[0]) if drawing.is_cyclic(self.column) else self.values[:, 0]
 
     def rows(self) -> tuple[Array, Iterator[Array]]:
         """Shares of the coreset's heaviest points, and for each value their inputs with the column set to it."""
@@ -294,15 +299,15 @@ def draw_dependence(along: Along, output: int = 0) -> tuple[Array, Array]:
     return mean, sd
 
 
-def draw_points(ax: Axes, model: CVGPRegressor, feature: int) -> None:
-    """The pseudo-points over one feature, colored by weight; the limits of y stay near the data."""
+def draw_points(ax: Axes, model: CVGPRegressor, column: UserColumn) -> None:
+    """The pseudo-points over one column, colored by weight; the limits of y stay near the data."""
     coreset, gp = model.coreset_, model._gp
     center = np.average(gp.target.apply(coreset.y.reshape(-1, 1)), weights=coreset.beta, axis=0)  # [1]
     least, most = (gp.target.invert(center + side * gp.scaling.y_scale)[0] for side in (-3.5, 3.5))
     low, high = ax.get_ylim()
     order = drawing.used_points(coreset.beta)[::-1]  # heavy points are drawn last, on top
     y = coreset.y.reshape(-1)[order]
-    x, weight, area = coreset.X[order, feature], coreset.beta[order], min(max(1500 / len(order), 9), 24)
+    x, weight, area = drawing.places(coreset.X[order], column), coreset.beta[order], min(max(1500 / len(order), 9), 24)
     points = ax.scatter(x, y, area, weight, cmap="viridis", ec="black", lw=0.4, zorder=3, label="coreset")
     ax.set_ylim(min(low, max(y.min(), least)), max(high, min(y.max(), most)))
     ax.figure.colorbar(points, ax=ax, label="weight")

@@ -30,6 +30,7 @@ MAX_COUNT = 2**53
 TYPICAL = 16  # values that represent the distribution of a column
 YEAR, WEEK = 365.2425, 7.0  # in days
 FIRST_MONDAY = 4.0  # the first Monday of 1970, in days since the year began on a Thursday
+PERIODS = {"season": YEAR, "weekday": WEEK, "hour": 1.0}  # of the cyclic parts of a date, in days
 PART_FEATURES = {
     "trend": ("trend",),
     "season": ("season sin", "season cos"),
@@ -156,6 +157,11 @@ def date_features(days: Array, parts: tuple[str, ...]) -> Array:
             angle = 2.0 * math.pi * phases[part]
             columns += [np.sin(angle), np.cos(angle)]
     return np.stack(columns, axis=1)
+
+
+def cycle_days(features: Array, part: str) -> Array:
+    """How many days [n] into its cycle each date is, from the sine and cosine [n, 2] of a cyclic part."""
+    return np.mod(np.arctan2(features[:, 0], features[:, 1]) / (2.0 * math.pi), 1.0) * PERIODS[part]
 
 
 def varying_parts(days: Array) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def column_features(
     if not column.marks_missing:
         return found
     if column.kind == "date":
-        found[missing, 1:] = 0.0  # the middle of each circle
+        found[missing, int("trend" in column.parts) :] = 0.0  # the center of each circle
     return np.column_stack([found, missing])
 
 
@@ -190,7 +190,7 @@ def new_inputs(
         values = cells[:, position]
         is_new = values == UNKNOWN if column.is_text else np.zeros(len(values), dtype=np.bool_)
         is_gap = np.isnan(values) & (column.fill is None) & (not column.marks_missing)
-        if column.kind == "date" and column.typical:
+        if "trend" in column.parts and column.typical:
             outside = (values < column.typical[0]) | (values > column.typical[-1])
             found.note("outside", column.name, outside, rows_in_file, file)
         found.note("unknown", column.name, is_new, rows_in_file, file)

@@ -9,7 +9,7 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import compress
@@ -46,7 +46,7 @@ from cvgp.tables.levels import learn_levels
 from cvgp.tables.read import Opened, open_table
 from cvgp.tables.stream import SAMPLE_ROWS, NumberedRows, Store, StoredSource
 
-Dates = Literal["features", "refuse"]
+Dates = Literal["auto", "season", "trend", "drop"]
 ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in nearly every row
 MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
 NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
@@ -72,7 +72,7 @@ class Table:
     always_keep: tuple[str, ...] = ()
     impute: Impute | None = None
     on_bad_rows: OnBadRows = "error"
-    dates: Dates = "features"
+    dates: Dates = "auto"
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ def read_table(
     always_keep: str | Sequence[str] = (),
     impute: Impute | None = None,
     on_bad_rows: OnBadRows = "error",
-    dates: Dates = "features",
+    dates: Dates = "auto",
 ) -> Table:
     """Open a table for `fit`, with what you know of it; ``fit(data, "y")`` calls this with `data` and the target.
 
@@ -231,8 +231,10 @@ def read_table(
         the model learns from missing values: a feature says where they are.
     on_bad_rows : {"error", "skip"}
         Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
-    dates : {"features", "refuse"}
-        Whether dates, in UTC, become features (trend, season, weekday and hour, as far as these vary) or are an error.
+    dates : {"auto", "season", "trend", "drop"}
+        The features that dates, in UTC, become: season, weekday and hour, as far as these vary, and with ``"trend"``
+        also the day itself. ``"auto"`` keeps the trend unless the latest rows are clearly more likely without it.
+        ``"drop"`` leaves dates out.
 
     Returns
     -------
@@ -354,6 +356,26 @@ class TrainingTable:
         unused = tuple(name for name in self.table.names if name not in known)
         dropped = self.bad.dropped
         return Schema(target, self.rows.columns, self.table.impute, dropped, self.table.reading, unused)
+
+    @property
+    def open_trends(self) -> dict[str, int]:
+        """The features that are trends of dates, by column, if the fit has to decide about them."""
+        ends = np.cumsum([len(column.feature_names) for column in self.rows.columns])
+        return {
+            column.name: int(end) - len(column.feature_names)
+            for column, end in zip(self.rows.columns, ends, strict=True)
+            if self.table.dates == "auto" and "trend" in column.parts and len(column.parts) > 1
+        }
+
+    def without_trends(self, names: Collection[str]) -> TrainingTable:
+        """The same rows without the trends of some columns of dates."""
+        if not names:
+            return self
+        columns = tuple(
+            replace(column, parts=column.parts[1:]) if column.name in names else column for column in self.rows.columns
+        )
+        rows = replace(self.rows, columns=columns)
+        return replace(self, rows=rows, moments=_moments(rows, rows.encode, self.group))
 
     def load(self) -> Rows[Array]:
         """All rows, in the user's units."""
@@ -564,6 +586,8 @@ class _Learner:
             except CVGPError as error:
                 self.problems[name] = error
                 continue
+            if column.kind == "date" and table.dates == "drop":
+                continue
             columns.append(column)
             places.append(place)
             if found is not None and column.kind == "date":
@@ -579,12 +603,6 @@ class _Learner:
 
     def _new_column(self, name: str, kind: str, counts: Counter[str]) -> Column:
         if kind == "date" or (kind == "categorical" and look_like_dates(counts)):
-            if self.table.dates == "refuse":
-                raise InvalidTypeError(
-                    f"Column {name!r} holds dates, which dates='refuse' does not allow. Use their trend, season, "
-                    "weekday and hour (dates='features'), put numbers in their place, such as the days since a fixed "
-                    "date, or leave it out."
-                )
             return Column(name, "date", parts=("trend",))
         if kind in ("categorical", "ordered"):
             check_categories(name, list(counts), counts.total(), is_text_file=self.opened.is_text_file)
@@ -604,6 +622,8 @@ class _Learner:
                 continue
             if scale == 0.0:
                 self.left_out[column.name] = "the same value in all rows"
+            elif column.kind == "date" and self.table.dates == "season" and varying_parts(values) == ("trend",):
+                self.left_out[column.name] = "dates without a season, a weekday or an hour that varies"
             elif column.kind == "numeric" and _numbers_rows(column.name, values):
                 self.left_out[column.name] = "numbers the rows"
         used = np.array([column.name not in self.left_out for column in columns])
@@ -641,7 +661,9 @@ class _Learner:
             typical = ()
         elif column.kind == "date" and len(finite):
             typical = (float(finite.min()), *typical[1:-1], float(finite.max()))
-            column = replace(column, parts=varying_parts(finite))
+            parts = varying_parts(finite)
+            cycles = tuple(part for part in parts if part != "trend")
+            column = replace(column, parts=cycles if cycles and self.table.dates == "season" else parts)
         return replace(column, fill=fill, n_missing=missing, marks_missing=marks, typical=typical)
 
 
