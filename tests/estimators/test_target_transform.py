@@ -151,3 +151,30 @@ def test_a_held_out_zero_rules_the_logarithm_out() -> None:
     for seed in range(4):
         model = regressor(target_transform="auto", early_stopping=True, solver="adam", random_state=seed)
         assert model.fit(X, price).target_transform_ != "log"
+
+
+@pytest.mark.parametrize("transform", ["log", "yeo-johnson", "auto"])
+@pytest.mark.parametrize("factor", [10.0, 1000.0, -1000.0])
+def test_no_prediction_is_beyond_reason_far_from_the_data(transform: Any, factor: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = np.exp(2.0 * x[:, 0] + 0.5 * rng.normal(size=300))
+    model = make_regressor(random_state=0, target_transform=transform, n_neighbors=0).fit(x, y)
+    far = x * np.array([factor, 1.0, 1.0])
+    mean, sd = model.predict(far, return_std=True)
+    reach = 10.0 * y.max()
+    values = [mean, sd, model.predict_quantiles(far, [0.01, 0.5, 0.99]), model.sample_y(far, n_samples=20)]
+    assert all(np.isfinite(value).all() for value in values)
+    assert max(np.abs(value).max() for value in values) < reach
+
+
+def test_new_rows_widen_the_range_of_predictions() -> None:
+    def target(x: np.ndarray) -> np.ndarray:
+        return np.exp(x[:, 0] + 0.05 * np.random.default_rng(0).normal(size=len(x)))
+
+    x, x_new = np.linspace(-1.0, 1.0, 100)[:, None], np.linspace(1.1, 6.0, 100)[:, None]
+    model = make_regressor(random_state=0, target_transform="log", n_neighbors=0).fit(x, target(x))
+    assert model.predict(x_new).max() < 5.0
+    np.testing.assert_allclose(model.condition(x_new, target(x_new)).predict(x_new), np.exp(x_new[:, 0]), rtol=0.2)
+    other = make_regressor(random_state=0, target_transform="log", n_neighbors=0).fit(x_new, target(x_new))
+    assert cvgp.merge([model, other]).predict(x_new).max() > 100.0

@@ -18,6 +18,7 @@ ROUNDING = 1e-12  # relative; values, weights and knots closer than this are equ
 TransformName = Literal["identity", "log", "yeo-johnson"]
 TRANSFORMS: tuple[TransformName, ...] = ("identity", "log", "yeo-johnson")
 POWERS = (0.0, 2.0)
+BEYOND_THE_ROWS = 0.5  # standard deviations of T(y) by which predictions may exceed the most extreme rows
 NORMAL_DISTANCE = 1.4826  # standard deviations per median distance, if normal
 
 
@@ -38,19 +39,25 @@ class TargetTransform(NamedTuple):
     centre: Array = np.empty(0)
     unit: Array = np.empty(0)
     power: Array = np.empty(0)
+    low: Array = np.empty(0)  # limits of T(y) in predictions, a little beyond the rows of the fit
+    high: Array = np.empty(0)
 
     def to_state(self) -> State:
         """Values for a file."""
-        return self._asdict() if self.name == "yeo-johnson" else {"name": self.name}
+        return {name: value for name, value in self._asdict().items() if name == "name" or len(value)}
 
     @classmethod
     def from_state(cls, state: Fields, num_outputs: int) -> TargetTransform:
         """From a file that need not be trusted."""
         name = cast(TransformName, state.text("name", TRANSFORMS))
-        if name != "yeo-johnson":
+        if name == "identity":
             return cls(name)
-        limits = {"centre": (-SQUARABLE[1], SQUARABLE[1]), "unit": SQUARABLE, "power": POWERS}
-        return cls(name, *(state.array(part, (num_outputs,), limits=allowed) for part, allowed in limits.items()))
+        any_number = (-SQUARABLE[1], SQUARABLE[1])
+        allowed = {"low": any_number, "high": any_number}
+        if name == "yeo-johnson":
+            allowed |= {"centre": any_number, "unit": SQUARABLE, "power": POWERS}
+        found = {part: state.array(part, (num_outputs,), limits=limits) for part, limits in allowed.items()}
+        return cls(name, **found)
 
     def apply(self, y: Array) -> Array:
         """T(y) of outputs [n, Q]; minus infinity at and below the end of what it takes."""
@@ -74,6 +81,25 @@ class TargetTransform(NamedTuple):
             grown = np.log1p(power * np.abs(t)) / np.maximum(power, ROUNDING)
             a = np.expm1(np.where(power < ROUNDING, np.abs(t), grown))
             return self.centre + self.unit * np.sign(t) * a
+
+    def with_limits(self, y: Array) -> TargetTransform:
+        """A copy whose limits include those of outputs [n, Q]; the identity has none."""
+        if self.name == "identity":
+            return self
+        t = self.apply(y)
+        margin = BEYOND_THE_ROWS * t.std(axis=0)
+        low, high = t.min(axis=0) - margin, t.max(axis=0) + margin
+        return self.joined(self._replace(low=low, high=high))
+
+    def joined(self, other: TargetTransform) -> TargetTransform:
+        """The same transform with limits that include those of another."""
+        if not len(self.low):
+            return other
+        return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
+
+    def predict(self, t: Array) -> Array:
+        """The y with T(y) = t, within the limits: an exponential of what is not known may be arbitrarily large."""
+        return self.invert(np.clip(t, self.low, self.high) if len(self.low) else t)
 
     def log_slope(self, y: Array) -> Array:
         """Log T'(y) [n, Q]: what a log density of T(y) gains as one of y."""

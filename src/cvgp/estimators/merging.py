@@ -81,7 +81,10 @@ def merge(models: Sequence[CVGPRegressor], *, n_coreset: int | None = None, rand
             setattr(merged, name, getattr(largest, name))
     dtypes = {model._gp.dtype for model in models}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
-    merged._gp = FittedGP(combined.model, scaling, dtype, target=largest._gp.target)
+    target = largest._gp.target
+    for model in models:
+        target = target.joined(model._gp.target)
+    merged._gp = FittedGP(combined.model, scaling, dtype, target=target)
     merged._log_slopes = sum(model._log_slopes for model in models)
     merged._statistics = combined.statistics
     merged.n_rows_ = float(rows.sum())
@@ -131,7 +134,7 @@ def _checked(models: Any) -> list[CVGPRegressor]:
                 "the same categories of text columns)."
             )
         own, others = model._gp.target, first._gp.target
-        if own.name != others.name or not all(map(np.array_equal, own[1:], others[1:])):
+        if own.name != others.name or not all(map(np.array_equal, own[1:4], others[1:4])):
             power = " of another power" if model.target_transform_ == first.target_transform_ else ""
             raise InvalidInputError(
                 f"Models to merge must describe y in the same way, but model {number} has "

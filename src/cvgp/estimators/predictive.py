@@ -86,7 +86,7 @@ class Predictive:
         return found
 
     def _transformed(self, mean: Array, f_var: Array, noise: Array) -> Moments:
-        normal = (_of_logarithm if self.target.name == "log" else _by_expansion)(self.target, mean, f_var, noise)
+        normal = _by_expansion(self.target, mean, f_var, noise)
         if self.tails is None:
             return normal
         # Without its ends: an exponential of heavy tails may have no mean at all. The function keeps its share.
@@ -104,9 +104,6 @@ class Predictive:
             normal = replace(heavy, tails=None)
             ratio = np.sqrt(heavy.moments.f_variance / normal.moments.f_variance)  # [n, Q]
             return ratio[:, None] * ratio[None] * normal.function_covariance(f_cov)
-        if self.target.name == "log":
-            y_mean = replace(self, f_var=f_var).moments.mean
-            return np.asarray(y_mean[:, None] * y_mean[None] * np.expm1(f_cov))
         total = np.sqrt(f_var + self.noise)
         rho = f_cov / (total[:, None] * total[None])
         powers = np.ones_like(rho)
@@ -137,7 +134,7 @@ class Predictive:
             sd = np.sqrt(variance)
             pairs = zip(levels.tolist(), errors, strict=True)
             errors = [sd * self.calibration.quantile(level, error / sd) for level, error in pairs]
-        return np.stack([self.target.invert(self.mean + error) for error in errors], axis=-1)
+        return np.stack([self.target.predict(self.mean + error) for error in errors], axis=-1)
 
     def residuals(self, y: Array) -> Array:
         """Residuals of observations [n, Q]: those of T(y), over their standard deviations."""
@@ -169,12 +166,6 @@ def ends_of_interval(level: float) -> Array:
     return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
 
-def _of_logarithm(_: TargetTransform, mean: Array, f_var: Array, noise: Array) -> Moments:
-    y_mean = np.exp(mean + 0.5 * (f_var + noise))
-    square = y_mean**2
-    return Moments(y_mean, square * np.expm1(f_var), square * np.exp(f_var) * np.expm1(noise))
-
-
 def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Tails) -> tuple[Array, Array]:
     """Mean and variance of y [n, Q] where T(y) has heavy tails, by quadrature over normal quantiles."""
     end = -float(ndtri(BEYOND))
@@ -182,7 +173,7 @@ def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Ta
     weights = weights * np.exp(-0.5 * (end * nodes) ** 2)
     weights /= weights.sum()
     errors = tails.from_normal(end * nodes)[:, None, None] * np.sqrt(variance)  # [TAIL_NODES, n, Q]
-    y = target.invert(mean + errors)
+    y = target.predict(mean + errors)
     y_mean = np.tensordot(weights, y, 1)
     return y_mean, np.tensordot(weights, (y - y_mean) ** 2, 1)
 
@@ -202,7 +193,7 @@ def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Arr
 def _coefficients(target: TargetTransform, mean: Array, sd: Array) -> tuple[Array, Array]:
     """The y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from k = 1 [TERMS, n, Q]."""
     nodes, weights, polynomials = _quadrature()
-    y = target.invert(mean + nodes[:, None, None] * sd)
+    y = target.predict(mean + nodes[:, None, None] * sd)
     return y, np.tensordot(polynomials * weights, y, 1)
 
 
@@ -444,7 +435,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             sd = np.sqrt(cov.diagonal())[:, None, None] / scale[0]
             draws = sd * self._gp.tails.from_normal(draws / sd)
         errors = draws * scale[:, None] + found.outlier_errors(n_samples, rng)  # [n, Q, n_samples]
-        samples = np.stack([self._gp.target.invert(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
+        samples = np.stack([self._gp.target.predict(mean + errors[..., i]) for i in range(n_samples)], axis=-1)
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     @clean_torch_state()

@@ -147,6 +147,9 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             bound = full_bound(grown.model, source.chunks(CHUNK_ROWS), source.num_rows, tight=True, group=source.group)
             grown = grown._replace(bound=bound)
         self._adopt(grown, source.total_weight, log_slopes)
+        if isinstance(source, MemorySource):
+            y = gp.target.invert(gp.scaling.unscale_y(source.data.y.cpu().numpy()))
+            self._gp = replace(self._gp, target=gp.target.with_limits(y.reshape(len(y), -1)))
         with limited_threads(check_n_jobs(self.n_jobs)):
             summarize_rows(self, source, seed)
         return len(grown.model.X_c) - present
@@ -206,6 +209,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
                 )
             updated = coresets.condition_neighbors(gp.model, gp.kept, new)
         found._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
+        found._gp = replace(found._gp, target=gp.target.with_limits(rows.y))
         return found
 
     @clean_torch_state()

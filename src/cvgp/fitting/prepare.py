@@ -149,8 +149,10 @@ def memory_data(
 def _decide_target(
     every: Sequence[Rows[Array]], outliers: Outliers | None, options: ModelOptions, run: Run, pinned: Decisions
 ) -> tuple[TargetTransform, Choice]:
+    every_y = np.concatenate([rows.y for rows in every])
     if pinned.target_transform is not None:
-        return from_value(TargetTransform, pinned.target_transform.value), pinned.target_transform
+        known: TargetTransform = from_value(TargetTransform, pinned.target_transform.value)
+        return known.with_limits(every_y), pinned.target_transform
     begin, rows, reason = run.budget.seconds, every[0], "as asked for"
     scores: Candidates = {}
     if options.target_transform == "auto":
@@ -160,6 +162,7 @@ def _decide_target(
             chosen = IDENTITY  # outliers or rows that are held out are not above 0
     else:
         chosen = learn_target(options.target_transform, rows.y, rows.sample_weight)
+    chosen = chosen.with_limits(every_y)
     return chosen, Choice(chosen.name, to_value(chosen), reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
