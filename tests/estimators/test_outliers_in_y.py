@@ -1,4 +1,4 @@
-"""Rows that are wildly wrong, as a user meets them."""
+"""Gross outliers in y, as a user meets them."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 import cvgp
 from cvgp import CVGPRegressor
+from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning
+from cvgp.fitting.monitor import Run
+from cvgp.fitting.outliers import find_outliers
 from tests.flat_options import make_regressor
 
 Array = NDArray[np.float64]
@@ -103,3 +106,15 @@ def test_a_merged_model_says_that_it_knows_of_no_outliers() -> None:
         merged = cvgp.merge(shards)
     assert merged.outlier_share_ == 0.0
     assert rmse_of(merged) < 0.6
+
+
+def test_rare_rows_that_others_predict_are_not_outliers() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2300, 8))
+    is_rare = (x[:, 0] > 1.0) & (x[:, 1] > 1.1)  # one row in fifty
+    y = x[:, 0] + 0.5 * x[:, 1] + 0.1 * rng.normal(size=len(x))
+    assert find_outliers(Rows(x, (y + 12.0 * is_rare)[:, None]), Run.alone()) is None
+    wrong = np.where(is_rare, 12.0 * rng.normal(size=len(x)), 0.0)[rng.permutation(len(x))]
+    found = find_outliers(Rows(x, (y + wrong)[:, None]), Run.alone())
+    assert found is not None
+    assert np.mean(found.probability[np.abs(wrong) > 3.0] > 0.5) > 0.9

@@ -86,7 +86,10 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
         probability = found.noise.probability(found.error, found.f_var + found.regular)
     assert before is not None, "there was a round"
     scaling = models[0].scaling
-    if not compare(found.scores(), before).is_clear or _are_clustered(scaling.scale_x(sample.x), probability):
+    change = compare(found.scores(), before)
+    # Without gross errors the GP learns better. Without rows that are merely rare it predicts others like them worse.
+    is_accurate = change.square_gain > change.square_error
+    if not (change.is_clear and is_accurate) or _are_clustered(scaling.scale_x(sample.x), probability):
         return None
     error, f_var = models[0].residuals(rows)
     every = found.noise.probability(error, f_var + found.regular)

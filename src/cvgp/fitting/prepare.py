@@ -127,7 +127,8 @@ def memory_data(
     warp, warp_choice = decide_warp(train, options, run, pinned)
     found = pinned.outliers or Choice("none", None, "" if may_have else "not looked for", seconds=seconds)
     if outliers is not None and pinned.outliers is None:
-        found = Choice(f"{outliers.num_rows} rows", to_value(outliers.noise), outliers.about, seconds=seconds)
+        reason = f"{outliers.about}; means ignore them, and intervals allow for their share"
+        found = Choice(f"{outliers.num_rows} rows", to_value(outliers.noise), reason, seconds=seconds)
     learned = learn_warped_scaling(warp, train)
     y_varies = bool(moments_of(train.y, train.sample_weight).scales.any())
     scaling = choose_scaling(learned, options, y_varies=y_varies)
