@@ -125,8 +125,9 @@ def fit_adam(
         return status
 
     def time_used() -> float:
-        """The fraction of Adam's time that is spent: half of what there is, if L-BFGS follows."""
-        return 2.0 * run.budget.used_since(began) if plan.polish else run.budget.used_since(0.0)
+        """The fraction of Adam's time that is spent, which is not all the time if L-BFGS follows."""
+        share = run.heuristics.adam_share
+        return run.budget.used_since(began) / share if plan.polish else run.budget.used_since(0.0)
 
     if keeper is not None and keeper.patience.exhausted:
         result = Result(Status.EARLY_STOPPED, state.smoothed, state.step)  # the stored run had ended
