@@ -20,7 +20,7 @@ from cvgp.fitting.size import begin_model
 from experiments.peers.workers import fit_in_worker
 from experiments.runner import Task
 from experiments.scores import LEVELS, predictive_scores
-from experiments.splits import race_split
+from experiments.splits import group_rows, race_split
 from experiments.store import Key, Outcome, Record, Store, Value
 
 Array = NDArray[np.float64]
@@ -64,6 +64,8 @@ class Entry:
     """Where it begins, free of charge: plainly, or where our own search for a start ends. The better one counts."""
     tuned: bool = False
     """Whether the first split chooses its learning rate."""
+    grouped: bool = False
+    """Whether it is told the groups of the training rows; it then runs on grouped splits only."""
 
 
 _MOST_ROWS = ("most_rows", 50_000)
@@ -72,6 +74,7 @@ OURS = Entry("cvgp", "cvgp", "cvgp", "accuracy", ours=True)
 ENTRIES = (
     OURS,
     Entry("cvgp-coreset", "cvgp, n_neighbors=0", "cvgp", "accuracy", (("n_neighbors", 0),), ours=True),
+    Entry("cvgp-groups", "cvgp, groups=", "cvgp", "accuracy", ours=True, grouped=True),
     Entry("lightgbm", "LightGBM", "lightgbm", "density"),
     Entry("catboost", "CatBoost", "catboost", "uncertain"),
     Entry("sgpr", "SGPR", "gpflow", "sgpr", starts=PLAIN),
@@ -119,7 +122,7 @@ def tasks(plan: Plan, store: Store) -> list[Task]:
         for kind in plan.kinds
         for dataset in plan.datasets
         for entry in plan.entries
-        if _is_ready(plan, store, dataset, kind, split, entry)
+        if (kind == "grouped" or not entry.grouped) and _is_ready(plan, store, dataset, kind, split, entry)
         for key in candidates(plan, store, dataset, kind, split, entry)
     ]
 
@@ -187,6 +190,8 @@ def _measure(plan: Plan, entry: Entry, key: Key) -> Outcome:
     if entry.ours:
         settings |= {"parameters": dict(entry.options), "levels": LEVELS}
         extra = {"y_test": split.y_test}  # for the density, which its own method gives
+        if entry.grouped:
+            extra["groups"] = group_rows(str(key["dataset"]), split.x).astype(np.float64)
     else:
         budget = seconds_allowed(plan.budget, len(split.x))
         settings |= {"kernel": KERNEL, "batch_size": BATCH_SIZE, "budget": budget, **dict(entry.options)}

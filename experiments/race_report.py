@@ -42,6 +42,7 @@ DESCRIPTION = "Mean log-likelihood of each peer minus that of cvgp, one row for 
 STYLES = {
     "cvgp-coreset": ("#0072B2", "o"),
     "lightgbm": ("#D55E00", "s"),
+    "cvgp-groups": ("#0072B2", "s"),
     "catboost": ("#E69F00", "D"),
     "sgpr": ("#CC79A7", "^"),
     "gpboost-vecchia": ("#000000", "P"),

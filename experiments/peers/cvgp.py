@@ -39,7 +39,8 @@ def accuracy(job: Job) -> Mapping[str, float | str]:
     """
     _import_all(job)
     job.restart()
-    model = CVGPRegressor(random_state=0).set_params(**job.settings["parameters"]).fit(job.x, job.y)
+    model = CVGPRegressor(random_state=0).set_params(**job.settings["parameters"])
+    model.fit(job.x, job.y, groups=job.data.get("groups"))
     levels = np.asarray(job.settings["levels"])
 
     def predict(x: Array) -> dict[str, Any]:

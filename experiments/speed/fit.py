@@ -1,4 +1,4 @@
-"""Seconds of whole fits: the default by rows and columns, and time and memory up to ten million rows."""
+"""Seconds of whole fits: the default by rows and columns, beside peers, and with memory up to ten million rows."""
 
 import math
 import time
@@ -29,6 +29,14 @@ SIZES = (
 )
 """Rows and columns of the default fits."""
 LARGE_COLUMNS = 10
+PEER_ROWS = (1000, 3000, 10_000, 30_000, 100_000)
+"""Beside peers, of ten columns."""
+PEERS = {
+    "cvgp": ("cvgp", {"method": "fit", "parameters": {}}),
+    "LightGBM, five folds": ("lightgbm", {"method": "density"}),
+    "scikit-learn, exact GP": ("sklearn", {"method": "exact", "kernel": "matern32"}),
+}
+MOST_ROWS_OF_EXACT = 1000
 
 
 class Plan(NamedTuple):
@@ -39,21 +47,35 @@ class Plan(NamedTuple):
     points: int
     """Of the large fits."""
     threads: int
+    peer_rows: tuple[int, ...]
 
 
 def full(threads: int) -> Plan:
     """The measurements of the documentation."""
-    return Plan(SIZES, (10**5, 10**6, 10**7), 500, threads)
+    return Plan(SIZES, (10**5, 10**6, 10**7), 500, threads, PEER_ROWS)
 
 
 def quick(threads: int) -> Plan:
     """Sizes that take a few seconds."""
-    return Plan(SIZES[:2], (3000, 30_000), 30, threads)
+    return Plan(SIZES[:2], (3000, 30_000), 30, threads, PEER_ROWS[:1])
 
 
 def tasks(plan: Plan) -> list[Task]:
-    """A default fit for each size, then the large ones."""
-    return [*(default_task(plan, *size) for size in plan.sizes), *(large_task(plan, rows) for rows in plan.large_rows)]
+    """A default fit for each size, those beside peers in turn, then the large ones."""
+    beside = [peer_task(plan, name, rows) for rows in plan.peer_rows for name in peers_for(rows)]
+    large = [large_task(plan, rows) for rows in plan.large_rows]
+    return [*(default_task(plan, *size) for size in plan.sizes), *beside, *large]
+
+
+def peers_for(rows: int) -> list[str]:
+    """Those that can take so many rows."""
+    return [name for name in PEERS if rows <= MOST_ROWS_OF_EXACT or not name.startswith("scikit")]
+
+
+def peer_task(plan: Plan, name: str, rows: int) -> Task:
+    """One default fit of cvgp or a peer, in a process of its own, on the same rows and threads."""
+    key = {"benchmark": "beside peers", "rows": rows, "method": name, "threads": plan.threads}
+    return Task(key, partial(_measure_peer, plan, name, rows), ours=name == "cvgp")
 
 
 def default_task(plan: Plan, rows: int, columns: int) -> Task:
@@ -89,6 +111,14 @@ def _measure_default(rows: int, columns: int) -> Outcome:
     )
 
 
+def _measure_peer(plan: Plan, name: str, rows: int) -> Outcome:
+    x, y = _draw(rows + NUM_TEST, LARGE_COLUMNS, np.random.default_rng(0))
+    split = standardized(x, y, np.arange(rows), np.arange(rows, len(x)))
+    worker, settings = PEERS[name]
+    outcome = fit_in_worker(worker, settings, split, threads=plan.threads)
+    return replace(outcome, trace=[])
+
+
 def _draw(num_rows: int, num_columns: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Rows of a function of the first four columns; the others are irrelevant."""
     x = rng.normal(size=(num_rows, num_columns))
@@ -115,6 +145,17 @@ def report(plan: Plan, store: Store) -> str:
             points = f"{record.number('points'):.0f} + {record.number('neighbors'):.0f}"
             scores = [format(record.number(name), form) for name, form in forms.items()]
             small.append([f"{size[0]:,} x {size[1]}", *scores, points])
+    beside = []
+    for rows in plan.peer_rows:
+        own = store.finished(peer_task(plan, "cvgp", rows).key)
+        for name in peers_for(rows):
+            record = store.finished(peer_task(plan, name, rows).key)
+            if record is not None and own is not None:
+                ratio = record.number("seconds") / own.number("seconds")
+                scores = [
+                    format(record.number(score), form) for score, form in (("rmse", ".4f"), ("log_likelihood", ".3f"))
+                ]
+                beside.append([f"{rows:,}", name, f"{record.number('seconds'):.1f}", f"{ratio:.2f}", *scores])
     large = []
     for rows in plan.large_rows:
         record = store.finished(large_task(plan, rows).key)
@@ -128,6 +169,8 @@ def report(plan: Plan, store: Store) -> str:
         [
             markdown_table((*header, "90 % coverage", "points + neighbors"), small, num_text=1),
             f"The true function has an RMSE of {NOISE} and a log-likelihood of {BEST:.3f}.",
+            f"Default fits of {LARGE_COLUMNS} columns beside peers, in units of the standard deviation of y:",
+            markdown_table(("rows", "library", "seconds", "over cvgp's", *header[2:]), beside, num_text=2),
             f"Waves, with {plan.points} points:",
             markdown_table((*header, "data, MB", "beyond, MB", "peak, MB"), large, num_text=1),
         ]
