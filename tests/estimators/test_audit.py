@@ -10,6 +10,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import CVGPWarning, InvalidInputError
 from cvgp.estimators.audit import draw_audit
 from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.monitor import Run
 
 
 def waves(num_rows: int, seed: int = 0, noise: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -195,3 +196,17 @@ def test_bad_calls_of_calibrate_and_intervals_are_refused() -> None:
         model.calibrate(x, y, groups=[1, 2])
     with pytest.raises(InvalidInputError, match="'conformal' or 'model'"):
         model.predict_interval(x, interval="exact")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_time", [True, False], ids=["fitted again", "conditioned"])
+def test_audit_rows_become_points_of_an_exact_gp(has_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise, a row that is known only by sums over other points would be missed by far."""
+    if not has_time:
+        monkeypatch.setattr(Run, "has_time", False)
+    x = np.random.default_rng(0).normal(size=(600, 3))
+    y = np.sin(4.0 * x).sum(axis=1)
+    model = CVGPRegressor(random_state=0, n_neighbors=0).fit(x, y)
+    assert len(model.coreset_) == 600
+    assert model.n_rows_ == 600
+    assert np.abs(model.predict(x) - y).max() < 0.05
+    assert model.log_predictive_density(x, y).mean() > 1.0

@@ -69,10 +69,9 @@ def test_a_rough_function_needs_more_points_than_a_smooth_one() -> None:
 
 def test_the_exact_gp_is_for_few_rows_and_fewer_beside_neighbors() -> None:
     run = Run.alone()
-    assert exact_is_affordable(500, 5, run, has_neighbors=True)
-    assert not exact_is_affordable(1200, 5, run, has_neighbors=True)
-    assert exact_is_affordable(1200, 5, run, has_neighbors=False)
-    assert not exact_is_affordable(1200, 5, Run.alone(0.5), has_neighbors=False)
+    assert exact_is_affordable(1200, 5, run)
+    assert not exact_is_affordable(3000, 5, run)
+    assert not exact_is_affordable(1200, 5, Run.alone(0.5))
 
 
 def test_fewer_points_are_kept_where_they_leave_a_share_of_the_noise_unexplained() -> None:

@@ -215,12 +215,12 @@ def _line(data: FitData, rows: Rows[Array]) -> Examined | None:
 
 
 def _chosen(tried: dict[str, Examined], h: Heuristics) -> str:
-    """The first fit, unless a simpler one is clearly more likely, or passes where it fails and is not clearly worse."""
+    """The first fit, unless a simpler one is clearly more likely, or passes where it fails and is no less likely."""
     taken, *others = tried
     for name in others:
         passes = tried[name].p_value >= h.audit_p_value > tried[taken].p_value
         simpler, first = tried[name].scores, tried[taken].scores
-        if compare(simpler, first).is_clear or (passes and not compare(first, simpler).is_clear):
+        if compare(simpler, first).is_clear or (passes and simpler.density >= first.density):
             taken = name
     return taken
 

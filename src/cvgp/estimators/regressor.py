@@ -24,7 +24,7 @@ from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
-from cvgp.fitting.decide import Fit, Request, fit
+from cvgp.fitting.decide import Fit, Request, fit, with_all_rows
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
@@ -285,9 +285,17 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             gp = posterior(found.result, data, dtype)
             if training.solver != "paper":
                 found, gp = audit(request, found, audited, dtype)
+            if audited is not None and found.is_exact and group.world == 1 and run.has_time:
+                # A tenth of few rows matters to kernel and noise too.
+                every = Rows[Array].join([train, audited])
+                data = memory_data(every, held_out, options, choosing, found.decisions, look_for_outliers=look)
+                data = data._replace(decisions=found.decisions)
+                found = with_all_rows(request, found, data)
+                gp = replace(posterior(found.result, data, dtype), calibration=gp.calibration)
+                audited = None
             self._set_results(found, gp, data, log)
             if audited is not None:
-                self._add_rows(audited, found.result.solution, group)
+                self._add_rows(audited, found.result.solution, group, is_exact=found.is_exact)
             summarize_rows(self, data.train, seed)
         return self
 

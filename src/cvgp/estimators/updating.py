@@ -255,18 +255,24 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         self._gp = replace(self._gp, calibration=Calibration.of(residuals, weight))
         return self
 
-    def _add_rows(self, rows: Rows[Array], solution: Solution, group: Group) -> None:
+    def _add_rows(self, rows: Rows[Array], solution: Solution, group: Group, *, is_exact: bool) -> None:
         """Take rows that were set aside into the model that a fit has just left, in place."""
         gp = self._gp
         regular = _regular(gp, merge_copies(rows))
         if not len(regular.x):
             return
-        source, log_slopes = _scaled(gp, regular, group if gp.kept is None else ALONE)
-        if gp.kept is None:
+        by_sums = gp.kept is None and not (is_exact and group.world == 1)
+        source, log_slopes = _scaled(gp, regular, group if by_sums else ALONE)
+        if by_sums:
             updated = coresets.add_rows(solution, source)
         else:
             (new,) = source.chunks(source.num_rows)
-            updated = coresets.condition_neighbors(gp.model, gp.kept, new)
+            # An exact GP has little noise, which its points cannot predict new rows to.
+            updated = (
+                coresets.condition_coreset(gp.model, new, solution.bound)
+                if gp.kept is None
+                else coresets.condition_neighbors(gp.model, gp.kept, new)
+            )
         self._adopt(updated, self.n_rows_ + source.total_weight, self._log_slopes + log_slopes)
 
     def _adopt(self, updated: coresets.Updated, num_rows: float | None = None, log_slopes: float = 0.0) -> None:

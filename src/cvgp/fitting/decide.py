@@ -70,6 +70,12 @@ class Fit(NamedTuple):
     result: NoiseFit
     decisions: Decisions
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether each row of the fit is a point of the coreset."""
+        size = self.decisions.n_coreset
+        return size is not None and size.value == {"size": len(self.result.solution.model.X_c), "exact": True}
+
 
 def fit(request: Request) -> Fit:
     """Fit a model to scaled rows; the long solvers store their progress in a folder, if there is one."""
@@ -185,7 +191,7 @@ def _is_exact(request: Request, *, may_use_neighbors: bool) -> bool:
     if not (request.size_is_open and request.by_lbfgs) or neighbors_are_wanted:
         return False
     num_rows, dims = data.train.num_rows, len(data.scaling.x_mean)
-    return exact_is_affordable(num_rows, dims, request.run, has_neighbors=may_use_neighbors)
+    return exact_is_affordable(num_rows, dims, request.run)
 
 
 def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
@@ -222,6 +228,24 @@ def _start_to_json(start: Start) -> dict[str, Any]:
     return found | {"kernel": states[0], "mean": states[1], "priors": held}
 
 
+def _own_names(state: Mapping[str, Any]) -> set[str]:
+    """The names in a state without those of the priors that a fit adds, which depend on the number of rows."""
+    return {name for name in state if not {HELD_ABOVE, HELD_AROUND} & set(name.split("."))}
+
+
+def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
+    """Fit an exact GP to more rows than it was decided with, from where it has ended and without any search."""
+    model, decisions = found.result.solution.model, found.decisions
+    assert decisions.kernel is not None, "a fit has a kernel"
+    known = decisions.kernel.value
+    start = Start(model.kernel, model.mean, model.noise.item(), noise_is_known=known["noise_is_known"])
+    kernel = replace(decisions.kernel, value=_start_to_json(start) | {"priors": known["priors"]})
+    size = Choice("all rows", {"size": data.train.num_rows, "exact": True}, "the exact GP is affordable")
+    pinned = replace(decisions, kernel=kernel, n_coreset=size)
+    again = _fit(request._replace(data=data, pinned=pinned), None)  # a checkpoint is of fewer rows
+    return again._replace(decisions=replace(decisions, n_coreset=again.decisions.n_coreset))
+
+
 def _start_from_json(
     value: Any, options: ModelOptions, mean: Mean, data: FitData, floor: float, h: Heuristics
 ) -> Start:
@@ -233,15 +257,18 @@ def _start_from_json(
         made = with_priors(made, rows, sample.cpu(), 1.0, h)
     for module, stored in ((made, value["kernel"]), (mean, value["mean"])):
         own = module.state_dict()
-        if set(own) != set(stored):
+        if _own_names(own) != _own_names(stored):
             raise InvalidInputError("The pinned kernel was decided for another kernel, mean or number of columns.")
-        module.load_state_dict({name: own[name].new_tensor(values) for name, values in stored.items()})
+        module.load_state_dict(own | {name: own[name].new_tensor(stored[name]) for name in own.keys() & stored.keys()})
     known = value["noise_is_known"]
     return Start(made, mean, value["noise"], noise_floor=floor, noise_is_known=known, name=value["name"])
 
 
 def _decide_size(request: Request, start: Start, *, is_exact: bool) -> tuple[int, Choice]:
     data, options, _, run, pinned, init = request
+    if pinned.n_coreset is not None and is_exact:
+        size = data.train.num_rows
+        return size, replace(pinned.n_coreset, value={"size": size, "exact": True})
     if pinned.n_coreset is not None:
         return int(pinned.n_coreset.value["size"]), pinned.n_coreset
     begin, scores, reason = run.budget.seconds, dict[str, Scores](), ""

@@ -78,8 +78,6 @@ class Heuristics:
     """That the exact GP usually takes."""
     exact_seconds: float = 8.0
     """The longest by the cost model: about 1480 rows."""
-    exact_seconds_with_neighbors: float = 2.4
-    """About 950 rows."""
     unexplained_share: float = 0.01
     """Of the noise, by the prior variance that fewer points leave: .005 nats per row."""
     bearable_loss: float = 5.0

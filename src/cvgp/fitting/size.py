@@ -35,12 +35,11 @@ SAMPLE_PER_CENTER, SMALLEST_SAMPLE = 10, 4_000  # rows for k-means; more change 
 GREEDY_CANDIDATES = 4_000
 
 
-def exact_is_affordable(num_rows: int, num_dims: int, run: Run, *, has_neighbors: bool) -> bool:
-    """Whether to learn kernel and noise with every row as a point; neighbors are cheaper from fewer rows on."""
+def exact_is_affordable(num_rows: int, num_dims: int, run: Run) -> bool:
+    """Whether to learn kernel and noise with every row as a point."""
     h, limit = run.heuristics, run.budget.max_time
     seconds = h.exact_evaluations * exact_seconds(num_rows, num_dims, h)
-    longest = h.exact_seconds_with_neighbors if has_neighbors else h.exact_seconds
-    return seconds <= longest and (limit is None or seconds <= limit)
+    return seconds <= h.exact_seconds and (limit is None or seconds <= limit)
 
 
 def largest_size(max_time: float | None, h: Heuristics) -> int:
