@@ -103,7 +103,7 @@ VARIANTS: dict[str, Variant] = {
     "no noise ladder": _constants(
         "the first coreset keeps the noise of the exact GP", lambda taken: not _is_exact(taken), noise_ladder=()
     ),
-    "no exact GP": _constants("never a point per row", _is_exact, exact_seconds=0.0, exact_seconds_with_neighbors=0.0),
+    "no exact GP": _constants("never a point per row", _is_exact, exact_seconds=0.0),
     "400 points": Variant("the size is not chosen", {"n_coreset": 400}, acts=lambda taken: not _is_exact(taken)),
     "no neighbors": Variant("the coreset alone", {"n_neighbors": 0}, acts=_is_not("n_neighbors", "none")),
     "20 neighbors": Variant("neighbors always", {"n_neighbors": 20}, acts=_is("n_neighbors", "none")),
