@@ -94,7 +94,9 @@ def pooled(
     sets = _counted(len(usable), "set") if num_sets in (None, len(usable)) else f"{len(usable)} of {num_sets} sets"
     count = f"{sets}, {sum(map(len, usable.values()))} folds"
     if spread == 0.0:
-        return Finding(effect, effect, effect, math.nan, count, note="no spread between folds")
+        excess = effect if margin is None else abs(effect) - margin
+        p, opposite = 0.0 if excess < 0.0 else 1.0, excess > 0.0
+        return Finding(effect, effect, effect, p, count, note="the same on every fold", opposite=opposite)
     freedom = sum(parts) ** 2 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, usable.values(), strict=True))
     reach = float(stats.t.ppf(1.0 - LEVEL / 2, freedom)) * spread
     if margin is None:

@@ -163,6 +163,15 @@ def test_a_claim_is_tested_by_folds_pooled_over_sets() -> None:
     assert np.isnan(pooled({"a": [1.0]}).p)
 
 
+@pytest.mark.parametrize(
+    ("same", "margin", "p"), [(-0.1, None, 0.0), (0.1, None, 1.0), (0.01, 0.02, 0.0), (0.1, 0.02, 1.0)]
+)
+def test_folds_that_all_agree_decide(same: float, margin: float | None, p: float) -> None:
+    found = pooled({"a": [same] * 3}, margin=margin)
+    assert found.p == p
+    assert found.opposite == (p == 1.0)
+
+
 def test_the_opposite_of_a_claim_is_told_from_no_difference() -> None:
     lower, noisy = [-0.2, -0.3, -0.25, -0.3, -0.2], [-0.3, 0.3, 0.1, -0.2, 0.2]
     assert [pooled({"a": values}).opposite for values in (lower, [-v for v in lower], noisy)] == [False, True, False]
