@@ -263,5 +263,5 @@ def test_a_density_of_zero_is_stored_as_none_beside_the_other_scores(monkeypatch
         }
 
     monkeypatch.setattr(world, "predictive", impossible)
-    metrics = world._ours(split).metrics
+    metrics = world._ours(split, None).metrics
     assert (metrics["log_likelihood"], metrics["rmse"]) == (None, 0.0)

@@ -151,3 +151,22 @@ def test_copies_of_rows_are_merged_whatever_their_number_and_order() -> None:
     assert merged.sample_weight is not None
     np.testing.assert_array_equal(merged.sample_weight, np.full(50, 2.0))
     assert expected.sample_weight is None
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_few_rows_of_many_columns_share_a_lengthscale_unless_few_columns_matter(is_sparse: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, x_new = rng.normal(size=(120, 20)), rng.normal(size=(500, 20))
+    weight = np.where(np.arange(20) < 2, 1.0, 0.0) if is_sparse else rng.normal(size=20) / 5.0
+
+    def f(values: Array) -> Array:
+        return np.asarray(np.sin(values @ weight) if is_sparse else values @ weight)
+
+    y = f(x) + 0.3 * rng.normal(size=120)
+    found, data = fitted(Rows(x, y[:, None]))
+    kernel = found.decisions.kernel
+    assert kernel is not None
+    assert kernel.value["ard"] == is_sparse
+    assert kernel.taken.endswith("one lengthscale") != is_sparse
+    own, _ = fitted(Rows(x, y[:, None]), Decisions(kernel=kernel))
+    np.testing.assert_allclose(predicted(own, data, x_new), predicted(found, data, x_new), rtol=1e-6, atol=1e-8)

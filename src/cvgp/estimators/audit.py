@@ -264,7 +264,9 @@ def _cross_fitted(request: Request, found: Fit) -> tuple[Tensor, Tensor, Tensor 
     ):
         return None
     name = options.kernel if isinstance(options.kernel, Kernel) else name_of_kernel(found.result.solution.model.kernel)
-    kernel = starting_kernel(name, len(data.scaling.x_mean), ard=options.ard, spread=data.spread)
+    chosen = found.decisions.kernel
+    ard = options.ard if chosen is None else chosen.value["ard"]
+    kernel = starting_kernel(name, len(data.scaling.x_mean), ard=ard, spread=data.spread)
     # A period would have to be searched for.
     if periodic_parts(kernel) or data.train.group.world > 1 or not request.run.has_time:
         return None

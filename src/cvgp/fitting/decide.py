@@ -16,10 +16,17 @@ from cvgp.coreset import Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
-from cvgp.fitting.compare import Scores, compare, coreset_residuals, simple_densities
+from cvgp.fitting.compare import Scores, compare, coreset_residuals, log_normal, simple_densities, weight_of
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.kernel import alternative_kernels, choose_kernel, starting_kernel, starting_mean, with_priors
+from cvgp.fitting.kernel import (
+    alternative_kernels,
+    choose_kernel,
+    cross_fitted_residuals,
+    starting_kernel,
+    starting_mean,
+    with_priors,
+)
 from cvgp.fitting.monitor import Run
 from cvgp.fitting.neighbors import (
     Candidates,
@@ -216,9 +223,39 @@ def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
         noise_floor=floor,
         known_noise=data.known_noise,
     )
-    scores = Choice.scored({name: start.scores for name, start in found.tried.items()})
-    value = _start_to_json(found.start)
-    return found.start, Choice(value["name"], value, "", scores, run.budget.seconds - begin)
+    start, tried = found.start, {name: start.scores for name, start in found.tried.items()}
+    is_shared = False
+    is_open = options.kernel is None or (isinstance(options.kernel, str) and options.kernel == "auto")
+    if is_exact and options.ard and is_open:
+        start, is_shared, scores = _share_lengthscale(request, start, mean)
+        tried |= scores
+    value, seconds = _start_to_json(start) | {"ard": options.ard and not is_shared}, run.budget.seconds - begin
+    taken = f"{value['name']}, one lengthscale" if is_shared else value["name"]
+    return start, Choice(taken, value, "", Choice.scored(tried), seconds)
+
+
+def _share_lengthscale(request: Request, start: Start, mean: Mean) -> tuple[Start, bool, dict[str, Scores]]:
+    """Where rows are few for the columns, a kernel with one lengthscale for all of them, unless more predict better.
+
+    Both are learned without the rows that judge them: with the kernel of all rows, a row that is left out looks far
+    better predicted than a new one is.
+    """
+    data, h, dims = request.data, request.run.heuristics, len(request.data.scaling.x_mean)
+    few = min(h.linear_rows_per_column * dims, h.audit_from)
+    if not isinstance(data.train, MemorySource) or not h.fewest_rows_to_share < data.train.num_rows < few or dims == 1:
+        return start, False, {}
+    run, rows, scores = request.run.part(0.2), data.train.data, dict[str, Scores]()
+    shared = starting_kernel(start.name, dims, ard=False, spread=data.spread)
+    own = starting_kernel(start.name, dims, ard=True, spread=data.spread)
+    for name, kernel in (("one lengthscale per column", own), ("one lengthscale", shared)):
+        error, sd = cross_fitted_residuals(kernel, mean, rows, run, start.noise_floor)
+        density = log_normal(error, sd.square()[:, None]).mean(1)
+        scores[name] = Scores(density, error.square().mean(1), weight_of(rows), rows.cluster)
+    if run.agreed(compare(*scores.values()).is_likelier()):
+        return start, False, scores
+    known = start.noise if start.noise_is_known else None
+    found = choose_kernel(shared, mean, data.train, run, noise_floor=start.noise_floor, known_noise=known)
+    return found.start, True, scores
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
@@ -239,7 +276,7 @@ def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
     assert decisions.kernel is not None, "a fit has a kernel"
     known = decisions.kernel.value
     start = Start(model.kernel, model.mean, model.noise.item(), noise_is_known=known["noise_is_known"])
-    kernel = replace(decisions.kernel, value=_start_to_json(start) | {"priors": known["priors"]})
+    kernel = replace(decisions.kernel, value=_start_to_json(start) | {name: known[name] for name in ("priors", "ard")})
     size = Choice("all rows", {"size": data.train.num_rows, "exact": True}, "the exact GP is affordable")
     pinned = replace(decisions, kernel=kernel, n_coreset=size)
     again = _fit(request._replace(data=data, pinned=pinned), None)  # a checkpoint is of fewer rows
@@ -251,7 +288,7 @@ def _start_from_json(
 ) -> Start:
     dims, rows = len(data.scaling.x_mean), data.train.num_rows
     kernel: str | Kernel = options.kernel if isinstance(options.kernel, Kernel) else value["name"]
-    made = starting_kernel(kernel, dims, ard=options.ard, spread=data.spread)
+    made = starting_kernel(kernel, dims, ard=value["ard"], spread=data.spread)
     if value["priors"]:
         sample = data.train.sample(min(rows, 100), np.random.default_rng(0)).x
         made = with_priors(made, rows, sample.cpu(), 1.0, h)

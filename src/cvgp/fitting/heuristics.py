@@ -51,7 +51,9 @@ class Heuristics:
     very_few_rows_per_column: float = 2.0
     """Up to this many, they have a prior around the typical one."""
     linear_rows_per_column: float = 10.0
-    """With fewer, a linear kernel is not tried: its variances overfit, and left-out rows do not show it."""
+    """With fewer, a linear kernel is not tried, as its variances overfit, but one lengthscale for all columns is."""
+    fewest_rows_to_share: int = 20
+    """With fewer, unseen rows do not tell whether one lengthscale is enough."""
     least_lengthscale: float = 0.1
     """Share of the smallest gap in a column: below it, distances are lost to rounding."""
     leave_one_out_rows: int = 750
