@@ -178,3 +178,10 @@ def test_new_rows_widen_the_range_of_predictions() -> None:
     np.testing.assert_allclose(model.condition(x_new, target(x_new)).predict(x_new), np.exp(x_new[:, 0]), rtol=0.2)
     other = make_regressor(random_state=0, target_transform="log", n_neighbors=0).fit(x_new, target(x_new))
     assert cvgp.merge([model, other]).predict(x_new).max() > 100.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_constant_target_can_be_stored(tmp_path: Path) -> None:
+    model = make_regressor(random_state=0, target_transform="log").fit(X[:30], np.full(30, 7.0))
+    model.save(tmp_path / "m.cvgp")
+    np.testing.assert_allclose(cvgp.load(tmp_path / "m.cvgp").predict(X[:3]), 7.0, rtol=0.01)

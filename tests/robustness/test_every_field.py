@@ -87,6 +87,8 @@ def whole_model(folder: Path) -> Whole:
         "target.centre": np.zeros(1),
         "target.unit": np.ones(1),
         "target.power": np.array([0.7]),
+        "target.low": np.array([-50.0]),
+        "target.high": np.array([50.0]),
         "outliers.variance": np.array([30.0]),
         "scaling.warp.shares": np.where(counts > 0, 0.4, 0.0),
         "scaling.warp.counts": counts,

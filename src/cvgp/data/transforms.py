@@ -57,6 +57,8 @@ class TargetTransform(NamedTuple):
         if name == "yeo-johnson":
             allowed |= {"centre": any_number, "unit": SQUARABLE, "power": POWERS}
         found = {part: state.array(part, (num_outputs,), limits=limits) for part, limits in allowed.items()}
+        if not (found["low"] < found["high"]).all():
+            raise FileFormatError(f"{state.where}: the limits of predictions must be in order.")
         return cls(name, **found)
 
     def apply(self, y: Array) -> Array:
@@ -87,7 +89,8 @@ class TargetTransform(NamedTuple):
         if self.name == "identity":
             return self
         t = self.apply(y)
-        margin = BEYOND_THE_ROWS * t.std(axis=0)
+        spread = t.std(axis=0)
+        margin = BEYOND_THE_ROWS * np.where(spread > 1e-6 * np.abs(t).max(axis=0), spread, 1.0)
         low, high = t.min(axis=0) - margin, t.max(axis=0) + margin
         return self.joined(self._replace(low=low, high=high))
 
