@@ -242,3 +242,12 @@ def test_dates_without_a_trend_are_drawn_along_the_year() -> None:
     assert 340.0 < x.max() < 366.0
     np.testing.assert_allclose(y, np.sin(2.0 * np.pi * x / 365.2425), atol=0.05)
     assert ax.get_xlabel() == "when (day of the year)"
+
+
+def test_training_is_drawn_from_its_last_start() -> None:
+    x = np.random.default_rng(0).normal(size=(600, 3))
+    model = make_regressor(random_state=0, n_neighbors=0).fit(x, np.sin(4.0 * x).sum(axis=1))
+    is_lbfgs = model.history_["phase"] == "lbfgs"
+    assert (np.diff(model.history_["iteration"][is_lbfgs]) < 0).any()  # all rows are fitted after the audit
+    (line,) = plots.plot_training(model, ax=Figure().subplots()).lines
+    assert (np.diff(np.asarray(line.get_xdata(), dtype=float)) > 0).all()

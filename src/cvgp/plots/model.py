@@ -127,13 +127,16 @@ def plot_relevance(model: CVGPRegressor, ax: Axes | None = None, top: int = 10) 
 
 
 def plot_training(model: CVGPRegressor, ax: Axes | None = None) -> Axes:
-    """Draw the bound over the iterations of the last phase of training, and the validation error if there is one."""
+    """Draw the bound over the iterations of the last run of training, and the validation error if there is one."""
     ax = drawing.axes_or_current(ax)
     history, phases = model.history_, model.history_["phase"]
     is_shown = (phases != "noise") & (np.abs(history["bound"]) < LARGEST)
     if not is_shown.any():
         raise InvalidInputError("The history holds no iteration with a finite bound, so there is nothing to draw.")
     is_shown &= phases == phases[is_shown][-1]
+    shown = np.flatnonzero(is_shown)
+    restarts = np.flatnonzero(np.diff(history["iteration"][shown]) <= 0)  # a fit to other rows, or of another model
+    is_shown[shown[: restarts[-1] + 1 if len(restarts) else 0]] = False
     iteration, bound, validation = (history[name][is_shown] for name in ("iteration", "bound", "validation_rmse"))
     ax.plot(iteration, bound, color=drawing.BLUE, marker="o" if len(bound) == 1 else "")
     # The first iterations gain so much that the others would look flat.
@@ -179,7 +182,8 @@ def draw_coreset(
     own = coreset.y.reshape(len(coreset), -1)[order, output or 0]
     at = [drawing.places(coreset.X[order], column) for column in columns]
     is_colored = len(columns) > 1 and (coreset.num_outputs == 1 or output is not None)
-    areas = np.maximum(180.0 * coreset.beta[order] / coreset.beta.max(), 4.0)  # in square points of a page
+    largest = np.clip(9000.0 / len(order), 12.0, 180.0)  # in square points of a page
+    areas = np.maximum(largest * coreset.beta[order] / coreset.beta.max(), 4.0)
     colors = {"c": own, "cmap": "viridis"} if is_colored else {"color": drawing.BLUE}
     dots = ax.scatter(at[0], [*at, own][1], areas, ec="black", lw=0.4, alpha=0.8, rasterized=True, **colors)
     drawing.readable_ticks(ax)
