@@ -77,6 +77,7 @@ def race(
     _show(race_report.counts(plan, results), "race-counts", write)
     if write is not None and "race-picture" in places(write):
         fill(write, "race-picture", race_report.draw(plan, results, write.parent / "images"))
+    _show(race_report.groups(plan, results), "race-groups", write)
     for kind in plan.kinds:
         _show(race_report.summary(plan, results, kind), f"race-{kind}-summary", write)
         _show(race_report.tables(plan, results, kind), f"race-{kind}", write)

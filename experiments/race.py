@@ -109,6 +109,10 @@ class Plan:
     """Processor seconds for a fit on up to 50,000 rows. Ours has no limit: its seconds are measured."""
     threads: int = 1
 
+    def entries_of(self, kind: str) -> tuple[Entry, ...]:
+        """Those that run on splits of a kind."""
+        return tuple(entry for entry in self.entries if kind == "grouped" or not entry.grouped)
+
 
 def tasks(plan: Plan, store: Store) -> list[Task]:
     """All fits: split by split, kind by kind, set by set, method by method.
@@ -121,8 +125,8 @@ def tasks(plan: Plan, store: Store) -> list[Task]:
         for split in range(plan.splits)
         for kind in plan.kinds
         for dataset in plan.datasets
-        for entry in plan.entries
-        if (kind == "grouped" or not entry.grouped) and _is_ready(plan, store, dataset, kind, split, entry)
+        for entry in plan.entries_of(kind)
+        if _is_ready(plan, store, dataset, kind, split, entry)
         for key in candidates(plan, store, dataset, kind, split, entry)
     ]
 
@@ -230,7 +234,7 @@ class Results(NamedTuple):
 def results_of(plan: Plan, store: Store, kind: str, dataset: str) -> list[Results]:
     """All finished splits of each entry."""
     found = []
-    for entry in plan.entries:
+    for entry in plan.entries_of(kind):
         records = {n: record_of(plan, store, dataset, kind, n, entry) for n in range(plan.splits)}
         found.append(Results(entry, {n: record for n, record in records.items() if record is not None}))
     return found

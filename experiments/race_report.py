@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from experiments.figures import grid, shared_legend
 from experiments.markdown import markdown_table, origin
 from experiments.race import (
@@ -58,6 +60,7 @@ LINEAR = 0.1
 DPI = 110
 IN_README = choose(("cvgp", "lightgbm", "catboost", "gpboost-vecchia", "gpboost-vif", "ngboost", "svgp", "ppgpr"))
 COMMAND = "`python -m experiments race`"
+GROUPED = "cvgp-groups"
 
 
 # The page
@@ -85,14 +88,29 @@ def tables(plan: Plan, store: Store, kind: str) -> str:
     measured = {name: results for name, results in found.items() if any(r.records for r in results)}
     if not measured:
         return "No results yet."
-    parts = [_winners(plan, measured, metric) for metric in HIGHER_IS_BETTER]
+    parts = [_winners(measured, metric) for metric in HIGHER_IS_BETTER]
     if kind == "grouped":
         groups = [f"{name}: {describe_groups(name)}" for name in measured]
         parts.insert(0, f"A group is, for {'; for '.join(groups)}.")
     return "\n\n".join([*parts, _details(measured), *_summary(plan, store, kind, measured)])
 
 
-def _winners(plan: Plan, measured: dict[str, list[Results]], metric: str) -> str:
+def groups(plan: Plan, store: Store) -> str:
+    """What naming the groups changes on grouped splits: medians over the splits that both fits have finished."""
+    rows = []
+    for name in plan.datasets:
+        found = {r.entry.name: r for r in results_of(plan, store, "grouped", name) if r.records}
+        if OURS.name in found and GROUPED in found:
+            both = found[OURS.name], found[GROUPED]
+            splits = set(both[0].records) & set(both[1].records)
+            densities = [_number(r.median("log_likelihood", splits) or 0.0) for r in both]
+            shares = [100.0 * np.array(r.values("coverage_90", splits)) for r in both]
+            rows.append([name, *densities, *(f"{np.median(s):.0f} % ({s.min():.0f} to {s.max():.0f})" for s in shares)])
+    header = ["data", "log-likelihood", "with `groups`", "inside 90 % intervals", "with `groups`"]
+    return markdown_table(header, rows, num_text=1) if rows else "No results yet."
+
+
+def _winners(measured: dict[str, list[Results]], metric: str) -> str:
     rows = []
     for name, results in measured.items():
         medians = [r.median(metric) for r in results]
@@ -101,7 +119,8 @@ def _winners(plan: Plan, measured: dict[str, list[Results]], metric: str) -> str
         rows.append([name, *("-" if m is None else _bold(_number(m), m == best) for m in medians)])
     which = "highest" if HIGHER_IS_BETTER[metric] else "lowest"
     words = f"**{TITLES[metric]}**, medians over splits; the {which} is bold."
-    return f"{words}\n\n{markdown_table(['data', *(e.title for e in plan.entries)], rows, num_text=1)}"
+    titles = [r.entry.title for r in next(iter(measured.values()))]
+    return f"{words}\n\n{markdown_table(['data', *titles], rows, num_text=1)}"
 
 
 def _bold(text: str, is_best: bool) -> str:
@@ -148,7 +167,7 @@ def _summary(plan: Plan, store: Store, kind: str, measured: dict[str, list[Resul
         key
         for split in range(plan.splits)
         for dataset in plan.datasets
-        for entry in plan.entries
+        for entry in plan.entries_of(kind)
         for key in candidates(plan, store, dataset, kind, split, entry)
     ]
     stored = [record for key in keys if (record := store.get(key)) is not None]

@@ -290,8 +290,9 @@ def _density_table(results: Results) -> str:
 
 
 def _density_figures(results: Results) -> Mapping[str, Any]:
-    methods = [m for m in SYSTEMS if m in results.values("method")]
     datasets, folds = _in(results, TWO_D), sorted(results.values("fold"))
+    known = results.values("method", [record for dataset in datasets for record in results.where(dataset=dataset)])
+    methods = [method for method in SYSTEMS if method in known]
     made = {"density2d": _density_panels(results, [(d, 0) for d in datasets], methods)}
     if len(folds) > 1:
         for dataset in datasets:
