@@ -275,6 +275,15 @@ def test_a_trend_is_used_where_later_rows_need_it(slope: float) -> None:
     again = make_regressor(random_state=0).fit(rows[:800], "y", decisions={"dates": model.decisions_.dates})
     assert feature_names(again) == feature_names(model)
     assert again.decisions_.dates == model.decisions_.dates
+    if not slope:
+        renamed = rows[:800].rename(columns={"when": "day"})
+        with pytest.raises(InvalidInputError, match="other columns: when"):
+            make_regressor(random_state=0).fit(renamed, "y", decisions={"dates": model.decisions_.dates})
+
+
+def test_a_table_of_dates_alone_cannot_drop_them() -> None:
+    with pytest.raises(InvalidInputError, match=r"No column is left.*dates='drop'"):
+        make_regressor(**OPTIONS).fit(read_table(daily_rows(0.0), "y", dates="drop"))
 
 
 def test_names_that_stand_twice_are_refused() -> None:

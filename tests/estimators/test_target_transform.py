@@ -185,3 +185,13 @@ def test_a_constant_target_can_be_stored(tmp_path: Path) -> None:
     model = make_regressor(random_state=0, target_transform="log").fit(X[:30], np.full(30, 7.0))
     model.save(tmp_path / "m.cvgp")
     np.testing.assert_allclose(cvgp.load(tmp_path / "m.cvgp").predict(X[:3]), 7.0, rtol=0.01)
+
+
+def test_an_audit_row_that_has_no_logarithm_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(600, 2)), np.exp(rng.normal(size=600))
+    for row in range(0, 600, 10):  # some of these are audit rows
+        changed = y.copy()
+        changed[row] = 0.0
+        with pytest.raises(InvalidInputError, match="above 0"):
+            regressor(target_transform="log").fit(x, changed)

@@ -101,7 +101,7 @@ class TargetTransform(NamedTuple):
         return self._replace(low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
 
     def predict(self, t: Array) -> Array:
-        """The y with T(y) = t, within the limits: an exponential of what is not known may be arbitrarily large."""
+        """The y with T(y) = t, within the limits: where f is unknown, its exponential may be arbitrarily large."""
         return self.invert(np.clip(t, self.low, self.high) if len(self.low) else t)
 
     def log_slope(self, y: Array) -> Array:

@@ -131,7 +131,7 @@ def _checked(models: Any) -> list[CVGPRegressor]:
             raise InvalidInputError(
                 f"Models to merge must have the same columns and outputs, but model {number} has "
                 f"{_described(model)}, and the first {_described(first)}; fit all shards with the same columns (and "
-                "the same categories of text columns)."
+                "the same categories of text columns, and dates='trend' or 'season' in place of 'auto')."
             )
         own, others = model._gp.target, first._gp.target
         if own.name != others.name or not all(map(np.array_equal, own[1:4], others[1:4])):

@@ -267,7 +267,8 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
             updated = coresets.add_rows(solution, source)
         else:
             (new,) = source.chunks(source.num_rows)
-            # An exact GP has little noise, which its points cannot predict new rows to.
+            # A row that is not a point of an exact GP would count as a combination of its points plus the noise, which
+            # may be far smaller than the part that they do not explain.
             updated = (
                 coresets.condition_coreset(gp.model, new, solution.bound)
                 if gp.kept is None

@@ -16,13 +16,13 @@ from cvgp.coreset import Coreset
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
 from cvgp.fitting.checkpoint import Checkpoint, open_checkpoint
-from cvgp.fitting.compare import Scores, compare, coreset_residuals, log_normal, simple_densities, weight_of
+from cvgp.fitting.compare import Scores, compare, coreset_residuals, simple_densities
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kernel import (
     alternative_kernels,
     choose_kernel,
-    cross_fitted_residuals,
+    share_lengthscale,
     starting_kernel,
     starting_mean,
     with_priors,
@@ -167,8 +167,9 @@ def decide(request: Request) -> Begun:
         plan = make_plan(settings, source.num_rows, len(model.X_c), model.X_c.shape[1], run, brief=brief)
     reason = "" if fit is None else "beside neighbors the places of points matter little"
     decisions = decisions.with_choice("solver", request.pinned.solver or Choice(plan.solver, asdict(plan), reason))
-    taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
-    run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
+    if request.pinned.solver is None:  # or else all is known
+        taken = ", ".join(f"{name} {choice.taken}" for name, choice in decisions)
+        run.note("choose", f"{taken} ({run.budget.seconds - begin:.1f} s)")
     return Begun(decisions, model, plan, fit)
 
 
@@ -223,39 +224,15 @@ def _decide_kernel(request: Request, *, is_exact: bool) -> tuple[Start, Choice]:
         noise_floor=floor,
         known_noise=data.known_noise,
     )
-    start, tried = found.start, {name: start.scores for name, start in found.tried.items()}
-    is_shared = False
-    is_open = options.kernel is None or (isinstance(options.kernel, str) and options.kernel == "auto")
-    if is_exact and options.ard and is_open:
-        start, is_shared, scores = _share_lengthscale(request, start, mean)
-        tried |= scores
-    value, seconds = _start_to_json(start) | {"ard": options.ard and not is_shared}, run.budget.seconds - begin
-    taken = f"{value['name']}, one lengthscale" if is_shared else value["name"]
-    return start, Choice(taken, value, "", Choice.scored(tried), seconds)
-
-
-def _share_lengthscale(request: Request, start: Start, mean: Mean) -> tuple[Start, bool, dict[str, Scores]]:
-    """Where rows are few for the columns, a kernel with one lengthscale for all of them, unless more predict better.
-
-    Both are learned without the rows that judge them: with the kernel of all rows, a row that is left out looks far
-    better predicted than a new one is.
-    """
-    data, h, dims = request.data, request.run.heuristics, len(request.data.scaling.x_mean)
-    few = min(h.linear_rows_per_column * dims, h.audit_from)
-    if not isinstance(data.train, MemorySource) or not h.fewest_rows_to_share < data.train.num_rows < few or dims == 1:
-        return start, False, {}
-    run, rows, scores = request.run.part(0.2), data.train.data, dict[str, Scores]()
-    shared = starting_kernel(start.name, dims, ard=False, spread=data.spread)
-    own = starting_kernel(start.name, dims, ard=True, spread=data.spread)
-    for name, kernel in (("one lengthscale per column", own), ("one lengthscale", shared)):
-        error, sd = cross_fitted_residuals(kernel, mean, rows, run, start.noise_floor)
-        density = log_normal(error, sd.square()[:, None]).mean(1)
-        scores[name] = Scores(density, error.square().mean(1), weight_of(rows), rows.cluster)
-    if run.agreed(compare(*scores.values()).is_likelier()):
-        return start, False, scores
-    known = start.noise if start.noise_is_known else None
-    found = choose_kernel(shared, mean, data.train, run, noise_floor=start.noise_floor, known_noise=known)
-    return found.start, True, scores
+    shared = None
+    if is_exact and options.ard and options.kernel in (None, "auto") and isinstance(data.train, MemorySource):
+        shared, scores = share_lengthscale(found.start, data.train, run.part(0.2), data.spread)
+        found.tried.update(scores)
+    start = shared or found.start
+    value = _start_to_json(start) | {"ard": options.ard and shared is None}
+    taken = value["name"] if shared is None else f"{value['name']}, one lengthscale"
+    scored = Choice.scored({name: start.scores for name, start in found.tried.items()})
+    return start, Choice(taken, value, "", scored, run.budget.seconds - begin)
 
 
 def _start_to_json(start: Start) -> dict[str, Any]:
@@ -266,12 +243,13 @@ def _start_to_json(start: Start) -> dict[str, Any]:
 
 
 def _own_names(state: Mapping[str, Any]) -> set[str]:
-    """The names in a state without those of the priors that a fit adds, which depend on the number of rows."""
+    """The names in a state dictionary, except for priors that a fit adds, which depend on the number of rows."""
     return {name for name in state if not {HELD_ABOVE, HELD_AROUND} & set(name.split("."))}
 
 
 def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
-    """Fit an exact GP to more rows than it was decided with, from where it has ended and without any search."""
+    """Fit an exact GP again, to all rows, starting from kernel and noise of its fit to fewer rows."""
+    request.run.note("all rows", f"fitting kernel and noise again, to {data.train.num_rows} rows")
     model, decisions = found.result.solution.model, found.decisions
     assert decisions.kernel is not None, "a fit has a kernel"
     known = decisions.kernel.value
@@ -279,7 +257,7 @@ def with_all_rows(request: Request, found: Fit, data: FitData) -> Fit:
     kernel = replace(decisions.kernel, value=_start_to_json(start) | {name: known[name] for name in ("priors", "ard")})
     size = Choice("all rows", {"size": data.train.num_rows, "exact": True}, "the exact GP is affordable")
     pinned = replace(decisions, kernel=kernel, n_coreset=size)
-    again = _fit(request._replace(data=data, pinned=pinned), None)  # a checkpoint is of fewer rows
+    again = _fit(request._replace(data=data, pinned=pinned), None)  # a checkpoint would be that of fewer rows
     return again._replace(decisions=replace(decisions, n_coreset=again.decisions.n_coreset))
 
 

@@ -27,6 +27,12 @@ class Heuristics:
     margin: float = 0.05
     """Nats per row that a fit may be behind a constant or a line, or a sum behind a single kernel."""
 
+    # Dates
+    latest_share: float = 0.25
+    """Of the rows: a trend is judged by predicting these from the earlier ones."""
+    least_trend_gain: float = 0.01
+    """Nats per row."""
+
     # Outliers and transforms
     largest_outlier_share: float = 0.25
     """With more, it is not clear which rows are regular."""
@@ -53,7 +59,7 @@ class Heuristics:
     linear_rows_per_column: float = 10.0
     """With fewer, a linear kernel is not tried, as its variances overfit, but one lengthscale for all columns is."""
     fewest_rows_to_share: int = 20
-    """With fewer, unseen rows do not tell whether one lengthscale is enough."""
+    """With fewer rows, cross-fitting cannot tell whether one lengthscale is enough."""
     least_lengthscale: float = 0.1
     """Share of the smallest gap in a column: below it, distances are lost to rounding."""
     leave_one_out_rows: int = 750

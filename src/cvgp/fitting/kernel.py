@@ -17,9 +17,18 @@ from torch import Tensor
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
 from cvgp.data.scaling import Spread
-from cvgp.data.source import DataSource
+from cvgp.data.source import DataSource, MemorySource
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.fitting.compare import Residuals, compare, exact_residuals_of_new, variance_of_y, weight_of, weighted_mean
+from cvgp.fitting.compare import (
+    Residuals,
+    Scores,
+    compare,
+    exact_residuals_of_new,
+    log_normal,
+    variance_of_y,
+    weight_of,
+    weighted_mean,
+)
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.sample import DEFAULT_KERNEL, Start, best_start, learn_exact, two_parts
@@ -193,6 +202,32 @@ def cross_fitted_residuals(
     errors, sds = (torch.cat(parts).detach() for parts in zip(*found, strict=True))
     order = folds.argsort(stable=True).argsort()
     return errors[order], sds[order]
+
+
+def share_lengthscale(
+    start: Start, source: MemorySource, run: Run, spread: Spread | None
+) -> tuple[Start | None, dict[str, Start]]:
+    """Where rows are few for the columns, a start with one lengthscale for all, unless one for each predicts better.
+
+    Both are cross-fitted. With the kernel of all rows, a row that is left out looks far better predicted than a new one
+    is, since each lengthscale has been fitted to it.
+    """
+    h, dims, rows, tried = run.heuristics, source.data.x.shape[1], source.data, dict[str, Start]()
+    few = min(h.linear_rows_per_column * dims, h.audit_from)
+    if dims == 1 or not h.fewest_rows_to_share < source.num_rows < few or not run.has_time:
+        return None, {}
+    for name, ard in (("one lengthscale per column", True), ("one lengthscale", False)):
+        kernel = starting_kernel(start.name, dims, ard=ard, spread=spread)
+        error, sd = cross_fitted_residuals(kernel, start.mean, rows, run, start.noise_floor)
+        density = log_normal(error, sd.square()[:, None]).mean(1)
+        scores = Scores(density, error.square().mean(1), weight_of(rows), rows.cluster)
+        tried[name] = start._replace(kernel=kernel, scores=scores)
+    per_column, shared = (found.scores for found in tried.values())
+    if run.agreed(per_column is not None and shared is not None and compare(per_column, shared).is_likelier()):
+        return None, tried
+    known, kernel = start.noise if start.noise_is_known else None, tried["one lengthscale"].kernel
+    found = choose_kernel(kernel, start.mean, source, run, noise_floor=start.noise_floor, known_noise=known)
+    return found.start, tried
 
 
 def _learn_from_rows(

@@ -125,7 +125,7 @@ def fit_adam(
         return status
 
     def time_used() -> float:
-        """The fraction of Adam's time that is spent, which is not all the time if L-BFGS follows."""
+        """The fraction of Adam's time that is spent; if L-BFGS follows, Adam has only a share of the limit."""
         share = run.heuristics.adam_share
         return run.budget.used_since(began) / share if plan.polish else run.budget.used_since(0.0)
 

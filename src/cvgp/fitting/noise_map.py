@@ -129,7 +129,7 @@ def noise_features(model: CVGP, rows: Residuals, h: Heuristics, rng: np.random.G
 
 @torch.no_grad()
 def relative_noise(model: CVGP, rows: Residuals, x: Tensor, run: Run) -> Tensor:
-    """The noise at inputs x [n, D] over its harmonic mean [n]; ones, unless held-out rows gain much by a noise map."""
+    """The noise at inputs x [n, D] over its harmonic mean [n]; ones if a noise map gains too little."""
     h, rng = run.heuristics, run.rng("relative noise")
     features = noise_features(model, rows, h, rng)
     at, folds = features.at(rows.x), rows.folds(FOLDS, rng)

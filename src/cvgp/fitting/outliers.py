@@ -87,7 +87,7 @@ def find_outliers(rows: Rows[Array], run: Run) -> Outliers | None:
     assert before is not None, "there was a round"
     scaling = models[0].scaling
     change = compare(found.scores(), before)
-    # Without gross errors the GP learns better. Without rows that are merely rare it predicts others like them worse.
+    # A GP predicts better without gross errors, but worse without rows that are merely rare.
     is_accurate = change.square_gain > change.square_error
     if not (change.is_clear and is_accurate) or _are_clustered(scaling.scale_x(sample.x), probability):
         return None

@@ -47,8 +47,6 @@ from cvgp.fitting.sample import SampleGP, draw_halves, learn_sample, weigh_clust
 from cvgp.gp.noise import Contamination
 from cvgp.parallel.group import Group
 
-LEAST_TREND_GAIN = 0.01  # nats per row
-LEARNING_SHARE = 0.75  # the earliest rows, which predict the later ones to judge a trend
 ROWS_FOR_POWER = 100_000
 ROWS_FOR_RANKS = 20_000
 SHARE_STEP = 0.05  # shares of ranks are multiples of this, so that rounding in a search does not change the model
@@ -115,6 +113,7 @@ def memory_data(
     target, target_choice = _decide_target(positive, outliers, options, run, pinned)
     if audited is not None:
         transformed(target, audited)
+    target = target.with_limits(np.concatenate([part.y for part in positive]))
     if not is_open or target.name != "identity":
         outliers = find(target)
     seconds = run.budget.seconds - begin - target_choice.seconds
@@ -150,10 +149,8 @@ def memory_data(
 def _decide_target(
     every: Sequence[Rows[Array]], outliers: Outliers | None, options: ModelOptions, run: Run, pinned: Decisions
 ) -> tuple[TargetTransform, Choice]:
-    every_y = np.concatenate([rows.y for rows in every])
     if pinned.target_transform is not None:
-        known: TargetTransform = from_value(TargetTransform, pinned.target_transform.value)
-        return known.with_limits(every_y), pinned.target_transform
+        return from_value(TargetTransform, pinned.target_transform.value), pinned.target_transform
     begin, rows, reason = run.budget.seconds, every[0], "as asked for"
     scores: Candidates = {}
     if options.target_transform == "auto":
@@ -163,26 +160,30 @@ def _decide_target(
             chosen = IDENTITY  # outliers or rows that are held out are not above 0
     else:
         chosen = learn_target(options.target_transform, rows.y, rows.sample_weight)
-    chosen = chosen.with_limits(every_y)
     return chosen, Choice(chosen.name, to_value(chosen), reason, Choice.scored(scores), run.budget.seconds - begin)
 
 
 def decide_trends(rows: Rows[Array], trends: Mapping[str, int], run: Run, pinned: Decisions) -> Choice | None:
-    """Whether the trends of dates, features by column, are left out; None if there are none.
+    """Decide whether to leave out the trends of dates, which are features by column; None if there are none.
 
-    New rows usually come after the training rows, where a kernel with a trend returns to its prior mean and forgets the
-    season too. So a trend must make the latest quarter of the rows more likely given the earlier ones, or all rows
-    given others if it does not make the latest ones less likely.
+    New rows usually come after the training rows, where a kernel with a trend returns to its prior mean and loses the
+    season as well. So a trend must improve the predictions of the latest rows from the earlier ones. If it makes no
+    difference there, it must clearly improve those of rows drawn at random.
     """
-    if not trends or pinned.dates is not None:
-        return pinned.dates if trends else None
+    if not trends:
+        return None
+    if pinned.dates is not None:
+        unknown = [name for name in pinned.dates.value if name not in trends]
+        if unknown:
+            raise InvalidInputError(f"The pinned decision about dates is for other columns: {', '.join(unknown)}.")
+        return pinned.dates
     h, begin, some = run.heuristics, run.budget.seconds, run.part(0.05)
     if len(rows.x) < h.least_rows_to_choose:
         return Choice("with trend", [], "too few rows")
     scores: Candidates = {}
 
     def gain(label: str, learning: Rows[Array], judging: Rows[Array]) -> Comparison | None:
-        """By how much the trends make the judging rows more likely."""
+        """How much more likely the trends make the judging rows."""
         places = list(trends.values())
         a, b = (part._replace(x=np.delete(part.x, places, axis=1)) for part in (learning, judging))
         kept, without = learn_sample(learning, judging, some), learn_sample(a, b, some)
@@ -190,9 +191,9 @@ def decide_trends(rows: Rows[Array], trends: Mapping[str, int], run: Run, pinned
         return None if kept is None or without is None else compare(kept.scores, without.scores)
 
     order = np.argsort(rows.x[:, next(iter(trends.values()))], kind="stable")
-    cut, rng, most = round(LEARNING_SHARE * len(order)), some.rng("dates"), some.rows(h.sample_rows)
+    cut, rng, most = round((1.0 - h.latest_share) * len(order)), some.rng("dates"), some.rows(h.sample_rows)
     later = gain("later rows", *(rows.take(rng.permutation(part)[:most]) for part in (order[:cut], order[cut:])))
-    is_kept = later is None or later.is_likelier(margin=LEAST_TREND_GAIN)
+    is_kept = later is None or later.is_likelier(margin=h.least_trend_gain)
     if later is not None and not is_kept and later.gain > -later.gain_error:
         between = gain("all rows", *draw_halves(rows, most, some.rng("sample")))
         is_kept = between is None or between.is_clear

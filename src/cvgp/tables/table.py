@@ -38,6 +38,7 @@ from cvgp.tables.columns import (
     Reading,
     Schema,
     check_rule,
+    feature_slices,
     named,
     varying_parts,
 )
@@ -233,8 +234,8 @@ def read_table(
         Whether a row without a target, or with infinity, is an error or is left out; `n_bad_rows_` counts them.
     dates : {"auto", "season", "trend", "drop"}
         The features that dates, in UTC, become: season, weekday and hour, as far as these vary, and with ``"trend"``
-        also the day itself. ``"auto"`` keeps the trend unless the latest rows are clearly more likely without it.
-        ``"drop"`` leaves dates out.
+        also the day itself. ``"auto"`` keeps the trend if it improves predictions of the latest rows from the earlier
+        ones. ``"drop"`` leaves dates out.
 
     Returns
     -------
@@ -359,18 +360,16 @@ class TrainingTable:
 
     @property
     def open_trends(self) -> dict[str, int]:
-        """The features that are trends of dates, by column, if the fit has to decide about them."""
-        ends = np.cumsum([len(column.feature_names) for column in self.rows.columns])
+        """By column, the positions of the features that are trends of dates, if the fit has to decide about them."""
+        columns = self.rows.columns
         return {
-            column.name: int(end) - len(column.feature_names)
-            for column, end in zip(self.rows.columns, ends, strict=True)
+            column.name: at.start
+            for column, at in zip(columns, feature_slices(columns), strict=True)
             if self.table.dates == "auto" and "trend" in column.parts and len(column.parts) > 1
         }
 
     def without_trends(self, names: Collection[str]) -> TrainingTable:
-        """The same rows without the trends of some columns of dates."""
-        if not names:
-            return self
+        """The same rows without the trends of these columns of dates."""
         columns = tuple(
             replace(column, parts=column.parts[1:]) if column.name in names else column for column in self.rows.columns
         )
@@ -597,7 +596,8 @@ class _Learner:
                 codes[place] = np.array([position.get(text, UNKNOWN) for text in found.numbers])
         _raise_unusable({name: self.problems[name] for name in table.names if name in self.problems})
         if not columns:
-            raise InvalidInputError(f"No column is left to learn from. {_left_out_line(self.left_out)}")
+            reason = _left_out_line(self.left_out) if self.left_out else "All columns are dates, and dates='drop'."
+            raise InvalidInputError(f"No column is left to learn from. {reason}")
         extra = (table.sample_weight, table.noise_variance)
         return NumberedRows(store, tuple(columns), places, table.targets, extra, codes)
 
