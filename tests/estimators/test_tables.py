@@ -167,6 +167,16 @@ def test_early_stopping_holds_rows_out(folder: Path, in_parts: None) -> None:
     assert np.isfinite(model.history_["validation_rmse"]).any()
 
 
+def test_unseen_rows_of_a_table_in_parts_calibrate_and_then_join_the_model(folder: Path, in_parts: None) -> None:
+    model = fit(folder)
+    assert model.n_rows_ == NUM_ROWS
+    assert model.decisions_.audit.taken == "passed"
+    assert f"{NUM_ROWS // 20} unseen rows" in model.decisions_.audit.reason  # half of a tenth
+    new = rows(2 * NUM_ROWS)[NUM_ROWS:]
+    low, high = model.predict_interval(new, level=0.9).T
+    assert 0.87 < np.mean((low <= new["y"]) & (new["y"] <= high)) < 0.93
+
+
 def test_weights_and_known_noise_are_columns(tmp_path: Path, in_parts: None) -> None:
     table = rows().drop(columns="color").assign(w=2.0, v=0.01)
     write_parts(tmp_path, table, cuts=(3000,))

@@ -138,13 +138,13 @@ def test_weighted_rows_are_drawn_in_proportion_to_their_weight() -> None:
 
 def test_held_out_rows_are_nowhere_else_and_take_their_weight_with_them() -> None:
     rest, held = source().hold_out(4000, np.random.default_rng(0))
-    apart = set(held.data.x[:, 0].long().tolist())
+    apart = set(held.x[:, 0].astype(int))
     assert (len(apart), rest.num_rows) == (4000, NUM_ROWS - 4000)
     assert apart.isdisjoint(epoch_rows(rest, 0, size=100))
     assert apart.isdisjoint(rest.sample(10**6, np.random.default_rng(0)).x[:, 0].long().tolist())
     assert sum(len(chunk.x) for chunk in rest.chunks(2048)) == rest.num_rows
     rest, held = source(weighted(), sample_weight="w").hold_out(4000, np.random.default_rng(0))
-    assert rest.total_weight + held.total_weight == pytest.approx(weighted()["w"].sum())
+    assert rest.total_weight + held.sample_weight.sum() == pytest.approx(weighted()["w"].sum())
 
 
 def test_more_noise_is_in_every_batch_and_in_the_harmonic_mean() -> None:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_random_state, check_X_y,
 
 from cvgp.coreset import check_sum, refuse_masked
 from cvgp.data.rows import Array, Rows
-from cvgp.data.source import SharedSource
+from cvgp.data.source import MemorySource, SharedSource
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import (
     frame_inputs,
@@ -263,24 +263,35 @@ def refuse_transform(target: str) -> None:
 
 def table_data(
     table: TrainingTable, options: ModelOptions, settings: TrainingOptions, run: Run, pinned: Decisions
-) -> FitData:
-    """A table that is read in parts, ready to be fitted; each process of a group reads its own part."""
+) -> tuple[FitData, Rows[Array] | None]:
+    """A table that is read in parts, ready to be fitted, and rows for the audit, which are the same in all processes.
+
+    Each process of a group reads its own part. The scaling is that of all rows, of which those set aside are few.
+    """
     # From a sample of the rows that is the same in all processes.
     warp, choice = decide_warp(merge_copies(table.common_sample), options, run, pinned)
-    learned = table.scaling(warp)
+    learned, h, group = table.scaling(warp), run.heuristics, run.group
     scaling = choose_scaling(learned, options, y_varies=table.y_varies)
     check_variance(scaling.y_scale)
-    source, held_out = table.source(scaling, options.device), None
-    if settings.early_stopping:
-        # The scaling is that of all rows, of which the held-out ones are few.
-        held = round(held_out_rows(table.num_rows, settings) * source.num_rows / table.num_rows)
-        source, held_out = source.hold_out(held, run.rng("validation"))
+    source, held_out, audited = table.source(scaling, options.device), None, None
+    is_audited = settings.solver != "paper" and table.num_rows >= h.audit_from
+    count = min(h.audit_share * table.num_rows, h.most_audit_rows) if is_audited else 0
+    share = source.num_rows / table.num_rows
+    watched = round(held_out_rows(table.num_rows, settings) * share) if settings.early_stopping else 0
+    if is_audited or watched:
+        source, apart = source.hold_out(round(count * share) + watched, run.rng("validation"))
+        order = run.rng("audit").permutation(len(apart.x))
+        own, others = (apart.take(part) for part in np.split(order, [round(count * share)]))
+    if is_audited:
+        audited = own.map(lambda values: torch.cat(group.gather(torch.as_tensor(values))).numpy())
+    if watched:
+        held_out = MemorySource(*scaling.tensors(others, device=options.device))
     reason = "the table is read in parts"
     none, identity = Choice("none", None, reason), Choice("identity", None, reason)
     decisions = Decisions(outliers=none, target_transform=identity, input_warp=choice, seed=run.seed)
     only_y = None if table.y_varies else learned.y_mean
     found = FitData(source, held_out, scaling, spread_of(scaling, learned), only_y, decisions=decisions)
-    if run.group.world == 1:
-        return found
-    shared = None if held_out is None else SharedSource(held_out, run.group)
-    return found._replace(train=SharedSource(source, run.group), held_out=shared)
+    if group.world > 1:
+        shared = None if held_out is None else SharedSource(held_out, group)
+        found = found._replace(train=SharedSource(source, group), held_out=shared)
+    return found, audited

@@ -259,7 +259,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                 inputs.refuse_transform(self.target_transform)
                 dates = decide_trends(table.common_sample, trends, choosing, pinned)
                 table = self._without_trends(table, dates)
-                data = inputs.table_data(table, options, settings, choosing, pinned)
+                data, audited = inputs.table_data(table, options, settings, choosing, pinned)
             else:
                 rows = inputs.with_groups(self._rows(table, X, y, sample_weight, noise_variance), codes)
                 if training.solver != "paper":

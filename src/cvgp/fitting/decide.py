@@ -38,7 +38,7 @@ from cvgp.fitting.neighbors import (
     reason_against_neighbors,
 )
 from cvgp.fitting.noise import NoiseFit, fit_noise
-from cvgp.fitting.noise_map import NoiseRecipe, constant_noise_scores
+from cvgp.fitting.noise_map import NoiseRecipe, constant_noise_scores, noise_scores
 from cvgp.fitting.options import InitName, ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData
 from cvgp.fitting.sample import Start
@@ -358,8 +358,11 @@ def _decide_neighbors(request: Request, model: CVGP, ruled_out: str) -> tuple[Ne
         return None, False, choice(None, "no kernel could be fitted to them")
     judged, residuals = fit.judged(h)
     sums = statistics(model, source.chunks(CHUNK_ROWS), source.group)
-    alone = constant_noise_scores(model, coreset_residuals(model, sums, judged))
-    near = constant_noise_scores(fit.model, residuals)
+    without = coreset_residuals(model, sums, judged)
+    alone, near = constant_noise_scores(model, without), constant_noise_scores(fit.model, residuals)
+    mapped = noise_scores(fit.model, residuals, run)
+    if run.agreed(compare(mapped, near).gain > h.least_noise_gain):  # or else the noisiest rows would decide
+        alone, near = noise_scores(model, without, run), mapped
     is_good = near.density >= max(simple_densities(judged))
     is_taken = bool(run.agreed(compare(near, alone).is_clear and is_good))
     scores = fit.tried | {"coreset and neighbors": near, "coreset alone": alone}

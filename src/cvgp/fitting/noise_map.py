@@ -117,6 +117,14 @@ def constant_noise_scores(model: CVGP, rows: Residuals) -> Scores:
     return held_out_scores(rows.x[:, :0], rows, rows.folds(FOLDS), recipe, prior)
 
 
+def noise_scores(model: CVGP, rows: Residuals, run: Run) -> Scores:
+    """Scores of each row under a noise map, tails and a variance discount that the rows of other folds imply."""
+    at = noise_features(model, rows, run.heuristics, run.rng("judging")).at(rows.x)
+    recipe = NoiseRecipe("learned", discounts_variance=True)
+    prior = NoisePrior(run.heuristics.noise_precision, prior_variance(model, rows.x))
+    return held_out_scores(at, rows, rows.folds(FOLDS), recipe, prior)
+
+
 def noise_features(model: CVGP, rows: Residuals, h: Heuristics, rng: np.random.Generator) -> Features:
     """Features of a noise map, at centers that represent the rows."""
     count = max(min(h.noise_centers, len(rows.x) // h.rows_per_noise_center), 1)

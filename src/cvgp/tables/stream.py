@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Moments, Scaling
-from cvgp.data.source import MemorySource, Variance, add_noise
+from cvgp.data.source import Variance, add_noise
 from cvgp.errors import FileAccessError
 from cvgp.parallel.group import ALONE, Group
 from cvgp.tables.columns import Column
@@ -244,15 +244,15 @@ class StoredSource:
             rows = rows.take(np.sort(rng.choice(len(rows.x), count, replace=False)))
         return self._batch(rows)
 
-    def hold_out(self, count: int, rng: np.random.Generator) -> tuple[StoredSource, MemorySource]:
-        """A source without some random rows, at most half of the sample, and these rows in memory."""
+    def hold_out(self, count: int, rng: np.random.Generator) -> tuple[StoredSource, Rows[Array]]:
+        """A source without some random rows, at most half of the sample, and these rows in the units of the table."""
         total = len(self.rows.sample_numbers)
         held = np.zeros(total, dtype=np.bool_)
         held[rng.choice(total, min(count, total // 2), replace=False)] = True
         every = self.rows.encode(*self.rows.sample_in_numbers())
         rest = StoredSource(self.rows, self.moments, self.scaling, self.device, self.rows.sample_numbers[held])
         rest._sample = every.take(~held)
-        return rest, MemorySource(*self._batch(every.take(held)))
+        return rest, every.take(held)
 
     @cached_property
     def _sample(self) -> Rows[Array]:
