@@ -1,11 +1,13 @@
 """Fits that are told which rows belong together: every choice leaves whole groups out, intervals hold for new ones."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from cvgp import CVGPRegressor, load
+from cvgp import CVGPRegressor, load, read_table
 from cvgp.data.rows import Rows
 from cvgp.data.source import MemorySource
 from cvgp.errors import InvalidInputError
@@ -135,3 +137,23 @@ def test_rows_count_less_where_their_group_has_an_effect_of_its_own() -> None:
     weighted = weigh_clusters(Rows(X, y[:, None], None, None, person.astype(float)), Run.alone())
     assert weighted.sample_weight is not None
     assert weighted.sample_weight.sum() < 0.3 * len(X)
+
+
+def test_a_column_of_a_file_names_the_groups(tmp_path: Path) -> None:
+    X, y, person = persons(40, 8, seed=0)
+    frame = pd.DataFrame({"a": X[:, 0], "person": [f"P{number}" for number in person], "y": y})
+    frame.loc[3, "y"] = np.nan
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    kept = frame.drop(index=3)
+    same = CVGPRegressor(random_state=0).fit(kept[["a"]], kept["y"], groups=kept["person"])
+    table = read_table(tmp_path / "rows.csv", "y", groups="person", on_bad_rows="skip")
+    model = CVGPRegressor(random_state=0).fit(table)
+    np.testing.assert_allclose(model.predict_interval(kept[["a"]]), same.predict_interval(kept[["a"]]), rtol=1e-6)
+    assert list(model.feature_names_in_) == ["a"]
+    assert "groups" in model.decisions_.audit.reason
+
+
+def test_a_row_without_a_group_is_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,person,y\n" + "".join(f"{i},p{i % 9},{i}\n" for i in range(40)) + "7,,7\n")
+    with pytest.raises(InvalidInputError, match="data row 41: column 'person' is missing"):
+        CVGPRegressor().fit(tmp_path / "rows.csv", "y", groups="person")

@@ -177,7 +177,12 @@ def target_names(y: Any, taken: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_table(
-    x: Any, y: Any, sample_weight: Any = None, noise_variance: Any = None, known: Reading | None = None
+    x: Any,
+    y: Any,
+    sample_weight: Any = None,
+    noise_variance: Any = None,
+    known: Reading | None = None,
+    groups: str | None = None,
 ) -> Table | None:
     """Rows that are read as a table, as a fit has read its own if `known`: files, and frames of more than numbers."""
     if not is_in_files(x) and not (is_frame(x) and (is_name(y) or not is_plain(x))):
@@ -188,7 +193,7 @@ def as_table(
 
     if not is_frame(x):
         table = x if isinstance(x, Table) else Table(open_table(x, known=known))
-        return table.with_target(y, sample_weight, noise_variance)
+        return table.with_target(y, sample_weight, noise_variance, groups)
     names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
     if not is_name(y):

@@ -21,6 +21,7 @@ from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import (
     frame_inputs,
     in_order_of_fit,
+    is_in_files,
     reads_columns,
     schema_of,
     values_of_frame,
@@ -68,8 +69,11 @@ def check_training(
 
 
 def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
-    """Inputs without the column that names groups, if it is one of theirs, and a number for each row's group [n]."""
-    if groups is None:
+    """Inputs without the column that names groups, if it is one of theirs, and a number for each row's group [n].
+
+    A table in files reads the column by itself.
+    """
+    if groups is None or (isinstance(groups, str) and is_in_files(x)):
         return x, None
     if isinstance(groups, str):
         x, groups = without_column(x, groups)
@@ -77,22 +81,24 @@ def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
     if any(value is None or value != value for value in values):
         raise InvalidInputError("groups has missing values; give each row a group, or leave those rows out.")
     numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    if len(numbers) < FEWEST_GROUPS:
-        raise InvalidInputError(
-            f"groups has {len(numbers)} different labels. Intervals for new groups cannot be learned from fewer than "
-            f"{FEWEST_GROUPS}; fit without groups."
-        )
     return x, np.array([numbers[value] for value in values], dtype=np.float64)
 
 
 def with_groups(rows: Rows[Array], codes: Array | None) -> Rows[Array]:
-    """Rows that know their groups."""
+    """Rows that know their groups, of which there must be enough."""
     if codes is not None and len(codes) != len(rows.x):
         raise InvalidInputError(
             f"groups has {len(codes)} labels, and there are {len(rows.x)} rows to fit. Give each row a label, and "
             "leave out rows without a target or a weight before the fit."
         )
-    return rows._replace(cluster=codes)
+    found = rows if codes is None else rows._replace(cluster=codes)
+    count = FEWEST_GROUPS if found.cluster is None else len(np.unique(found.cluster))
+    if count < FEWEST_GROUPS:
+        raise InvalidInputError(
+            f"groups has {count} different labels. Intervals for new groups cannot be learned from fewer than "
+            f"{FEWEST_GROUPS}; fit without groups."
+        )
+    return found
 
 
 def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:

@@ -220,7 +220,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             A weight of 100 is 100 copies of a row. Weights that only compare rows should have a mean of one.
         noise_variance : array-like of shape (n_samples,) or the name of a column, optional
             Known noise variances, to which a learned constant is added.
-        groups : array-like of shape (n_samples,) or the name of a column of a frame, optional
+        groups : array-like of shape (n_samples,) or the name of a column, optional
             The person, day or site that each row belongs to, if predictions are for new ones. Rows are then judged
             without their group in every choice, and intervals hold for new groups. It is not an input.
         decisions : Decisions or dict, optional
@@ -250,10 +250,14 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         # A run that may be resumed later, and every process of a group, must make the same choices.
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         X, codes = inputs.take_groups(X, groups)
-        table, audited = self._open_table(X, y, sample_weight, noise_variance), None
+        labels = groups if isinstance(groups, str) else None
+        table, audited = self._open_table(X, y, sample_weight, noise_variance, labels), None
         trends = {} if table is None or training.solver == "paper" else table.open_trends
-        if codes is not None and (group.world > 1 or (table is not None and not table.fits_in_memory)):
-            raise InvalidInputError("groups needs all rows in the memory of one process; fit a frame in one process.")
+        has_groups = codes is not None or (table is not None and table.table.groups is not None)
+        if has_groups and (group.world > 1 or (table is not None and not table.fits_in_memory)):
+            raise InvalidInputError(
+                "groups needs all rows in the memory of one process; fit a sample of whole groups, in one process."
+            )
         with limited_threads(n_jobs):
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
@@ -272,7 +276,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                     audited = audited and audited._replace(x=np.delete(audited.x, left_out, axis=1))
                 train, held_out = inputs.hold_out(rows, settings, run.rng("validation"))
                 # With groups, what is far off may be a group that is unlike the others.
-                look = self.noise == "auto" and training.solver != "paper" and codes is None
+                look = self.noise == "auto" and training.solver != "paper" and not has_groups
                 data = memory_data(train, held_out, options, choosing, pinned, audited, look_for_outliers=look)
             if dates is not None:
                 data = data._replace(decisions=data.decisions.with_choice("dates", dates))
@@ -423,11 +427,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         effects = [name for column in columns for name in column.dims]  # levels may well have none
         warn_about(data, names or [f"x{d}" for d in range(self.n_features_in_)], quiet=effects)
 
-    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any) -> Any:
+    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, groups: str | None) -> Any:
         """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
         for name in ("schema_", "n_bad_rows_", "merged_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        opened = as_table(x, y, weight, noise)
+        opened = as_table(x, y, weight, noise, groups=groups)
         if opened is None:
             return None
         table = opened.learn(current_group())

@@ -32,6 +32,7 @@ TRAINING_ADVICE = (
 )
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
+Extra = tuple[str | None, str | None, str | None]  # the columns of weights, noise and groups
 
 
 def near_names(name: str, names: Sequence[str]) -> list[str]:
@@ -45,7 +46,7 @@ class BadRows:
     """Finds bad rows, and counts those that were left out."""
 
     opened: Opened
-    names: list[str]  # features, targets, weight and noise
+    names: list[str]  # features, targets, weight, noise and group
     gaps: Mask  # the features that may be missing
     on_bad_rows: OnBadRows
     drops: bool  # whether rows that lack a value are dropped rather than bad
@@ -56,7 +57,7 @@ class BadRows:
 
     def find(self, rows: Rows[Array], part: Part, start: int) -> Mask:
         """Mark the rows [n] that count; `start` rows of the part came before them."""
-        extra = [column[:, None] for column in (rows.sample_weight, rows.noise_variance) if column is not None]
+        extra = [column[:, None] for column in rows[2:] if column is not None]
         values, D, Q = np.hstack([rows.x, rows.y, *extra]), rows.x.shape[1], rows.y.shape[1]
         kept = np.ones(len(rows.x), dtype=np.bool_)
         if not np.isfinite(values).all() or (values[:, D + Q :] < 0.0).any():
@@ -117,7 +118,7 @@ class Piece(NamedTuple):
     numbers: NDArray[np.int64]  # the numbers of these in their file
 
     def stored(self) -> Array:
-        """The rows that count as a matrix: cells, targets, weight, noise, and the numbers of the rows."""
+        """The rows that count as a matrix: cells, targets, weight, noise, group, and the numbers of the rows."""
         kept = self.rows.take(self.kept)
         extra = [values[:, None] for values in kept[2:] if values is not None]
         return np.hstack([kept.x, kept.y, *extra, self.numbers[:, None].astype(np.float64)])
@@ -131,8 +132,9 @@ class RowReader:
     cells: Mapping[str, Callable[[pa.Array], Array]]  # how each feature column becomes numbers
     kinds: Mapping[str, str]
     targets: Sequence[str]
-    extra: tuple[str | None, str | None]  # the columns of weights and noise
+    extra: Extra
     bad: BadRows
+    label: Callable[[pa.Array], Array] | None = None  # how groups become numbers
 
     def pieces(self, parts: list[Part], names: Sequence[str] = ()) -> Iterator[Piece]:
         """The rows of some parts, with more columns of the batches if they are named."""
@@ -144,11 +146,13 @@ class RowReader:
                 try:
                     x = [read(batch.column(name)) for name, read in self.cells.items()]
                     y = [numbers(name, batch.column(name)) for name in self.targets]
-                    weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in self.extra)
+                    weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in self.extra[:2])
+                    named = self.extra[2]
+                    group = None if named is None or self.label is None else self.label(batch.column(named))
                 except InvalidTypeError as error:
                     raise InvalidTypeError(f"{part.file}: {error}") from error
                 x_cells, y_cells = (np.array(columns).reshape(len(columns), len(batch)).T for columns in (x, y))
-                rows = Rows(x_cells, y_cells, weight, noise)
+                rows = Rows(x_cells, y_cells, weight, noise, group)
                 kept = self.bad.find(rows, part, before)
                 yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
                 before += len(batch)
@@ -158,7 +162,7 @@ def schema_reader(
     opened: Opened,
     schema: Schema,
     targets: Sequence[str] = (),
-    extra: tuple[str | None, str | None] = (None, None),
+    extra: Extra = (None, None, None),
     on_bad_rows: OnBadRows = "error",
     advice: str = ADVICE,
 ) -> RowReader:

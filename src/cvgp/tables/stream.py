@@ -86,13 +86,13 @@ class Store:
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Rows in a store and how they become features: cells, targets, weight, noise, number in the file."""
+    """Rows in a store and how they become features: cells, targets, weight, noise, group, number in the file."""
 
     store: Store
     columns: tuple[Column, ...]
     places: Sequence[int]  # of the columns in the store
     targets: tuple[str, ...]
-    extra: tuple[str | None, str | None]  # the columns of weights and noise
+    extra: tuple[str | None, str | None, str | None]  # the columns of weights, noise and groups
     codes: Mapping[int, Array] = field(default_factory=dict)  # by place: the category or date of each code in the store
     fold_effects: Mapping[str, Array] | None = None  # of levels, for training rows; None if others taught the columns
 
@@ -110,9 +110,9 @@ class NumberedRows:
                 x[known, position] = self.codes[place][x[known, position].astype(np.int64)]
         y_end = self.store.width - 1 - sum(name is not None for name in self.extra)
         extra = iter(values[:, y_end:-1].T)
-        weight, noise = (None if name is None else next(extra) for name in self.extra)
+        beside = (None if name is None else next(extra) for name in self.extra)
         y = values[:, y_end - len(self.targets) : y_end]
-        return Rows(x, y, weight, noise), values[:, -1].astype(np.int64)
+        return Rows(x, y, *beside), values[:, -1].astype(np.int64)
 
     def encode(self, rows: Rows[Array], numbers: NDArray[np.int64]) -> Rows[Array]:
         """Rows in numbers with their features for x."""

@@ -68,6 +68,7 @@ class Table:
     target: str | tuple[str, ...] | None = None
     sample_weight: str | None = None
     noise_variance: str | None = None
+    groups: str | None = None
     drop: tuple[str, ...] = ()
     features: tuple[str, ...] | None = None
     always_keep: tuple[str, ...] = ()
@@ -77,10 +78,10 @@ class Table:
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in (self.sample_weight, self.noise_variance):
+        for name in (self.sample_weight, self.noise_variance, self.groups):
             if name is not None and not isinstance(name, str):
                 raise InvalidTypeError(
-                    "The sample_weight and noise_variance of a table are names of its columns; got "
+                    "The sample_weight, noise_variance and groups of a table are names of its columns; got "
                     f"{type(name).__name__}."
                 )
         check_rule(self.impute)
@@ -105,10 +106,17 @@ class Table:
 
     @property
     def special(self) -> list[str]:
-        """The columns that are not features: targets, weights and noise."""
-        return [*self.targets, *(name for name in (self.sample_weight, self.noise_variance) if name is not None)]
+        """The columns that are not features: targets, weights, noise and groups."""
+        return [*self.targets, *(name for name in self.extra if name is not None)]
 
-    def with_target(self, target: object, sample_weight: Any = None, noise_variance: Any = None) -> Table:
+    @property
+    def extra(self) -> tuple[str | None, str | None, str | None]:
+        """The columns of weights, noise and groups."""
+        return self.sample_weight, self.noise_variance, self.groups
+
+    def with_target(
+        self, target: object, sample_weight: Any = None, noise_variance: Any = None, groups: Any = None
+    ) -> Table:
         """The same table with the columns that `fit` names."""
         chosen = _target(target) or self.target
         if chosen is None:
@@ -117,7 +125,8 @@ class Table:
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
         weight = self.sample_weight if sample_weight is None else sample_weight
         noise = self.noise_variance if noise_variance is None else noise_variance
-        found = replace(self, target=chosen, sample_weight=weight, noise_variance=noise, _learned={})
+        labels = self.groups if groups is None else groups
+        found = replace(self, target=chosen, sample_weight=weight, noise_variance=noise, groups=labels, _learned={})
         return self if found == self else found
 
     def learn(self, group: Group = ALONE) -> TrainingTable:
@@ -162,7 +171,7 @@ class Table:
                     )
         if both := [name for name in wanted if name in special]:
             raise InvalidInputError(
-                f"features or always_keep names {both}, which is the target or a column of weights or noise."
+                f"features or always_keep names {both}, which is the target or a column of weights, noise or groups."
             )
         if both := [name for name in self.drop if name in wanted]:
             raise InvalidInputError(f"drop leaves out {both}, which is asked for as well; choose.")
@@ -199,6 +208,7 @@ def read_table(
     *,
     sample_weight: str | None = None,
     noise_variance: str | None = None,
+    groups: str | None = None,
     sep: str | None = None,
     decimal: str | None = None,
     thousands: str | None = None,
@@ -221,6 +231,8 @@ def read_table(
         The column to predict, or several; all others are features. `fit` can name it instead.
     sample_weight, noise_variance : str, optional
         The columns of sample weights and of known noise variances.
+    groups : str, optional
+        The column of the person, day or site of each row, if predictions are for new ones. It is not a feature.
     sep, decimal, thousands, encoding : str, optional
         How text files are written, such as ``";"``, ``","``, ``"."`` and ``"cp1252"``; inferred from them by default.
     drop, features : str or list of str, optional
@@ -261,7 +273,7 @@ def read_table(
     chosen = None if features is None else _names("features", features)
     choice = (_names("drop", drop), chosen, _names("always_keep", always_keep), impute, on_bad_rows, dates)
     opened = open_table(data, {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding})
-    return Table(opened, _target(target), sample_weight, noise_variance, *choice)
+    return Table(opened, _target(target), sample_weight, noise_variance, groups, *choice)
 
 
 def names_in(text: str) -> list[str]:
@@ -394,7 +406,8 @@ class TrainingTable:
 
 
 def _applied(table: Table, schema: Schema, group: Group) -> TrainingTable:
-    extra = (table.sample_weight, table.noise_variance)
+    table = replace(table, groups=None)  # only a fit asks for groups
+    extra = table.extra
     reader = schema_reader(table.opened, schema, table.targets, extra, table.on_bad_rows)
     store = Store(len(schema.columns) + len(table.special) + 1)
     for piece in reader.pieces(table.opened.parts[group.rank :: group.world]):
@@ -505,7 +518,9 @@ class _Learner:
         if set(self.kinds.values()) == {"null"} and not self.problems:
             raise InvalidInputError("The table holds no rows, or only empty ones; it must have at least one.")
         for name in table.special:
-            if self.opened.is_text_file and self.kinds[name] == "categorical":
+            if name == table.groups:
+                self.kinds[name] = "categorical"  # whatever they are, labels
+            elif self.opened.is_text_file and self.kinds[name] == "categorical":
                 self.kinds[name] = "numeric"  # the rows that hold text are bad ones
             elif self.kinds[name] not in ("numeric", "boolean"):
                 raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
@@ -554,8 +569,8 @@ class _Learner:
             name: self.texts[name].add if name in self.texts else partial(READERS[self.kinds[name]], name)
             for name in self.usable
         }
-        extra = (table.sample_weight, table.noise_variance)
-        reader = RowReader(self.opened, cells, self.kinds, table.targets, extra, self.bad)
+        label = None if table.groups is None else _Texts(table.groups, is_ordered=False, is_asked_for=True).add
+        reader = RowReader(self.opened, cells, self.kinds, table.targets, table.extra, self.bad, label)
         store = Store(len(self.usable) + len(table.special) + 1)
         missing = torch.zeros(len(self.usable), dtype=torch.float64)
         for piece in reader.pieces(self.opened.parts[self.group.rank :: self.group.world]):
@@ -598,8 +613,7 @@ class _Learner:
         if not columns:
             reason = _left_out_line(self.left_out) if self.left_out else "All columns are dates, and dates='drop'."
             raise InvalidInputError(f"No column is left to learn from. {reason}")
-        extra = (table.sample_weight, table.noise_variance)
-        return NumberedRows(store, tuple(columns), places, table.targets, extra, codes)
+        return NumberedRows(store, tuple(columns), places, table.targets, table.extra, codes)
 
     def _new_column(self, name: str, kind: str, counts: Counter[str]) -> Column:
         if kind == "date" or (kind == "categorical" and look_like_dates(counts)):
