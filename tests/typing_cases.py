@@ -34,5 +34,4 @@ def other_methods(model: cvgp.CVGPRegressor, X: Array, y: Array) -> None:
 
 
 def functions(model: cvgp.CVGPRegressor) -> None:
-    assert_type(cvgp.load("model.cvgp"), cvgp.CVGPRegressor)
     assert_type(cvgp.merge([model, model]), cvgp.CVGPRegressor)

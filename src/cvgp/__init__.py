@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cvgp.coreset import Coreset
     from cvgp.errors import CVGPError, CVGPWarning
+    from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.merging import merge
     from cvgp.estimators.persistence import load
     from cvgp.estimators.regressor import CVGPRegressor
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "CVGP": "cvgp.gp.model",
+    "CVGPClassifier": "cvgp.estimators.classifier",
     "CVGPError": "cvgp.errors",
     "CVGPRegressor": "cvgp.estimators.regressor",
     "CVGPWarning": "cvgp.errors",
@@ -40,6 +42,7 @@ _HOME = {
 
 __all__ = [
     "CVGP",
+    "CVGPClassifier",
     "CVGPError",
     "CVGPRegressor",
     "CVGPWarning",

@@ -11,7 +11,7 @@ import typer
 
 import cvgp
 from cvgp.cli.console import print_result
-from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output
+from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output, load_regressor
 from cvgp.cli.predict import free_names
 from cvgp.errors import printable
 from cvgp.estimators.display import model_facts
@@ -27,7 +27,7 @@ MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out
 
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel, what the fit decided and how it ended."""
-    model = cvgp.load(model_file)
+    model = load_regressor(model_file)
     schema, facts = schema_of(model), {"model": str(model_file), "schema": None, "decisions": None, **summarize(model)}
     text = {"model": str(model_file)}
     if schema is None:
@@ -56,7 +56,7 @@ def coreset(
     Values are in the units of the table. Text columns are written as their indicators, which need not be 0 or 1.
     """
     check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite)
-    model = cvgp.load(model_file)
+    model = load_regressor(model_file)
     points, target = model.coreset_, target_name(model)
     outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
     names = feature_names(model)
@@ -82,7 +82,7 @@ def merge(
 ) -> None:
     """Make one model from models that were fitted to disjoint tables; no data are needed."""
     check_output(out, *model_files, overwrite=overwrite)
-    merged = cvgp.merge([cvgp.load(path) for path in model_files], **settings)
+    merged = cvgp.merge([load_regressor(path) for path in model_files], **settings)
     merged.save(out)
     print_result(as_json, {"model": str(out), **summarize(merged)}, {**model_facts(merged), "saved": str(out)})
 

@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from cvgp.errors import InvalidInputError
+from cvgp.estimators.persistence import load
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
 from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
@@ -58,6 +60,17 @@ TextFormat = Annotated[
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `cvgp fit` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out if there is one.")]
+
+
+def load_regressor(path: Path) -> CVGPRegressor:
+    """The model in a file, which must be that of a regression."""
+    model = load(path)
+    if not isinstance(model, CVGPRegressor):
+        raise typer.BadParameter(
+            f"{path} holds a {type(model).__name__}, which the command line cannot use yet; use cvgp.load in Python.",
+            param_hint="'MODEL'",
+        )
+    return model
 
 
 def parameter_texts(docstring: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import typer
 from numpy.typing import NDArray
 
-import cvgp
 from cvgp.cli import options
 from cvgp.cli.console import note, note_reading, print_result
 from cvgp.errors import FileFormatError, InvalidInputError, printable
@@ -54,7 +53,7 @@ def predict(
     """
     probabilities = _probabilities(level, quantiles)
     options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite)
-    model = cvgp.load(model_file)
+    model = options.load_regressor(model_file)
     schema = model_schema(model, model_file)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)

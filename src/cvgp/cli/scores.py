@@ -11,10 +11,9 @@ import typer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-import cvgp
 from cvgp import plots
 from cvgp.cli.console import note_reading, print_json, print_result, print_table, say
-from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options
+from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options, load_regressor
 from cvgp.cli.predict import model_schema
 from cvgp.errors import printable
 from cvgp.estimators.predictive import Predictive, score_rows, scores_of_model
@@ -32,7 +31,7 @@ def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJso
 
     The constant and the linear model have learned from the rows that the model was fitted to.
     """
-    model = cvgp.load(model_file)
+    model = load_regressor(model_file)
     schema = model_schema(model, model_file)
     inputs, y = load_rows(data, schema, csv_options(text), note_reading)
     simple = getattr(model, "_baselines", None)
@@ -64,7 +63,7 @@ def report(
     It is one file that needs no network.
     """
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
-    model = cvgp.load(model_file)
+    model = load_regressor(model_file)
     rows_of = partial(load_rows, schema=model_schema(model, model_file), csv=csv_options(text), tell=note_reading)
     page = model.report(*rows_of(data), train=None if train is None else rows_of(train))
     page.save(out)
@@ -87,7 +86,7 @@ def plot(
 ) -> None:
     """Draw the relevance of columns, what they do, noise, coreset, training, and with a table the predictions."""
     check_output(out, model_file, data, endings=(".png", ".pdf", ".svg"), overwrite=overwrite)
-    model = cvgp.load(model_file)
+    model = load_regressor(model_file)
     drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
     for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
         drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)

@@ -19,9 +19,11 @@ from cvgp.data.rows import Array, Rows
 from cvgp.data.source import MemorySource, SharedSource
 from cvgp.errors import CVGPError, InvalidInputError, InvalidTypeError
 from cvgp.estimators.frames import (
+    as_table,
     frame_inputs,
     in_order_of_fit,
     is_in_files,
+    numeric_schema,
     reads_columns,
     schema_of,
     values_of_frame,
@@ -32,7 +34,7 @@ from cvgp.fitting.monitor import Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, check_variance, choose_scaling, decide_warp, merge_copies, spread_of
 from cvgp.fitting.sample import two_parts
-from cvgp.parallel.group import Group
+from cvgp.parallel.group import Group, current_group
 from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
@@ -48,7 +50,7 @@ def check_training(
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given and, with `reset`, note its columns; also returns whether y is 1-d."""
     is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
-    with _errors_of_cvgp():
+    with errors_of_cvgp():
         given = x if reset else in_order_of_fit(estimator, x)
         found = check_prediction(estimator, x) if is_read else _unwrapped("X", given)
         # Of cells that are not known, training has the mean.
@@ -56,7 +58,7 @@ def check_training(
         _refuse_missing(y)
         check = check_X_y if is_read else partial(validate_data, estimator, reset=reset)
         x, y = check(x, _unwrapped("y", y), multi_output=True, y_numeric=True, dtype=np.float64)
-        weight = None if sample_weight is None else _check_weight(sample_weight, len(x))
+        weight = None if sample_weight is None else check_weight(sample_weight, len(x))
         single_output = y.ndim == 1
         y = np.asarray(y, dtype=np.float64).reshape(len(x), -1)
     if not np.isfinite(y).all():
@@ -66,6 +68,48 @@ def check_training(
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
     data = Rows(x, y, weight, noise)
     return data if weight is None else data.take(weight > 0), single_output
+
+
+def open_training_table(
+    estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, groups: str | None = None
+) -> Any:
+    """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
+    for name in ("schema_", "n_bad_rows_", "merged_"):
+        estimator.__dict__.pop(name, None)  # of an earlier fit
+    opened = as_table(x, y, sample_weight, noise_variance, groups=groups)
+    if opened is None:
+        return None
+    table = opened.learn(current_group())
+    schema = table.schema
+    estimator._single_output = isinstance(schema.target, str)
+    estimator.n_features_in_ = len(schema.columns)
+    estimator.feature_names_in_ = np.array([column.name for column in schema.columns], dtype=object)
+    estimator.n_bad_rows_ = table.bad.skipped
+    if estimator.verbose and not schema.reading.is_plain:
+        print(f"The table was read with {schema.reading.describe()}.", flush=True)
+    estimator.schema_ = schema.to_json()
+    return table
+
+
+def without_trends(estimator: Any, table: Any, dates: Choice | None) -> Any:
+    """The table without the trends that a decision leaves out."""
+    if dates is None or not dates.value:
+        return table
+    table = table.without_trends(dates.value)
+    estimator.schema_ = table.schema.to_json()
+    return table
+
+
+def training_rows(
+    estimator: Any, table: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None
+) -> Rows[Array]:
+    """Rows in memory, checked; notes their columns on the estimator."""
+    if table is not None:
+        return table.load()  # type: ignore[no-any-return]
+    rows, estimator._single_output = check_training(estimator, x, y, sample_weight, noise_variance)
+    if hasattr(estimator, "feature_names_in_"):
+        estimator.schema_ = numeric_schema(estimator, x, rows.x, y).to_json()
+    return rows
 
 
 def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
@@ -111,7 +155,7 @@ def check_prediction(estimator: BaseEstimator, x: Any) -> Array | Inputs:
     schema = schema_of(estimator)
     if schema is not None and reads_columns(estimator, x):
         return frame_inputs(schema, x)
-    with _errors_of_cvgp():
+    with errors_of_cvgp():
         plain = _unwrapped("X", in_order_of_fit(estimator, x))
         return np.asarray(validate_data(estimator, plain, reset=False, dtype=np.float64))
 
@@ -164,7 +208,7 @@ def hold_out(
 
 
 @contextmanager
-def _errors_of_cvgp() -> Iterator[None]:
+def errors_of_cvgp() -> Iterator[None]:
     """Turn what scikit-learn's checks raise into errors of cvgp, with the same message."""
     try:
         # Numbers that overflow here are refused then.
@@ -197,7 +241,7 @@ def _refuse_missing(y: Any) -> None:
 
 def check_noise(noise_variance: Any, num_rows: int) -> Array:
     """Validate known noise variances [N]."""
-    with _errors_of_cvgp():
+    with errors_of_cvgp():
         noise = _one_per_row("noise_variance", noise_variance, num_rows)
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
@@ -206,7 +250,7 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
 
 def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
     """Validate observations that predictions of some shape are compared with."""
-    with _errors_of_cvgp():
+    with errors_of_cvgp():
         plain = _unwrapped("y", y)
         values = plain if len(shape) > 1 else column_or_1d(plain, warn=True)
         observed = np.asarray(check_array(values, ensure_2d=False, dtype=np.float64, input_name="y"))
@@ -215,7 +259,8 @@ def check_observed(y: Any, shape: tuple[int, ...]) -> Array:
     return observed
 
 
-def _check_weight(sample_weight: Any, num_rows: int) -> Array:
+def check_weight(sample_weight: Any, num_rows: int) -> Array:
+    """Validate sample weights [N]."""
     values = np.full(num_rows, sample_weight) if isinstance(sample_weight, Number) else sample_weight
     weight = _one_per_row("sample_weight", values, num_rows)
     if (weight < 0).any():

@@ -23,6 +23,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
+from cvgp.estimators.classifier import MOST_CLASSES, CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
@@ -48,6 +49,7 @@ from cvgp.fitting.neighbors import NeighborRows
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, name_of_kernel, prior_mean, square_matrix
+from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
@@ -56,6 +58,7 @@ FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 NOT_STORED = ("callbacks", "checkpoint_dir", "heuristics")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+LABEL_KINDS = {"i": np.int64, "u": np.int64, "f": np.float64, "b": np.bool_, "U": np.str_, "O": object}
 CORESET = ("X_c", "y_c", "raw_beta")
 PARTS = {"kernel": Kernel, "mean": Mean}
 PROBES = 4  # pseudo-inputs at which a file has the values of kernel and mean, to recognize other ones
@@ -66,13 +69,15 @@ class _WrongObjectError(InvalidInputError):
 
 
 @clean_torch_state()
-def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
+def save(estimator: CVGPRegressor | CVGPClassifier, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, as `CVGPRegressor.save` describes."""
-    if type(estimator) is not CVGPRegressor:
-        raise InvalidTypeError(f"A file can hold a CVGPRegressor; got a {type(estimator).__name__}.")
+    if type(estimator) not in (CVGPRegressor, CVGPClassifier):
+        raise InvalidTypeError(
+            f"A file can hold a CVGPRegressor or a CVGPClassifier; got a {type(estimator).__name__}."
+        )
     check_is_fitted(estimator)
-    given = {name: value for name, kind in PARTS.items() if isinstance(value := getattr(estimator, name), kind)}
-    state = _state(estimator, given)
+    given = {name: value for name, kind in PARTS.items() if isinstance(value := getattr(estimator, name, None), kind)}
+    state = _state(estimator, given) if isinstance(estimator, CVGPRegressor) else _classifier_state(estimator, given)
     try:
         _restored(join_state(*split_state(state)), given)
     except DAMAGES as error:
@@ -81,7 +86,7 @@ def save(estimator: CVGPRegressor, path: str | os.PathLike[str]) -> None:
 
 
 @clean_torch_state()
-def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> CVGPRegressor:
+def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Mean | None = None) -> Any:
     """Open the estimator that `save` wrote; it is safe to load a file that you do not trust.
 
     Predictions equal those of the saved model to the bit, on the same machine with the same number of threads.
@@ -94,7 +99,7 @@ def load(path: str | os.PathLike[str], *, kernel: Kernel | None = None, mean: Me
 
     Returns
     -------
-    CVGPRegressor
+    CVGPRegressor or CVGPClassifier
 
     Raises
     ------
@@ -173,10 +178,90 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
+def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[str, Any]:
+    names = getattr(estimator, "feature_names_in_", None)
+    labels = estimator.classes_
+    if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+        raise InvalidTypeError(f"A file can hold labels that are texts, numbers, or true and false; got {labels!r}.")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "libraries": {"cvgp": __version__, "torch": str(torch.__version__)},
+        "parameters": _parameters_state(estimator),
+        "classes": {"kind": labels.dtype.kind, "labels": [str(label) for label in labels]},
+        "fit": {
+            "n_features": estimator.n_features_in_,
+            "feature_names": None if names is None else list(names),
+            "n_rows": float(estimator.n_rows_),
+            "elbo": float(estimator.elbo_),
+            "n_iter": int(estimator.n_iter_),
+            "converged": bool(estimator.converged_),
+            "left_out_log_loss": float(estimator.left_out_log_loss_),
+        },
+        "latents": {
+            str(number): {"model": _model_state(gp.model, given), "scaling": gp.scaling.to_state()}
+            for number, gp in enumerate(estimator._gps)
+        },
+        "history": {name: column.tolist() for name, column in estimator.history_.items()},
+        "decisions": estimator.decisions_.to_json(),
+        "schema": getattr(estimator, "schema_", None),
+    }
+
+
+def _restored_classifier(fields: Fields, given: dict[str, Any]) -> CVGPClassifier:
+    parameters = fields.part("parameters", _parameters_from_state, CVGPClassifier().get_params())
+    estimator = CVGPClassifier()
+    estimator.set_params(**parameters, **given)
+    classes = Fields(fields.take("classes"), "classes")
+    labels = _labels(classes.text("kind", LABEL_KINDS), classes.items("labels"))
+    classes.close()
+    estimator.classes_ = labels
+    estimator._likelihood = Bernoulli() if len(labels) == 2 else Softmax(len(labels))
+    latents = Fields(fields.take("latents"), "latents")
+    count = estimator._likelihood.num_latents
+    estimator._gps = [latents.part(str(number), _latent_from_state, given) for number in range(count)]
+    latents.close()
+    fit = Fields(fields.take("fit"), "fit")
+    estimator.n_rows_, estimator.elbo_ = fit.number("n_rows", *SQUARABLE), fit.number("elbo")
+    estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
+    estimator.left_out_log_loss_ = fit.number("left_out_log_loss")
+    estimator.history_ = fields.part("history", _history_from_state)
+    estimator.decisions_ = Decisions.from_json(fields.take("decisions"))
+    schema = fields.optional("schema", lambda name: Fields(fields.take(name), name).values)
+    if schema is not None:
+        estimator.schema_ = schema
+    _set_columns(
+        estimator, len(estimator._gps[0].scaling.x_mean), fit.integer("n_features", 1), fit.take("feature_names")
+    )
+    fit.close()
+    fields.close()
+    if not np.isfinite(estimator._gps[0].mean(estimator._gps[0].coreset.X[:1])).all():
+        raise FileFormatError("The latent values are out of range.")
+    return estimator
+
+
+def _latent_from_state(fields: Fields, given: dict[str, Any]) -> FittedGP:
+    model = fields.part("model", _model_from_state, given)
+    return FittedGP(model, fields.part("scaling", Scaling.from_state, model.X_c.shape[1], 1))
+
+
+def _labels(kind: str, texts: list[Any]) -> Any:
+    """The labels of classes, as they were given: numbers, texts, or true and false."""
+    if not 2 <= len(texts) <= MOST_CLASSES or not all(isinstance(text, str) for text in texts):
+        raise FileFormatError(f"classes.labels must be 2 to {MOST_CLASSES} texts.")
+    values = [text == "True" for text in texts] if kind == "b" else texts
+    labels: Any = np.array(values, dtype=LABEL_KINDS[kind])
+    if len(np.unique(labels)) < len(labels):
+        raise FileFormatError("classes.labels must be different.")
+    return labels
+
+
+def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
     fields = Fields(state, "model file")
     for known in ("format", "version", "libraries"):
         fields.take(known)
+    if "classes" in state:
+        return _restored_classifier(fields, given)
     model = fields.part("model", _model_from_state, given)
     (M, D), Q = model.X_c.shape, model.num_outputs
     parameters = fields.part("parameters", _parameters_from_state, CVGPRegressor().get_params())
@@ -207,7 +292,7 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
         "_feature_quantiles": fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, Q),
     }
     estimator.__dict__.update({name: value for name, value in found.items() if value is not None})
-    _set_columns(estimator, fit.integer("n_features", 1), fit.take("feature_names"))
+    _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
     gp.indices_of_fit = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
     fit.close()
     fields.close()
@@ -215,10 +300,10 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor:
     return estimator
 
 
-def _set_columns(estimator: CVGPRegressor, count: int, names: Any) -> None:
+def _set_columns(estimator: CVGPRegressor | CVGPClassifier, num_features: int, count: int, names: Any) -> None:
     """Set the columns of a file, which must be those of the schema, or else the features of the model."""
     schema = schema_of(estimator)
-    expected = len(estimator._gp.scaling.x_mean) if schema is None else len(schema.columns)
+    expected = num_features if schema is None else len(schema.columns)
     if schema is not None and names != [column.name for column in schema.columns]:
         raise FileFormatError("fit.feature_names: the model's schema names other columns.")
     if count != expected or (names is not None and (len(names) != count or not all(isinstance(n, str) for n in names))):

@@ -19,7 +19,7 @@ from cvgp.estimators import inputs
 from cvgp.estimators.audit import audit, draw_audit, posterior
 from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import as_table, named_inputs, numeric_schema
+from cvgp.estimators.frames import named_inputs
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
@@ -251,7 +251,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         X, codes = inputs.take_groups(X, groups)
         labels = groups if isinstance(groups, str) else None
-        table, audited = self._open_table(X, y, sample_weight, noise_variance, labels), None
+        table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, labels), None
         trends = {} if table is None or training.solver == "paper" else table.open_trends
         has_groups = codes is not None or (table is not None and table.table.groups is not None)
         if has_groups and (group.world > 1 or (table is not None and not table.fits_in_memory)):
@@ -262,15 +262,15 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             if table is not None and not table.fits_in_memory:
                 inputs.refuse_transform(self.target_transform)
                 dates = decide_trends(table.common_sample, trends, choosing, pinned)
-                table = self._without_trends(table, dates)
+                table = inputs.without_trends(self, table, dates)
                 data, audited = inputs.table_data(table, options, settings, choosing, pinned)
             else:
-                rows = inputs.with_groups(self._rows(table, X, y, sample_weight, noise_variance), codes)
+                rows = inputs.with_groups(inputs.training_rows(self, table, X, y, sample_weight, noise_variance), codes)
                 if training.solver != "paper":
                     rows, audited = draw_audit(rows, run.heuristics, run.rng("audit"))
                 dates = decide_trends(rows, trends, choosing, pinned)
                 if dates is not None and dates.value:
-                    self._without_trends(table, dates)
+                    inputs.without_trends(self, table, dates)
                     left_out = [trends[name] for name in dates.value]
                     rows = rows._replace(x=np.delete(rows.x, left_out, axis=1))
                     audited = audited and audited._replace(x=np.delete(audited.x, left_out, axis=1))
@@ -412,45 +412,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         )
         return replace(options, input_warp=suitable_warp(options, training.solver))
 
-    def _rows(self, table: Any, x: Any, y: Any, weight: Any, noise: Any) -> Rows[Array]:
-        """Rows in memory, checked; notes their columns on the estimator."""
-        if table is not None:
-            return table.load()  # type: ignore[no-any-return]
-        rows, self._single_output = inputs.check_training(self, x, y, weight, noise)
-        if hasattr(self, "feature_names_in_"):
-            self.schema_ = numeric_schema(self, x, rows.x, y).to_json()
-        return rows
-
     def _warn_about(self, data: FitData) -> None:
         columns = Schema.from_json(self.schema_).columns if hasattr(self, "schema_") else ()
         names = [name for column in columns for name in column.feature_names]
         effects = [name for column in columns for name in column.dims]  # levels may well have none
         warn_about(data, names or [f"x{d}" for d in range(self.n_features_in_)], quiet=effects)
-
-    def _open_table(self, x: Any, y: Any, weight: Any, noise: Any, groups: str | None) -> Any:
-        """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
-        for name in ("schema_", "n_bad_rows_", "merged_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
-        opened = as_table(x, y, weight, noise, groups=groups)
-        if opened is None:
-            return None
-        table = opened.learn(current_group())
-        schema = table.schema
-        self._single_output = isinstance(schema.target, str)
-        self.n_features_in_ = len(schema.columns)
-        self.feature_names_in_ = np.array([column.name for column in schema.columns], dtype=object)
-        self.n_bad_rows_ = table.bad.skipped
-        if self.verbose and not schema.reading.is_plain:
-            print(f"The table was read with {schema.reading.describe()}.", flush=True)
-        self.schema_ = schema.to_json()
-        return table
-
-    def _without_trends(self, table: Any, dates: Choice | None) -> Any:
-        if dates is None or not dates.value:
-            return table
-        table = table.without_trends(dates.value)
-        self.schema_ = table.schema.to_json()
-        return table
 
     def _set_results(self, found: Fit, gp: FittedGP, data: FitData, log: FitLog) -> None:
         solution = found.result.solution

@@ -91,6 +91,13 @@ class Heuristics:
     bearable_loss: float = 5.0
     """Times more that the largest coreset may leave unexplained: .025 nats per row."""
 
+    # Classes and counts
+    latent_rows: int = 20_000
+    """By which the kernel is learned; sites are those of all rows."""
+    largest_latent_coreset: int = 200
+    latent_rows_per_column: float = 20.0
+    """With fewer, one lengthscale and a linear kernel are tried too."""
+
     # Solvers
     lbfgs_rows: int = 3000
     """Up to this many, a full pass costs about as much as a minibatch."""

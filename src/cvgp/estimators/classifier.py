@@ -1,0 +1,334 @@
+"""CVGPClassifier: Gaussian process classification on a learned coreset, as a scikit-learn estimator."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from cvgp.coreset import Coreset, refuse_masked
+from cvgp.data.rows import Rows
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.estimators import inputs
+from cvgp.estimators.fitted import FittedGP
+from cvgp.estimators.frames import is_frame, is_in_files, without_column
+from cvgp.fitting.decisions import Decisions
+from cvgp.fitting.heuristics import Heuristics
+from cvgp.fitting.kinds import fit_kind
+from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
+from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, check_positive, settings_of
+from cvgp.fitting.prepare import decide_trends, suitable_warp
+from cvgp.gp.kernels import name_of_kernel
+from cvgp.gp.likelihoods import Bernoulli, Softmax
+from cvgp.optim import Status
+from cvgp.parallel.group import current_group
+from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
+
+Array = NDArray[np.float64]
+
+MOST_CLASSES = 100
+
+
+class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian process classification with a learned coreset, for two classes or more.
+
+    Parameters
+    ----------
+    n_coreset : int or "auto"
+        Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
+    kernel : str, gpytorch kernel or None
+        As for `CVGPRegressor`. None is ``matern32``; where rows are few for the columns, one lengthscale for all
+        columns and a linear kernel are tried too.
+    ard : bool
+        Learn one lengthscale per column rather than one for all.
+    input_warp : {"auto", "identity", "rank", "mixed"}
+        Whether distances are those of the columns of X, of their ranks, or a mixture.
+    class_weight : dict, "balanced" or None
+        How often a row of each class counts.
+    max_time : float or None
+        Seconds after which the best model so far is kept.
+    n_jobs : int or None
+        Threads of a fit, or -1 for all of ``torch.get_num_threads()``. None is one thread where steps are small.
+    device : str
+        ``auto`` is the CPU; otherwise a torch device.
+    random_state, verbose : int
+        The same seed gives the same result on the same machine; a `verbose` of 1 prints progress.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels, in the order of the columns of `predict_proba`.
+    elbo_ : float
+        Lower bound on log p(y) in nats.
+    decisions_ : Decisions
+        Everything that the fit has decided, with candidates, scores and reasons.
+    left_out_log_loss_ : float
+        Mean negative log-probability of each training row's class, predicted without the row.
+    history_ : dict of ndarrays
+        One entry per round: bound, seconds.
+    n_iter_, converged_, n_rows_ : int, bool, float
+        Evaluations of the bound, whether there was nothing left to gain, and the number of rows by weight.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cvgp import CVGPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = CVGPClassifier(n_coreset=20, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:1]).round(1)
+    array([[1., 0., 0.]])
+    """
+
+    def __init__(
+        self,
+        n_coreset: int | Literal["auto"] = "auto",
+        *,
+        kernel: str | Kernel | None = None,
+        ard: bool = True,
+        input_warp: InputWarpName = "auto",
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        max_time: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_coreset = n_coreset
+        self.kernel = kernel
+        self.ard = ard
+        self.input_warp = input_warp
+        self.class_weight = class_weight
+        self.max_time = max_time
+        self.n_jobs = n_jobs
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    _likelihood: Bernoulli | Softmax
+    _gps: list[FittedGP]  # one for each latent value
+
+    @clean_torch_state()
+    @reused_memory()
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "CVGPClassifier":
+        """Learn coreset and kernel from rows and their classes.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            A frame may hold text, dates and missing values.
+        y : array-like of shape (n_samples,), or the name of a column of a frame
+            Labels of any kind, of at least two classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of 100 is 100 copies of a row.
+
+        Returns
+        -------
+        CVGPClassifier
+            The estimator itself, fitted.
+        """
+        if is_in_files(X):
+            raise InvalidTypeError("CVGPClassifier is fitted to arrays and frames; read the file into a frame first.")
+        if current_group().world > 1:
+            raise InvalidInputError("CVGPClassifier is fitted in one process.")
+        check_positive("max_time", self.max_time)
+        options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
+        if isinstance(y, str):
+            X, y = without_column(X, y) if is_frame(X) else (X, y)
+        self.classes_, codes = self._coded(y)
+        weight = self._weight(codes, sample_weight)
+        seed = inputs.first_seed(current_group(), inputs.check_seed(self.random_state))
+        log = FitLog([ProgressLines()] if self.verbose else [])
+        run = Run(Budget(self.max_time, Clock()), log, Heuristics(), seed)
+        is_binary = len(self.classes_) <= 2
+        self._likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
+        # Levels of text have an effect on the probability of each class.
+        target = codes.astype(np.float64) if is_binary else np.eye(len(self.classes_))[codes]
+        table = inputs.open_training_table(self, X, target, weight)
+        trends = {} if table is None else table.open_trends
+        with limited_threads(n_jobs):
+            rows = inputs.training_rows(self, table, X, target, weight)
+            dates = decide_trends(rows, trends, run, Decisions())
+            if dates is not None and dates.value:
+                inputs.without_trends(self, table, dates)
+                rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
+            numbers = rows.y[:, 0] if is_binary else rows.y.argmax(1).astype(np.float64)
+            self._check_left(numbers)
+            settings = settings_of(TrainingOptions())
+            found = fit_kind(rows._replace(y=numbers[:, None]), self._likelihood, options, settings, run)
+        fit, latents = found.fit, found.fit.latents
+        self._gps = [
+            FittedGP(model, found.scaling._replace(y_mean=np.array([constant]), y_scale=np.ones(1)))
+            for model, constant in zip(latents.models, latents.constant.tolist(), strict=True)
+        ]
+        self.decisions_ = found.decisions if dates is None else found.decisions.with_choice("dates", dates)
+        self.elbo_, self.n_iter_ = fit.bound, max(fit.result.num_iter, 1)
+        self.converged_ = fit.result.status is Status.CONVERGED
+        self.left_out_log_loss_ = -fit.left_out.density
+        self.n_rows_ = fit.left_out.weight.sum().item()
+        self.history_ = as_columns(log.history)
+        self._warn_if_no_better(rows._replace(y=numbers[:, None]))
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        x = inputs.check_prediction(self, X)
+        found = [gp.mean_and_variance(x) for gp in self._gps]
+        f_mean, f_var = (torch.as_tensor(np.hstack(values)) for values in zip(*found, strict=True))
+        p = self._likelihood.probabilities(f_mean, f_var.clamp_min(0.0))
+        found_p: Array = (p / p.sum(1, keepdim=True)).numpy()
+        return found_p
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return chosen
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+
+    def decision_function(self, X: Any) -> Array:
+        """Return log-odds of the second class, or log-probabilities of several classes.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        """
+        log_p = self.predict_log_proba(X)
+        return log_p[:, 1] - log_p[:, 0] if len(self.classes_) == 2 else log_p
+
+    @property
+    def _gp(self) -> FittedGP:
+        """The first latent value, whose inputs are those of all."""
+        return self._gps[0]
+
+    @property
+    def kernel_name_(self) -> str:
+        """The name of the kernel that was fitted."""
+        return name_of_kernel(self._gp.model.kernel)
+
+    @property
+    def coresets_(self) -> list[Coreset]:
+        """For each latent value: pseudo-inputs in the units of the data, values of f, and weights in rows.
+
+        Two classes have one, the log-odds of the second class; several classes have one each.
+        """
+        return [gp.coreset for gp in self._gps]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, which `cvgp.load` opens.
+
+        Parameters
+        ----------
+        path : str or path
+            An existing file is replaced.
+        """
+        from cvgp.estimators import persistence  # which knows this class
+
+        persistence.save(self, path)
+
+    def _coded(self, y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The classes, and which of them each row has."""
+        refuse_masked("y", y)
+        values = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y
+        with inputs.errors_of_cvgp():
+            values = column_or_1d(values, warn=True)
+            missing = [value is None or value != value for value in values.tolist()]
+            if any(missing):
+                raise InvalidInputError(
+                    f"y has no label in {sum(missing)} of {len(missing)} rows; Input y contains NaN. Leave them out."
+                )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
+                check_classification_targets(values)
+        classes, codes = np.unique(values, return_inverse=True)
+        if len(classes) > MOST_CLASSES:
+            raise InvalidInputError(
+                f"y has {len(classes)} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, "
+                "use CVGPRegressor; if not, put rare classes together."
+            )
+        return classes, codes.reshape(-1)
+
+    def _weight(self, codes: NDArray[np.int64], sample_weight: Any) -> Array | None:
+        with inputs.errors_of_cvgp():
+            weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
+            if self.class_weight is not None:
+                of_class = compute_sample_weight(self.class_weight, self.classes_[codes])
+                weight = of_class if weight is None else of_class * weight
+        return weight
+
+    def _check_left(self, numbers: Array) -> None:
+        if len(np.unique(numbers)) < 2:
+            raise InvalidInputError(
+                f"Only one class is left among {len(numbers)} rows that count, and a classifier needs rows of at least "
+                "two classes. Rows with a weight of zero do not count, nor rows that were left out."
+            )
+
+    def _model_options(self) -> ModelOptions:
+        size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)
+        options = ModelOptions(
+            kernel=self.kernel,
+            ard=self.ard,
+            noise="constant",
+            n_coreset=size,
+            n_neighbors=0,
+            input_warp=self.input_warp,
+            device=inputs.known_device(self.device),
+        )
+        return replace(options, input_warp=suitable_warp(options, "auto"))
+
+    def _warn_if_no_better(self, rows: Rows[Array]) -> None:
+        """Warn if the frequencies of the classes describe left-out rows better than the fit does."""
+        counts = np.bincount(rows.y[:, 0].astype(np.int64), weights=rows.sample_weight, minlength=len(self.classes_))
+        share = counts[counts > 0] / counts.sum()
+        constant = float(-(share * np.log(share)).sum())
+        if self.left_out_log_loss_ > constant + 0.05:
+            warnings.warn(
+                f"The log loss of left-out rows is {self.left_out_log_loss_:.2f}, and that of the frequencies of the "
+                f"classes {constant:.2f}. Look for extreme values in X, or try kernel='linear'.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

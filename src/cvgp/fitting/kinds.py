@@ -1,0 +1,127 @@
+"""Fits of classes and counts: choices by normal noise on the scale of f, then the latent values themselves (§16).
+
+The warp of the inputs, the start of the kernel and the size of the coreset are chosen as for a regression of the linked
+targets: classes as -1 and 1, logarithms of counts. Where rows are few for the columns, fewer lengthscales and a linear
+kernel compete by rows that were left out of the whole fit.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cvgp.data.rows import Array, Rows
+from cvgp.data.scaling import Scaling, learn_warped_scaling
+from cvgp.fitting.compare import Scores, compare, weight_of
+from cvgp.fitting.decide import Request, decide
+from cvgp.fitting.decisions import Choice, Decisions
+from cvgp.fitting.kernel import starting_kernel, with_priors
+from cvgp.fitting.latents import LatentFit, Latents, fit_latents
+from cvgp.fitting.monitor import FitLog, Run
+from cvgp.fitting.options import ModelOptions, TrainingOptions
+from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
+from cvgp.fitting.sample import DEFAULT_KERNEL
+from cvgp.gp.kernels import multiply_inside, name_of_kernel
+from cvgp.gp.likelihoods import Likelihood
+from cvgp.gp.model import CVGP
+
+LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
+FOLDS = 3
+
+
+class KindFit(NamedTuple):
+    """A fit of latent values, how inputs are scaled, and what was decided."""
+
+    fit: LatentFit
+    scaling: Scaling  # whose y are the latent values, around their constants
+    decisions: Decisions
+
+
+def fit_kind(
+    rows: Rows[Array], likelihood: Likelihood, options: ModelOptions, settings: TrainingOptions, run: Run
+) -> KindFit:
+    """Fit latent values to rows, whose y `[n]` the likelihood describes."""
+    h, begin, rows = run.heuristics, run.budget.seconds, merge_copies(rows)
+    linked = rows._replace(y=likelihood.linked(rows.y[:, 0]).reshape(len(rows.x), -1))
+    warp, warp_choice = decide_warp(linked, options, run, Decisions())
+    learned = learn_warped_scaling(warp, linked)
+    scaling = choose_scaling(learned, options)
+    source = scaled_rows(linked, scaling, options.device, run.group)
+    data = FitData(source, None, scaling, spread_of(scaling, learned), None)
+    # A site for each row is more than classes and counts need, and so is a rough part of the kernel.
+    choosing = run._replace(heuristics=replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset))
+    named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
+    begun = decide(Request(data, named, settings, choosing))
+    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight), device=source.device)
+    (scaled,) = source.chunks(source.num_rows)
+    scaled = scaled._replace(y=torch.as_tensor(rows.y[:, 0], device=source.device))
+    _widen(begun.model)
+    start, kernel_choice = begun.model, begun.decisions.kernel
+    if options.kernel in (None, "auto") and options.ard:
+        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice)
+    found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
+    solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
+    decisions = replace(begun.decisions, input_warp=warp_choice, kernel=kernel_choice, solver=solver, seed=run.seed)
+    return KindFit(found, scaling, decisions)
+
+
+def _widen(model: CVGP) -> None:
+    """Let f vary as much as the logits of clear classes do."""
+    for part in model.kernel.modules():
+        if hasattr(part, "raw_outputscale"):
+            multiply_inside(part, "outputscale", LATENT_VARIANCE)
+
+
+def _fewer_parameters(
+    model: CVGP, rows: Rows[Tensor], likelihood: Likelihood, constant: Tensor, run: Run, choice: Choice | None
+) -> tuple[CVGP, Choice | None]:
+    """A model with one lengthscale, or a linear one, if rows are few for the columns and those left out gain by it."""
+    h, dims = run.heuristics, rows.x.shape[1]
+    if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
+        return model, choice
+    begin, quiet = run.budget.seconds, run._replace(log=FitLog())
+    sample = rows.x[:100].cpu()
+
+    def with_kernel(name: str, *, ard: bool) -> CVGP:
+        kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
+        other = CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
+        _widen(other)
+        return other
+
+    name = name_of_kernel(model.kernel)
+    candidates: dict[str, Callable[[], CVGP]] = {
+        name: lambda: model,
+        f"{name}, one lengthscale": lambda: with_kernel(name, ard=False),
+        "linear": lambda: with_kernel("linear", ard=False),
+    }
+    folds = torch.as_tensor(run.rng("folds").permutation(len(rows.x)) % FOLDS, device=rows.x.device)
+    scores: dict[str, Scores] = {}
+    for label, make in candidates.items():
+        if scores and not run.has_time:
+            break
+        parts = []
+        for fold in range(FOLDS):
+            inside, outside = rows.take(folds != fold), rows.take(folds == fold)
+            latents = Latents.begin(make(), constant, likelihood).copied()
+            found = fit_latents(latents, inside, quiet, most_rows=h.latent_rows)
+            parts.append(density_of(found.latents, outside))
+        scores[label] = Scores.join(parts)
+    # The more flexible kernel stays unless a simpler one is likelier.
+    best = max(scores, key=lambda label: scores[label].density)
+    taken = best if best == name or compare(scores[best], scores[name]).gain > 0.0 else name
+    value = None if choice is None else choice.value
+    seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
+    return candidates[taken](), Choice(taken, value, "rows are few for the columns", Choice.scored(scores), seconds)
+
+
+@torch.no_grad()
+def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
+    """How likely rows are under latent values that have not seen them."""
+    found = [model.process()(rows.x) for model in latents.models]
+    f_mean = torch.stack([f.mean for f in found], 1) + latents.constant
+    density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack([f.variance for f in found], 1))
+    return Scores(density, -density, weight_of(rows), rows.cluster)

@@ -1,0 +1,141 @@
+"""CVGPClassifier: probabilities against other libraries, tables, weights, files, and labels that cannot be used."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_iris, make_moons
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import Matern
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+import cvgp
+from cvgp import CVGPClassifier, CVGPRegressor
+from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.estimators.persistence import save
+
+
+def moons(num_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_moons(num_rows, noise=0.3, random_state=seed)
+    return X, y
+
+
+def test_probabilities_are_those_of_scikit_learns_gp_and_better_than_a_line() -> None:
+    (X, y), (X_new, y_new) = moons(300), moons(2000, seed=1)
+    model = CVGPClassifier(random_state=0).fit(X, y)
+    exact = GaussianProcessClassifier(10.0 * Matern(1.0, nu=1.5), random_state=0).fit(X, y)
+    line = LogisticRegression().fit(X, y)
+    ours, theirs, lines = (log_loss(y_new, one.predict_proba(X_new)) for one in (model, exact, line))
+    assert ours < theirs + 0.01
+    assert ours < lines - 0.05
+    assert np.abs(model.predict_proba(X_new) - exact.predict_proba(X_new)).mean() < 0.05
+    assert model.left_out_log_loss_ == pytest.approx(ours, abs=0.06)
+
+
+def test_probabilities_are_undecided_far_from_the_data() -> None:
+    X, y = moons(400)
+    kept = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:50]])
+    model = CVGPClassifier(random_state=0).fit(X[kept], y[kept])
+    far = model.predict_proba([[50.0, -80.0]])[0, 1]
+    assert 0.05 < far < 0.5  # on the side of the more frequent class
+    assert np.abs(model.predict_proba(X).max(1)).mean() > 0.85
+
+
+def test_several_classes_and_their_labels() -> None:
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = CVGPClassifier(random_state=0).fit(X[::2], names[::2])
+    assert list(model.classes_) == ["setosa", "versicolor", "virginica"]
+    assert model.score(X[1::2], names[1::2]) > 0.93
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(1), 1.0)
+    assert len(model.coresets_) == 3
+    assert model.decision_function(X).shape == (150, 3)
+
+
+def test_a_table_with_text_gaps_and_the_label_as_a_column() -> None:
+    rng = np.random.default_rng(0)
+    color = rng.choice(["red", "blue", "green"], 400)
+    size = rng.normal(size=400)
+    is_good = rng.uniform(size=400) < 1 / (1 + np.exp(-3 * (size + (color == "red"))))
+    frame = pd.DataFrame({"color": color, "size": size, "good": np.where(is_good, "yes", "no")})
+    frame.loc[5:20, "size"] = np.nan
+    model = CVGPClassifier(random_state=0).fit(frame, "good")
+    assert list(model.feature_names_in_) == ["color", "size"]
+    assert model.score(frame[["color", "size"]], frame["good"]) > 0.8
+    assert np.isfinite(model.predict_proba(pd.DataFrame({"color": ["red", "blue"], "size": [np.nan, 1.0]}))).all()
+
+
+def test_weights_are_copies_and_classes_have_weights() -> None:
+    X, y = moons(200)
+    weight = np.where(np.arange(200) < 100, 3.0, 1.0)
+    copies = np.concatenate([np.arange(200), np.arange(100), np.arange(100)])
+    options = {"n_coreset": 20, "kernel": "rbf", "input_warp": "identity", "random_state": 0}
+    weighted = CVGPClassifier(**options).fit(X, y, sample_weight=weight)
+    copied = CVGPClassifier(**options).fit(X[copies], y[copies])
+    assert weighted.n_rows_ == copied.n_rows_ == 400
+    assert np.abs(weighted.predict_proba(X) - copied.predict_proba(X)).mean() < 0.03
+    rare = np.flatnonzero((y == 0) | (np.arange(200) < 30))
+    plain = CVGPClassifier(**options).fit(X[rare], y[rare]).predict_proba(X)[:, 1].mean()
+    balanced = CVGPClassifier(**options, class_weight="balanced").fit(X[rare], y[rare]).predict_proba(X)[:, 1].mean()
+    assert balanced > plain + 0.05
+
+
+@pytest.mark.parametrize("labels", [[0, 1], ["a", "b"], [True, False], [3, 7, 9]])
+def test_a_file_gives_the_same_classes_and_probabilities(labels: list[object], tmp_path: Path) -> None:
+    X, _ = moons(90)
+    y = np.array(labels)[np.arange(90) % len(labels)]
+    model = CVGPClassifier(n_coreset=10, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.cvgp")
+    again = cvgp.load(tmp_path / "model.cvgp")
+    assert isinstance(again, CVGPClassifier)
+    np.testing.assert_array_equal(again.classes_, model.classes_)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert str(again.decisions_) == str(model.decisions_)
+
+
+def test_few_rows_of_many_columns_are_no_worse_than_logistic_regression() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1100, 20))
+    y = (rng.uniform(size=1100) < 1 / (1 + np.exp(-2 * X[:, :4].sum(1)))).astype(int)
+    model = CVGPClassifier(random_state=0).fit(X[:150], y[:150])
+    line = LogisticRegression().fit(X[:150], y[:150])
+    ours, theirs = (log_loss(y[150:], one.predict_proba(X[150:])) for one in (model, line))
+    assert ours < theirs + 0.03
+    assert "linear" in model.decisions_.kernel.candidates
+
+
+def test_a_time_limit_is_kept() -> None:
+    X, y = moons(6000)
+    model = CVGPClassifier(random_state=0, max_time=1.0).fit(X, y)
+    assert model.history_["seconds"].max() < 3.0
+    assert log_loss(y, model.predict_proba(X)) < 0.4
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(20), "at least two classes"),
+        (np.linspace(0, 1, 20), "continuous|Unknown label type"),
+        (np.array(["a", None] * 10, dtype=object), "no label in 10 of 20 rows"),
+        (np.arange(20.0) * np.nan, "no label|NaN"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(y: np.ndarray, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        CVGPClassifier().fit(np.arange(40.0).reshape(20, 2), y)
+
+
+def test_too_many_classes_files_and_subclasses_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="500 different classes"):
+        CVGPClassifier().fit(np.arange(1000.0).reshape(500, 2), [f"c{i}" for i in range(500)])
+    with pytest.raises(InvalidTypeError, match="read the file into a frame"):
+        CVGPClassifier().fit("table.csv", "y")
+
+    class Other(CVGPRegressor):
+        pass
+
+    with pytest.raises(InvalidTypeError, match="Other"):
+        save(Other(), tmp_path / "x.cvgp")
