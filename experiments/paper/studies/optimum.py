@@ -55,7 +55,8 @@ def _run(key: Key) -> Outcome:
     exact = None
     if exact_is_possible(str(key["dataset"]), rows_of(key)):
         prior = Start(learned.kernel, sparse.noise, start)
-        exact = ExactGP(recipe=recipe_of(key), learn_prior=False).fit(split.x, split.y, start=prior).bound() / n
+        same = ExactGP(recipe=recipe_of(key), learn_prior=False)
+        exact = same.fit(split.x, split.y, validation=split.validation, start=prior).bound() / n
     return Outcome(
         {
             "sparse": sparse.bound() / n,
