@@ -249,7 +249,7 @@ def test_a_model_whose_kernel_parameter_was_changed_after_the_fit_is_not_stored(
 def test_an_estimator_that_is_not_fitted_or_of_another_class_is_refused(path: Path) -> None:
     with pytest.raises(NotFittedError):
         regressor().save(path)
-    with pytest.raises(InvalidTypeError, match="can hold a CVGPRegressor; got a Own"):
+    with pytest.raises(InvalidTypeError, match="can hold a CVGPRegressor or a CVGPClassifier; got a Own"):
         type("Own", (Estimator,), {})().save(path)
 
 

@@ -135,6 +135,15 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         CVGPClassifier
             The estimator itself, fitted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPClassifier
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
+        >>> model.classes_.tolist()
+        ['high', 'low']
         """
         if is_in_files(X):
             raise InvalidTypeError("CVGPClassifier is fitted to arrays and frames; read the file into a frame first.")
@@ -189,6 +198,15 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPClassifier
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
+        >>> model.predict_proba([[5.0]]).round(1).tolist()
+        [[1.0, 0.0]]
         """
         check_is_fitted(self)
         x = inputs.check_prediction(self, X)
@@ -208,6 +226,15 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPClassifier
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
+        >>> model.predict([[1.0], [5.0]]).tolist()
+        ['low', 'high']
         """
         check_is_fitted(self)
         chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
@@ -223,6 +250,15 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPClassifier
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
+        >>> bool(model.predict_log_proba([[5.0]])[0, 0] > -0.1)
+        True
         """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
@@ -236,6 +272,15 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cvgp import CVGPClassifier
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
+        >>> (model.decision_function([[1.0], [5.0]]) > 0).tolist()  # of 'low'
+        [True, False]
         """
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if len(self.classes_) == 2 else log_p
@@ -265,6 +310,14 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         path : str or path
             An existing file is replaced.
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np, pathlib, tempfile
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = cvgp.CVGPClassifier(n_coreset=8, random_state=0).fit(X, X[:, 0] > 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder) / "steps.cvgp")
         """
         from cvgp.estimators import persistence  # which knows this class
 
