@@ -77,8 +77,8 @@ class Latents(NamedTuple):
 class SitesObjective:
     """E_q log p(y) minus the KL, plus the priors, as a function of kernel and pseudo-inputs with the sites held."""
 
-    def __init__(self, latents: Latents, rows: Rows[Tensor], scale: float = 1.0) -> None:
-        self.latents, self.rows, self.scale = latents, rows, scale  # the rows stand for `scale` times as many
+    def __init__(self, latents: Latents, rows: Rows[Tensor]) -> None:
+        self.latents, self.rows = latents, rows
         self.parameters = searched_parameters(latents.first)
         self._prior = PriorObjective(latents.first)
 
@@ -92,7 +92,7 @@ class SitesObjective:
             f = marginals(*matrices, y_c, log_w)
             at = f.mean.detach().mT + constant, f.variance.detach().mT.clamp_min(0.0)
             expected = likelihood.expected(rows.y, *at)
-            weight = self.scale * weight_of(rows)
+            weight = weight_of(rows)
             value = (weight * expected.value).sum().item() - f.kl.detach().sum().item()
             slopes = ((weight[:, None] * part).mT for part in (expected.slope, -0.5 * expected.curvature))
             d_kl = torch.full_like(f.kl, -scale)
@@ -248,19 +248,18 @@ class LatentFit(NamedTuple):
 @torch.enable_grad()
 def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: int, tol: float = TOLERANCE) -> LatentFit:
     """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; sites are those of all."""
-    total = weight_of(rows).sum().item()
     some = rows
     if len(rows.x) > most_rows:
         chosen = torch.as_tensor(run.rng("latents").permutation(len(rows.x))[:most_rows])
         some = rows.take(chosen)
-    share = total / weight_of(some).sum().item()
+    total = weight_of(some).sum().item()
     found = solve_sites(latents, some, steps=FIRST_STEPS, fresh=True, tol=1e-3)
     monitor, value, status, evaluations = Phase(run, PHASE, MOST_ROUNDS), found.value, Status.ITERATION_LIMIT, 0
     for number in range(MOST_ROUNDS):
         objective = SitesObjective(latents, some)
         learned = minimize_lbfgs(
             objective.parameters,
-            lambda objective=objective: objective.value_and_backward(-1.0 / (total / share)),  # type: ignore[misc]
+            lambda objective=objective: objective.value_and_backward(-1.0 / total),  # type: ignore[misc]
             max_evaluations=EVALUATIONS,
             tol=0.0,
         )
@@ -268,8 +267,8 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         new = latents.likelihood.learned(some.y, found.f_mean, found.f_var, weight_of(some))
         latents = latents._replace(likelihood=new)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
-        ended = monitor(Progress(number + 1, -found.value * share / total, math.nan))
-        gain, value = (found.value - value) * share, found.value
+        ended = monitor(Progress(number + 1, -found.value / total, math.nan))
+        gain, value = found.value - value, found.value
         if ended is not None:
             status = ended
             break
@@ -282,7 +281,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         g, _ = found.normal_rows(place)
         # A weight of one stands for a row.
         model.set_site_noise_offset((1.0 / g.mean()).item() - NO_NOISE)
-    result = Result(status, -found.value / total, evaluations)
+    result = Result(status, -found.value / weight_of(rows).sum().item(), evaluations)
     return LatentFit(latents, found.value, result, left_out_scores(latents, rows, found))
 
 
