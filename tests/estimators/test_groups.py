@@ -31,7 +31,10 @@ def coverage(model: CVGPRegressor, X: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean((low <= y) & (y <= high)))
 
 
-@pytest.mark.parametrize(("count", "each"), [(40, 6), (60, 25), (120, 20)])
+@pytest.mark.parametrize(
+    ("count", "each"),
+    [(40, 6), pytest.param(60, 25, marks=pytest.mark.slow), pytest.param(120, 20, marks=pytest.mark.slow)],
+)
 def test_intervals_hold_for_new_groups(count: int, each: int) -> None:
     X, y, person = persons(count, each, seed=0)
     X_new, y_new, _ = persons(200, 5, seed=1)

@@ -118,6 +118,7 @@ def test_auto_keeps_neighbours_where_a_function_is_rough() -> None:
     assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.2  # the noise alone is 0.1, and y is 0.5
 
 
+@pytest.mark.slow
 def test_smooth_functions_get_smooth_kernels_and_more_neighbours() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2500, 6))

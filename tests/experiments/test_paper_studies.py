@@ -69,7 +69,8 @@ def test_the_pages_are_what_the_command_writes_from_the_shipped_store() -> None:
     assert (docs / report.APPENDIX).read_text(encoding="utf-8") == report.appendix(RESULTS / "paper")
 
 
-def test_a_figure_can_be_drawn_from_the_shipped_store() -> None:
+@pytest.mark.slow
+def test_every_figure_can_be_drawn_from_the_shipped_store() -> None:
     stores = {preset: report.results_of(RESULTS / "paper", PRESETS[preset]) for preset in report.SHOWN}
     for results in stores.values():
         for name, found in results.items():
