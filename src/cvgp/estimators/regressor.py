@@ -298,7 +298,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
                 gp = replace(posterior(found.result, data, dtype), calibration=gp.calibration)
                 audited = None
             self._set_results(found, gp, data, log)
-            if audited is not None:
+            # A fit that was stopped early is not at the best coreset for its kernel, so no rows are added to it.
+            if audited is not None and not settings.early_stopping:
                 self._add_rows(audited, found.result.solution, group, is_exact=found.is_exact)
             summarize_rows(self, data.train, seed)
         return self
