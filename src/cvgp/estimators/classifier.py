@@ -21,7 +21,7 @@ from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators import inputs
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import is_frame, is_in_files, without_column
+from cvgp.estimators.frames import is_in_files, without_column
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import fit_kind
@@ -152,7 +152,7 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_positive("max_time", self.max_time)
         options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
         if isinstance(y, str):
-            X, y = without_column(X, y) if is_frame(X) else (X, y)
+            X, y = without_column(X, y, "y")
         self.classes_, codes = self._coded(y)
         weight = self._weight(codes, sample_weight)
         seed = inputs.first_seed(current_group(), inputs.check_seed(self.random_state))
@@ -160,7 +160,7 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         run = Run(Budget(self.max_time, Clock()), log, Heuristics(), seed)
         is_binary = len(self.classes_) <= 2
         self._likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
-        # Levels of text have an effect on the probability of each class.
+        # One target for each class, so that each level of a text column has an effect on each class.
         target = codes.astype(np.float64) if is_binary else np.eye(len(self.classes_))[codes]
         table = inputs.open_training_table(self, X, target, weight)
         trends = {} if table is None else table.open_trends
@@ -240,28 +240,6 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return chosen
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : as for `fit`
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from cvgp import CVGPClassifier
-        >>> X = np.linspace(0, 6, 40)[:, None]
-        >>> model = CVGPClassifier(n_coreset=8, random_state=0).fit(X, np.where(X[:, 0] > 3, "high", "low"))
-        >>> bool(model.predict_log_proba([[5.0]])[0, 0] > -0.1)
-        True
-        """
-        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
-
     def decision_function(self, X: Any) -> Array:
         """Return log-odds of the second class, or log-probabilities of several classes.
 
@@ -282,7 +260,7 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> (model.decision_function([[1.0], [5.0]]) > 0).tolist()  # of 'low'
         [True, False]
         """
-        log_p = self.predict_log_proba(X)
+        log_p = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
         return log_p[:, 1] - log_p[:, 0] if len(self.classes_) == 2 else log_p
 
     @property
@@ -309,7 +287,7 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : str or path
-            An existing file is replaced.
+            An existing file is replaced. It does not hold a `class_weight` that is a dict, which only a fit needs.
 
         Examples
         --------
@@ -332,7 +310,8 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             missing = [value is None or value != value for value in values.tolist()]
             if any(missing):
                 raise InvalidInputError(
-                    f"y has no label in {sum(missing)} of {len(missing)} rows; Input y contains NaN. Leave them out."
+                    f"Input y contains NaN or None: {sum(missing)} of {len(missing)} rows have no label; leave them "
+                    "out."
                 )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
@@ -356,8 +335,8 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_left(self, numbers: Array) -> None:
         if len(np.unique(numbers)) < 2:
             raise InvalidInputError(
-                f"Only one class is left among {len(numbers)} rows that count, and a classifier needs rows of at least "
-                "two classes. Rows with a weight of zero do not count, nor rows that were left out."
+                f"All {len(numbers)} rows have one class, and a classifier needs at least two. Rows with a weight of "
+                "zero and rows that were left out do not count."
             )
 
     def _model_options(self) -> ModelOptions:

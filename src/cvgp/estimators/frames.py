@@ -114,10 +114,12 @@ def in_order_of_fit(estimator: BaseEstimator, x: Any) -> Any:
     return x[wanted]
 
 
-def without_column(frame: Any, name: str) -> tuple[Any, Any]:
-    """A frame without one of its columns, and the column."""
-    if not is_frame(frame) or name not in (names := list(getattr(frame, "column_names", frame.columns))):
-        raise InvalidInputError(f"groups={name!r} must be a column of a frame that is given as X, or a label per row.")
+def without_column(frame: Any, name: str, parameter: str) -> tuple[Any, Any]:
+    """A frame without one of its columns, which a parameter names, and the column."""
+    names = list(getattr(frame, "column_names", frame.columns)) if is_frame(frame) else []
+    if name not in names:
+        known = f"X has the columns {', '.join(map(str, names))}" if names else "X is not a frame"
+        raise InvalidInputError(f"{parameter}={name!r} must be a column of X, or a label for each row; {known}.")
     rest = [other for other in names if other != name]
     return (frame.select(rest) if hasattr(frame, "select") else frame[rest]), frame[name]
 

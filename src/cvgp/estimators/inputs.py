@@ -120,7 +120,7 @@ def take_groups(x: Any, groups: Any) -> tuple[Any, Array | None]:
     if groups is None or (isinstance(groups, str) and is_in_files(x)):
         return x, None
     if isinstance(groups, str):
-        x, groups = without_column(x, groups)
+        x, groups = without_column(x, groups, "groups")
     values = np.asarray(_unwrapped("groups", groups)).reshape(-1).tolist()
     if any(value is None or value != value for value in values):
         raise InvalidInputError("groups has missing values; give each row a group, or leave those rows out.")

@@ -6,6 +6,7 @@ A kernel or mean that the user passed as an object is stored as its tensors, and
 import math
 import os
 import reprlib
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Literal, cast
 
@@ -235,7 +236,7 @@ def _restored_classifier(fields: Fields, given: dict[str, Any]) -> CVGPClassifie
     )
     fit.close()
     fields.close()
-    if not np.isfinite(estimator._gps[0].mean(estimator._gps[0].coreset.X[:1])).all():
+    if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in estimator._gps):
         raise FileFormatError("The latent values are out of range.")
     return estimator
 
@@ -321,7 +322,7 @@ def _parameters_state(estimator: BaseEstimator) -> dict[str, Any]:
             continue
         if _is_plain(value):
             stored[name] = value
-        elif not isinstance(value, np.random.RandomState | np.random.Generator | Coreset | BaseEstimator):
+        elif not isinstance(value, np.random.RandomState | np.random.Generator | Coreset | BaseEstimator | Mapping):
             raise InvalidTypeError(
                 f"A file cannot hold the parameter {name}={reprlib.repr(value)}; "
                 "it can hold None, text, finite numbers, true and false. Change it with set_params."

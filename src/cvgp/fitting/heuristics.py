@@ -93,8 +93,9 @@ class Heuristics:
 
     # Classes and counts
     latent_rows: int = 20_000
-    """By which the kernel is learned; sites are those of all rows."""
+    """Used to learn the kernel; sites are solved for with all rows."""
     largest_latent_coreset: int = 200
+    """Each latent value costs as much as a regression, so fewer points are affordable."""
     latent_rows_per_column: float = 20.0
     """With fewer, one lengthscale and a linear kernel are tried too."""
 

@@ -1,8 +1,8 @@
-"""Fits of classes and counts: choices by normal noise on the scale of f, then the latent values themselves (§16).
+"""Fits of classes and counts: choices by a regression on the scale of f, then the latent values themselves (§16).
 
-The warp of the inputs, the start of the kernel and the size of the coreset are chosen as for a regression of the linked
-targets: classes as -1 and 1, logarithms of counts. Where rows are few for the columns, fewer lengthscales and a linear
-kernel compete by rows that were left out of the whole fit.
+The input warp, the initial kernel and the size of the coreset are chosen by a regression on linked targets: classes as
+-1 and 1, counts as logarithms. If rows are few for the columns, one lengthscale and a linear kernel are tried too, by
+cross-validation of the whole fit.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
-from cvgp.fitting.compare import Scores, compare, weight_of
+from cvgp.fitting.compare import Scores, weight_of
 from cvgp.fitting.decide import Request, decide
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
@@ -51,7 +51,7 @@ def fit_kind(
     scaling = choose_scaling(learned, options)
     source = scaled_rows(linked, scaling, options.device, run.group)
     data = FitData(source, None, scaling, spread_of(scaling, learned), None)
-    # A site for each row is more than classes and counts need, and so is a rough part of the kernel.
+    # Classes and counts need neither a site for each row nor a rough kernel.
     choosing = run._replace(heuristics=replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset))
     named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
     begun = decide(Request(data, named, settings, choosing))
@@ -79,12 +79,11 @@ def _widen(model: CVGP) -> None:
 def _fewer_parameters(
     model: CVGP, rows: Rows[Tensor], likelihood: Likelihood, constant: Tensor, run: Run, choice: Choice | None
 ) -> tuple[CVGP, Choice | None]:
-    """A model with one lengthscale, or a linear one, if rows are few for the columns and those left out gain by it."""
+    """Where rows are few for the columns: ARD, one lengthscale or a linear kernel, by cross-validated density."""
     h, dims = run.heuristics, rows.x.shape[1]
     if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
         return model, choice
-    begin, quiet = run.budget.seconds, run._replace(log=FitLog())
-    sample = rows.x[:100].cpu()
+    begin, sample = run.budget.seconds, rows.x[:100].cpu()
 
     def with_kernel(name: str, *, ard: bool) -> CVGP:
         kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
@@ -107,15 +106,13 @@ def _fewer_parameters(
         for fold in range(FOLDS):
             inside, outside = rows.take(folds != fold), rows.take(folds == fold)
             latents = Latents.begin(make(), constant, likelihood).copied()
+            quiet = run.part(0.05)._replace(log=FitLog())
             found = fit_latents(latents, inside, quiet, most_rows=h.latent_rows)
             parts.append(density_of(found.latents, outside))
         scores[label] = Scores.join(parts)
-    # The more flexible kernel stays unless a simpler one is likelier.
-    best = max(scores, key=lambda label: scores[label].density)
-    taken = best if best == name or compare(scores[best], scores[name]).gain > 0.0 else name
-    value = None if choice is None else choice.value
+    taken = max(scores, key=lambda label: scores[label].density)
     seconds = (0.0 if choice is None else choice.seconds) + run.budget.seconds - begin
-    return candidates[taken](), Choice(taken, value, "rows are few for the columns", Choice.scored(scores), seconds)
+    return candidates[taken](), Choice(taken, None, "few rows for the columns", Choice.scored(scores), seconds)
 
 
 @torch.no_grad()

@@ -1,8 +1,9 @@
-"""The fit of any likelihood: each row acts as a normal observation of f, and the coreset is solved for (§16).
+"""Fits with any likelihood: each row acts as a normal observation of f, and the coreset is solved for (§16).
 
-Row i has the precision g_i and the target m_i + a_i / g_i, by the derivatives of E_q log p(y_i | f_i). One step is the
-solution for a coreset of these rows, as for normal noise. Kernel and pseudo-inputs are learned in turn with the sites,
-which are held meanwhile. Classes have latent values of their own, with one kernel and one set of pseudo-inputs.
+Row i has the precision g_i and the target m_i + a_i / g_i, where a_i and -g_i are the expected first and second
+derivatives of log p(y_i | f_i). A step solves for the best coreset of these rows, as for normal noise. Between steps,
+L-BFGS learns kernel and pseudo-inputs with fixed sites. Each class has its own latent value; all of them share one
+kernel and one set of pseudo-inputs.
 """
 
 import math
@@ -30,20 +31,20 @@ from cvgp.optim import Progress, Result, Status, minimize_lbfgs
 from cvgp.runtime import threads_for
 
 PHASE = "sites"
-NO_NOISE = 1e-10  # of f, whose observations have their own: the model's constant adds nothing
+NO_NOISE = 1e-10  # the model's own constant, since each row has a noise variance of its own
 NOISE_FLOOR = 1e-12
 SHORTEST_STEP = 1.0 / 64.0
 FIRST_STEPS, NEXT_STEPS = 20, 2  # of the sites, at the start and after each round
 EVALUATIONS = 8  # of the bound, in a round
 MOST_ROUNDS = 40
-TOLERANCE = 1e-4  # nats per row: rounds, and the last steps of the sites, end when they gain less
+TOLERANCE = 1e-4  # nats per row: rounds end when they gain less
 SITE_TOLERANCE = 1e-6
 SMALLEST_WEIGHT, SMALLEST_SHARE = 1e-6, 1e-3  # of a site at the start, in precision and as a share
 MOST_KEPT = 20_000_000  # numbers of K_cx that are kept between passes
 
 
 class Latents(NamedTuple):
-    """Models of the latent values, which share a kernel and pseudo-inputs, around constants."""
+    """One model for each latent value, with a common kernel and common pseudo-inputs; constants are added to them."""
 
     models: tuple[CVGP, ...]  # L
     constant: Tensor  # [L]
@@ -75,7 +76,7 @@ class Latents(NamedTuple):
 
 
 class SitesObjective:
-    """E_q log p(y) minus the KL, plus the priors, as a function of kernel and pseudo-inputs with the sites held."""
+    """E_q log p(y) minus the KL, plus the priors, as a function of kernel and pseudo-inputs with fixed sites."""
 
     def __init__(self, latents: Latents, rows: Rows[Tensor]) -> None:
         self.latents, self.rows = latents, rows
@@ -101,7 +102,7 @@ class SitesObjective:
 
 
 class _Matrices:
-    """Covariances of the rows with the pseudo-inputs, by chunks; kept between passes if they are few."""
+    """Covariances of rows and pseudo-inputs, by chunks; small ones are kept in memory between passes."""
 
     def __init__(self, model: CVGP, rows: Rows[Tensor]) -> None:
         self.model, self.rows = model, rows
@@ -130,7 +131,7 @@ class _Matrices:
         return torch.cat(means), torch.cat(variances), sum(kl_divergence(factor).item() for factor in factors)
 
     def prior(self, num_latents: int) -> tuple[Tensor, Tensor, float]:
-        """The same before anything is known."""
+        """The same for the prior."""
         k_xx = torch.cat([diagonal for *_, diagonal in self.chunks()])
         variances = k_xx[:, None].expand(-1, num_latents)
         return torch.zeros_like(variances), variances, 0.0
@@ -163,12 +164,11 @@ class Solved(NamedTuple):
 
     value: float
     expected: Expected
-    mean: Tensor  # [n, L], of f less the constants
-    f_mean: Tensor  # [n, L]
+    mean: Tensor  # [n, L], of f minus the constants
     f_var: Tensor  # [n, L]
 
     def normal_rows(self, place: int) -> tuple[Tensor, Tensor]:
-        """Precisions [n] and targets [n], less the constant, of the normal observations that rows act as."""
+        """Precisions [n] and targets [n], minus the constant, of the normal observations that rows act as."""
         g = self.expected.curvature[:, place]
         return g, self.mean[:, place] + self.expected.slope[:, place] / g
 
@@ -179,7 +179,7 @@ def solve_sites(
 ) -> Solved:
     """Find the sites at the present kernel and pseudo-inputs, in place, by steps that never lower the bound.
 
-    A fresh search starts from the prior; others start from the sites that there are.
+    A fresh search starts from the prior; others start from the present sites.
     """
     models, constant, likelihood = latents
     weight = weight_of(rows)
@@ -189,7 +189,7 @@ def solve_sites(
         def evaluate(points: _Points | None) -> Solved:
             at = matrices.prior(len(models)) if points is None else matrices.marginals(points)
             expected = likelihood.expected(rows.y, at[0] + constant, at[1])
-            return Solved((weight * expected.value).sum().item() - at[2], expected, at[0], at[0] + constant, at[1])
+            return Solved((weight * expected.value).sum().item() - at[2], expected, *at[:2])
 
         def full_step(here: Solved, points: _Points | None) -> _Points:
             found = []
@@ -247,7 +247,7 @@ class LatentFit(NamedTuple):
 
 @torch.enable_grad()
 def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: int, tol: float = TOLERANCE) -> LatentFit:
-    """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; sites are those of all."""
+    """Learn kernel and pseudo-inputs in turn with the sites, from up to `most_rows` rows; then solve for all."""
     some = rows
     if len(rows.x) > most_rows:
         chosen = torch.as_tensor(run.rng("latents").permutation(len(rows.x))[:most_rows])
@@ -264,7 +264,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
             tol=0.0,
         )
         evaluations += learned.num_iter
-        new = latents.likelihood.learned(some.y, found.f_mean, found.f_var, weight_of(some))
+        new = latents.likelihood.learned(some.y, found.mean + latents.constant, found.f_var, weight_of(some))
         latents = latents._replace(likelihood=new)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
         ended = monitor(Progress(number + 1, -found.value / total, math.nan))
@@ -287,7 +287,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
 
 @torch.no_grad()
 def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scores:
-    """The density of each row under the posterior of all others, as if their sites did not change (§16)."""
+    """The density of each row under the posterior of all others, if their sites stay as they are (§16)."""
     matrices, means, variances = _Matrices(latents.first, rows), [], []
     once = weight_of(rows).clamp_max(1.0)  # of the copies of a row, one is left out
     for place in range(len(latents.models)):

@@ -6,6 +6,7 @@ the log density at the nodes. Exponential families with closed forms have these 
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
@@ -44,7 +45,7 @@ class Expected(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class Likelihood(ABC):
     """The distribution of y given one latent value f. Fields are parameters that a fit learns, all positive."""
 
     name: ClassVar[str]
@@ -55,9 +56,9 @@ class Likelihood:
         """The latent values of a row."""
         return 1
 
+    @abstractmethod
     def distribution(self, f: Tensor) -> Distribution:
         """The distribution of y given latent values f; observations have the shape of f."""
-        raise NotImplementedError
 
     def check(self, y: Array) -> None:
         """Raise if observations [n] are impossible."""
@@ -114,9 +115,34 @@ class Likelihood:
         """A draw of y for each latent value."""
         return self.distribution(f).sample()
 
+    def learned(self, y: Tensor, f_mean: Tensor, f_var: Tensor, weight: Tensor) -> Self:
+        """The likelihood with the parameters under which rows with these posteriors are expected to be likeliest."""
+        names = [field.name for field in fields(self)]
+        if not names:
+            return self
+        from scipy.optimize import minimize
+
+        nodes, weights = _hermite(f_mean)
+        f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
+
+        def negative(log_values: Array) -> float:
+            # A factor of e^3 in one step is enough; beyond it the search would leave the range of floats.
+            likelihood = replace(self, **dict(zip(names, np.exp(log_values).tolist(), strict=True)))
+            value = (weights @ likelihood.log_density(y, f)) @ weight
+            return -float(value) / float(weight.sum())
+
+        start = np.log([getattr(self, name) for name in names])
+        limits = [(value - 3.0, value + 3.0) for value in start]
+        found = minimize(negative, start, method="Nelder-Mead", bounds=limits, options={"maxfev": 60 * len(names)})
+        return replace(self, **dict(zip(names, np.exp(found.x).tolist(), strict=True)))
+
+
+class WithQuantiles(Likelihood):
+    """A likelihood whose distribution function is known."""
+
+    @abstractmethod
     def frozen(self, f: Array) -> Any:
-        """The distribution of y given f as SciPy has it, for quantiles."""
-        raise NotImplementedError
+        """The distribution of y given f as SciPy has it."""
 
     def quantiles(self, levels: Array, f_mean: Tensor, f_var: Tensor) -> Array:
         """Quantiles `[n, P]` of a new y, with f integrated out: the mixture over the nodes is inverted."""
@@ -140,30 +166,9 @@ class Likelihood:
         """Whether y is a count."""
         return False
 
-    def learned(self, y: Tensor, f_mean: Tensor, f_var: Tensor, weight: Tensor) -> Self:
-        """The likelihood with the parameters under which rows with these posteriors are expected to be likeliest."""
-        names = [field.name for field in fields(self)]
-        if not names:
-            return self
-        from scipy.optimize import minimize
-
-        nodes, weights = _hermite(f_mean)
-        f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
-
-        def negative(log_values: Array) -> float:
-            # A factor of e^3 in one step is enough; beyond it the search would leave the range of floats.
-            likelihood = replace(self, **dict(zip(names, np.exp(log_values).tolist(), strict=True)))
-            value = (weights @ likelihood.log_density(y, f)) @ weight
-            return -float(value) / float(weight.sum())
-
-        start = np.log([getattr(self, name) for name in names])
-        limits = [(value - 3.0, value + 3.0) for value in start]
-        found = minimize(negative, start, method="Nelder-Mead", bounds=limits, options={"maxfev": 60 * len(names)})
-        return replace(self, **dict(zip(names, np.exp(found.x).tolist(), strict=True)))
-
 
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
+class Gaussian(WithQuantiles):
     """y = f plus normal noise: each row is its own site."""
 
     name, target = "gaussian", "finite numbers"
@@ -221,15 +226,6 @@ class Bernoulli(Likelihood):
         f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
         return torch.stack([weights @ self.log_density(y, f).exp() for y in (0.0 * ones, ones)], 1)
 
-    def frozen(self, f: Array) -> Any:
-        """Bernoulli with f as its logit."""
-        return stats.bernoulli(1.0 / (1.0 + np.exp(-f)))
-
-    @property
-    def is_discrete(self) -> bool:
-        """It is."""
-        return True
-
 
 @dataclass(frozen=True)
 class Probit(Bernoulli):
@@ -248,10 +244,6 @@ class Probit(Bernoulli):
 
     def _link(self, share: float) -> float:
         return float(stats.norm.ppf(share))
-
-    def frozen(self, f: Array) -> Any:
-        """Bernoulli with the probability Phi(f)."""
-        return stats.bernoulli(stats.norm.cdf(f))
 
 
 @dataclass(frozen=True)
@@ -310,7 +302,7 @@ class Softmax(Likelihood):
         return self
 
 
-class _Count(Likelihood):
+class _Count(WithQuantiles):
     """Whole numbers from 0 on, whose rate is exp(f) times an exposure, which callers add to f as its logarithm."""
 
     def is_possible(self, y: Array) -> NDArray[np.bool_]:
@@ -371,7 +363,7 @@ class NegativeBinomial(_Count):
 
 
 @dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(WithQuantiles):
     """y = f plus noise with heavy tails."""
 
     name, target = "student_t", "finite numbers"
@@ -393,7 +385,7 @@ class StudentT(Likelihood):
 
 
 @dataclass(frozen=True)
-class Gamma(Likelihood):
+class Gamma(WithQuantiles):
     """Positive numbers with the mean exp(f) and a standard deviation in proportion to it."""
 
     name, target = "gamma", "numbers above 0"
@@ -422,7 +414,7 @@ class Gamma(Likelihood):
 
 
 @dataclass(frozen=True)
-class Beta(Likelihood):
+class Beta(WithQuantiles):
     """Proportions with the mean sigmoid(f)."""
 
     name, target = "beta", "proportions between 0 and 1, without both ends"

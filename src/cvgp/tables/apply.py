@@ -22,7 +22,7 @@ from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.parallel.group import Group, gather_text
 from cvgp.runtime import memory_left
 from cvgp.tables.cells import cell_numbers, numbers
-from cvgp.tables.columns import Reading, Schema
+from cvgp.tables.columns import Extra, Reading, Schema
 from cvgp.tables.encode import MOST_SHOWN, Findings, Inputs, new_inputs
 from cvgp.tables.read import Location, Opened, Part, open_table
 
@@ -32,7 +32,6 @@ TRAINING_ADVICE = (
 )
 Mask = NDArray[np.bool_]
 OnBadRows = Literal["error", "skip"]
-Extra = tuple[str | None, str | None, str | None]  # the columns of weights, noise and groups
 
 
 def near_names(name: str, names: Sequence[str]) -> list[str]:

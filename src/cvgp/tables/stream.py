@@ -27,7 +27,7 @@ from cvgp.data.scaling import Moments, Scaling
 from cvgp.data.source import Variance, add_noise
 from cvgp.errors import FileAccessError
 from cvgp.parallel.group import ALONE, Group
-from cvgp.tables.columns import Column
+from cvgp.tables.columns import Column, Extra
 from cvgp.tables.encode import features_of, new_inputs
 from cvgp.tables.levels import row_folds
 
@@ -92,7 +92,7 @@ class NumberedRows:
     columns: tuple[Column, ...]
     places: Sequence[int]  # of the columns in the store
     targets: tuple[str, ...]
-    extra: tuple[str | None, str | None, str | None]  # the columns of weights, noise and groups
+    extra: Extra
     codes: Mapping[int, Array] = field(default_factory=dict)  # by place: the category or date of each code in the store
     fold_effects: Mapping[str, Array] | None = None  # of levels, for training rows; None if others taught the columns
 

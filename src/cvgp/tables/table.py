@@ -34,6 +34,7 @@ from cvgp.tables.columns import (
     MAX_LEVELS,
     TYPICAL,
     Column,
+    Extra,
     Impute,
     Reading,
     Schema,
@@ -110,7 +111,7 @@ class Table:
         return [*self.targets, *(name for name in self.extra if name is not None)]
 
     @property
-    def extra(self) -> tuple[str | None, str | None, str | None]:
+    def extra(self) -> Extra:
         """The columns of weights, noise and groups."""
         return self.sample_weight, self.noise_variance, self.groups
 
