@@ -65,8 +65,9 @@ def fit_kind(
         start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice)
     found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
     solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
-    decisions = replace(begun.decisions, input_warp=warp_choice, kernel=kernel_choice, solver=solver, seed=run.seed)
-    return KindFit(found, scaling, decisions)
+    alone = Choice("none", None, "not for classes and counts")
+    made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone, "solver": solver}
+    return KindFit(found, scaling, replace(begun.decisions, **made, seed=run.seed))
 
 
 def _widen(model: CVGP) -> None:
