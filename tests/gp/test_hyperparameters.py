@@ -10,6 +10,7 @@ from scipy import stats
 from cvgp.gp.kernels import (
     add_log_normal_prior,
     add_lower_prior,
+    add_similarity_prior,
     gaussian_likelihood,
     is_held,
     log_density,
@@ -62,6 +63,23 @@ def test_lengthscales_that_are_held_around_others_have_normal_logarithms() -> No
     add_log_normal_prior(kernel, TYPICAL, 1.7)
     expected = stats.norm(TYPICAL.log().numpy(), 1.7).logpdf(np.log([0.5, 2.0, 3.0])).sum()
     assert log_density(registered_priors(kernel), TYPICAL).item() == pytest.approx(expected)
+
+
+def test_similar_lengthscales_are_cauchy_around_their_mean_in_widths_of_their_columns() -> None:
+    kernel, values = make_kernel("matern32", 3, ard=True), torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)
+    add_similarity_prior(kernel, TYPICAL)
+    kernel.base_kernel.lengthscale = values
+    relative = (values / TYPICAL).log().numpy()
+    expected = stats.cauchy(relative.mean()).logpdf(relative) - stats.cauchy().logpdf(0.0)
+    assert log_density(registered_priors(kernel), TYPICAL).item() == pytest.approx(expected.sum())
+
+
+def test_lengthscales_that_all_grow_alike_stay_as_likely() -> None:
+    kernel = make_kernel("matern32+matern12", 3, ard=True)
+    add_similarity_prior(kernel, TYPICAL)
+    before = log_density(registered_priors(kernel), TYPICAL).item()
+    multiply_inside(kernel.kernels[0].base_kernel, "lengthscale", 7.0)
+    assert log_density(registered_priors(kernel), TYPICAL).item() == pytest.approx(before)
 
 
 def test_inverses_of_held_lengthscales_and_the_held_deviation_of_f_are_half_cauchy() -> None:

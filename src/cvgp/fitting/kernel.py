@@ -37,6 +37,7 @@ from cvgp.gp.kernels import (
     NOISE_FLOOR,
     add_log_normal_prior,
     add_lower_prior,
+    add_similarity_prior,
     make_kernel,
     multiply_inside,
     name_of_kernel,
@@ -314,6 +315,7 @@ def with_priors(kernel: Kernel, num_rows: int, x: Tensor, y_sd: float, h: Heuris
         # Three standard deviations of a column, and of y: a lengthscale of one of them then costs 2.3 nats, which is
         # what the criterion of Schwarz (1978) asks of a parameter with 100 rows.
         add_lower_prior(changed, 3.0 * width, width.new_tensor(3.0 * y_sd))
+        add_similarity_prior(changed, width)
     elif isinstance(kernel, ScaleKernel) and stationary_form(kernel, num_dims) is not None:
         add_log_normal_prior(changed, math.sqrt(num_dims) * width, math.sqrt(3.0))
     return changed

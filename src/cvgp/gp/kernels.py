@@ -376,6 +376,32 @@ class InverseHalfCauchy(Prior):  # type: ignore[misc]
         return -torch.log1p((self.typical / value).square())
 
 
+class SimilarLengthscales(Prior):  # type: ignore[misc]
+    """Prior of log lengthscales [..., D]: a Cauchy distribution around their own mean, up to a constant.
+
+    Columns are alike unless the rows say otherwise, and a few that differ much cost little. The mean is free, and
+    lengthscales are measured in typical widths [D] of their columns.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, width: Tensor) -> None:
+        nn.Module.__init__(self)
+        Distribution.__init__(self, validate_args=False)
+        self.register_buffer("log_width", width.log())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log density of each value, in nats."""
+        relative = value - self.log_width
+        return -torch.log1p((relative - relative.mean(-1, keepdim=True)).square())
+
+
+def add_similarity_prior(kernel: Kernel, width: Tensor) -> None:
+    """Add a prior under which lengthscales are similar in units of `width` [D]."""
+    for part in _with_lengthscales(kernel):
+        part.register_prior(HELD_AROUND, SimilarLengthscales(width.to(part.lengthscale)), _log_lengthscale)
+
+
 def add_log_normal_prior(kernel: Kernel, typical: Tensor, spread: float) -> None:
     """Add a normal prior on the logarithm of each lengthscale, around that of the typical one `[D]`."""
     for part in _with_lengthscales(kernel):
