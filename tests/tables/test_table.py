@@ -82,8 +82,6 @@ def test_ordered_categories_are_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        (pd.Series([None, None], dtype="float64"), r"holds no values .*leave it out"),
-        (pd.Series([None, None], dtype="str"), r"holds no values .*leave it out"),
         (["u", "v", "w"], r"a different text in every row.*only names the rows"),
         ([f"{i % 50}.5" for i in range(60)], "numbers as text"),
         ([datetime.time(1), datetime.time(2)], "times of day"),
@@ -97,11 +95,23 @@ def test_what_cannot_be_a_feature_is_refused(cells: Any, words: str) -> None:
 
 
 def test_all_columns_that_cannot_be_used_are_in_one_error(tmp_path: Path) -> None:
-    columns = {"empty": pd.Series([None] * N, dtype=object), "void": pd.Series([None] * N, dtype=object)}
+    columns = {"long": [datetime.timedelta(1)] * N, "longer": [datetime.timedelta(2)] * N}
     rows = pd.DataFrame({"x": np.arange(N) % 7, **columns, "y": 1.0 * np.arange(N)})
     with pytest.raises(CVGPError, match="2 columns cannot be used") as caught:
         learned(write(tmp_path / "a.parquet", rows))
-    assert str(caught.value).endswith("--drop empty,void (in Python: read_table(..., drop=['empty', 'void'])).")
+    assert str(caught.value).endswith("--drop long,longer (in Python: read_table(..., drop=['long', 'longer'])).")
+
+
+@pytest.mark.parametrize("values", [np.nan, None, "text"], ids=["numbers", "nothing", "text"])
+@pytest.mark.parametrize("impute", [None, "mean"])
+def test_a_column_without_values_is_left_out_with_a_warning(tmp_path: Path, values: Any, impute: Any) -> None:
+    empty = pd.Series([None] * N, dtype="str") if values == "text" else values
+    rows = pd.DataFrame({"x": np.arange(N) % 7, "void": empty, "y": 1.0 * np.arange(N)})
+    path = write(tmp_path / "a.parquet", rows)
+    with pytest.warns(CVGPWarning, match=r"Left out.*'void' \(no values\)\.$"):
+        assert [column.name for column in learned(path, impute=impute).schema.columns] == ["x"]
+    with pytest.raises(InvalidInputError, match=r"'void' holds no values(.|\n)*--drop void"):
+        learned(path, impute=impute, always_keep=["void"])
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv.gz", "parquet", "feather"])

@@ -52,6 +52,7 @@ Dates = Literal["auto", "season", "trend", "drop"]
 ENOUGH_CELLS = 10_000  # needed to tell whether a column has a different text in nearly every row
 MOST_TEXTS = 1_000_000  # different texts of a column that are counted before it is refused
 NEARLY_EVERY = 0.95  # the share of a column's cells that hold different texts, where these name the rows
+EMPTY = "no values"  # the reason why a column is left out, and never kept
 LEAST_ROWS = 20  # with fewer rows, values are all different, or all the same, by chance
 _ID_NAME = re.compile(
     r"#|(unnamed(:? ?\d+)?|index|idx|id|uuid|guid|key|nr|no|row|rownames?|level_0)"
@@ -306,10 +307,11 @@ def _left_out_line(reasons: Mapping[str, str]) -> str:
     found = "; ".join(
         f"{named([repr(n) for n in reasons if reasons[n] == why])} ({why})" for why in dict.fromkeys(reasons.values())
     )
-    return (
-        f"Left out, since they are not informative: {found}. To use them anyway: {as_flag('always-keep', reasons)} "
-        f"(in Python: read_table(..., always_keep={list(reasons)}))."
-    )
+    line, others = f"Left out, since they are not informative: {found}.", [n for n in reasons if reasons[n] != EMPTY]
+    if not others:
+        return line
+    in_python = f"(in Python: read_table(..., always_keep={others}))"
+    return f"{line} To use them anyway: {as_flag('always-keep', others)} {in_python}."
 
 
 @dataclass(frozen=True)
@@ -525,10 +527,11 @@ class _Learner:
                 self.kinds[name] = "numeric"  # the rows that hold text are bad ones
             elif self.kinds[name] not in ("numeric", "boolean"):
                 raise InvalidTypeError(f"Column {name!r} must hold numbers; it holds text, or nothing at all.")
+        self.left_out: dict[str, str] = {}
         for name in names:
             if self.kinds.get(name) == "null":
-                self.problems[name] = InvalidInputError(f"Column {name!r} holds no values at all; leave it out.")
-        self.usable = [name for name in names if name not in self.problems]
+                self._without_values(name)
+        self.usable = [name for name in names if name not in self.problems and name not in self.left_out]
         self.texts = {
             name: _Texts(name, self.kinds[name] == "ordered", name in self.asked_for)
             for name in self.usable
@@ -537,7 +540,6 @@ class _Learner:
         gaps = np.ones(len(self.usable), dtype=np.bool_)
         known = [*self.usable, *table.special]
         self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
-        self.left_out: dict[str, str] = {}
 
     def learn(self) -> TrainingTable:
         """Read the rows, and learn what each column becomes."""
@@ -591,12 +593,12 @@ class _Learner:
             if texts.names_rows:
                 self.left_out[texts.name] = "a different text in nearly every row"
         for place, name in enumerate(self.usable):
-            if name in self.left_out:
+            if is_empty[place]:
+                self._without_values(name)
+            if name in self.left_out or name in self.problems:
                 continue
             found = self.texts.get(name)
             try:
-                if is_empty[place]:
-                    raise InvalidInputError(f"Column {name!r} holds no values in rows that count; leave it out.")
                 column = self._new_column(name, self.kinds[name], Counter() if found is None else found.counts)
             except CVGPError as error:
                 self.problems[name] = error
@@ -615,6 +617,12 @@ class _Learner:
             reason = _left_out_line(self.left_out) if self.left_out else "All columns are dates, and dates='drop'."
             raise InvalidInputError(f"No column is left to learn from. {reason}")
         return NumberedRows(store, tuple(columns), places, table.targets, table.extra, codes)
+
+    def _without_values(self, name: str) -> None:
+        if name not in self.asked_for:
+            self.left_out[name] = EMPTY
+        else:
+            self.problems[name] = InvalidInputError(f"Column {name!r} holds no values in rows that count.")
 
     def _new_column(self, name: str, kind: str, counts: Counter[str]) -> Column:
         if kind == "date" or (kind == "categorical" and look_like_dates(counts)):
