@@ -76,6 +76,8 @@ class Table:
     impute: Impute | None = None
     on_bad_rows: OnBadRows = "error"
     dates: Dates = "auto"
+    label: str | None = None  # the column of classes, whose indicators are the targets
+    classes: tuple[Any, ...] = ()
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -535,7 +537,12 @@ class _Learner:
             if self.kinds[name] in ("categorical", "ordered")
         }
         gaps = np.ones(len(self.usable), dtype=np.bool_)
-        known = [*self.usable, *table.special]
+        shown = (
+            table.special
+            if table.label is None
+            else [*([table.label] * len(table.targets)), *table.special[len(table.targets) :]]
+        )
+        known = [*self.usable, *shown]
         self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
         self.left_out: dict[str, str] = {}
 
