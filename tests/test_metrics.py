@@ -129,14 +129,14 @@ def test_the_bins_of_two_classes_are_those_of_scikit_learn() -> None:
 def test_the_calibration_error_of_three_classes_by_hand() -> None:
     # The predicted classes have .9, .9 (one of them right) and .5 (right): (2 |.9 - .5| + |.5 - 1|) / 3.
     p = [[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.5, 0.3, 0.2]]
-    assert metrics.expected_calibration_error([0, 0, 0], p) == pytest.approx(1.3 / 3)
+    assert metrics.class_scores([0, 0, 0], p)["calibration_error"] == pytest.approx(1.3 / 3)
 
 
 def test_calibrated_probabilities_have_a_small_calibration_error() -> None:
     own = np.random.default_rng(0)
     p = own.uniform(size=50_000)
     y = own.uniform(size=50_000) < p
-    assert metrics.expected_calibration_error(y, np.column_stack([1 - p, p])) < 0.01
+    assert metrics.class_scores(y, np.column_stack([1 - p, p]))["calibration_error"] < 0.01
 
 
 def test_auc_leaves_out_classes_that_no_row_has_and_is_nan_for_one_class() -> None:

@@ -17,10 +17,8 @@ __all__ = [
     "class_scores",
     "coverage",
     "crps",
-    "expected_calibration_error",
     "interval",
     "mean_log_density",
-    "reliability",
     "rmse",
 ]
 
@@ -185,64 +183,18 @@ class Reliability(NamedTuple):
     num_rows: NDArray[np.int64]
 
 
-def reliability(y: ArrayLike, p: ArrayLike, bins: int = BINS) -> Reliability:
-    """Compare probabilities with how often they came true.
-
-    They are those of the second of two classes, and of the predicted one of several.
-
-    Parameters
-    ----------
-    y : array-like of int of shape [n]
-        The class of each row, as a column of `p`.
-    p : array-like of shape [n, K]
-        The probabilities of K classes.
-    bins : int
-        How many bins of equal width.
-
-    Returns
-    -------
-    Reliability
-        One entry for each bin that has rows.
-
-    Examples
-    --------
-    >>> from cvgp.metrics import reliability
-    >>> reliability([1, 0], [[0.2, 0.8], [0.2, 0.8]]).share.tolist()
-    [0.5]
-    """
+def reliability(y: ArrayLike, p: ArrayLike) -> Reliability:
+    """How often probabilities came true: those of the second of two classes, or of the predicted one of several."""
     code, p = _classes_and_probabilities(y, p)
     chosen = np.ones(len(p), dtype=np.int64) if p.shape[1] == 2 else p.argmax(axis=1)
     own, came_true = p[np.arange(len(p)), chosen], code == chosen
-    place = np.clip(np.ceil(own * bins).astype(np.int64) - 1, 0, bins - 1)  # [n]
-    count = np.bincount(place, minlength=bins)
+    place = np.clip(np.ceil(own * BINS).astype(np.int64) - 1, 0, BINS - 1)  # [n]
+    count = np.bincount(place, minlength=BINS)
     used = np.flatnonzero(count)
     mean, share = (
-        np.bincount(place, weights=values, minlength=bins)[used] / count[used] for values in (own, came_true)
+        np.bincount(place, weights=values, minlength=BINS)[used] / count[used] for values in (own, came_true)
     )
     return Reliability(mean, share, count[used])
-
-
-def expected_calibration_error(y: ArrayLike, p: ArrayLike, bins: int = BINS) -> float:
-    """Mean distance between probabilities and how often they came true, over the rows in bins of `reliability`.
-
-    Parameters
-    ----------
-    y, p, bins
-        As for `reliability`.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; smaller is better.
-
-    Examples
-    --------
-    >>> from cvgp.metrics import expected_calibration_error
-    >>> round(expected_calibration_error([1, 0], [[0.2, 0.8], [0.2, 0.8]]), 2)
-    0.3
-    """
-    found = reliability(y, p, bins)
-    return float(np.average(np.abs(found.probability - found.share), weights=found.num_rows))
 
 
 def class_scores(y: ArrayLike, p: ArrayLike) -> dict[str, float]:
@@ -259,7 +211,9 @@ def class_scores(y: ArrayLike, p: ArrayLike) -> dict[str, float]:
     -------
     dict of float
         The Brier score of two classes is the squared error of one probability, and that of several the sum over all.
-        AUC of several classes is the mean over classes, each against all others; NaN if the rows have one class.
+        AUC of several classes is the mean over classes, each against all others; NaN if the rows have one class. The
+        calibration error is how far probabilities, of the second of two classes or of the predicted one of several,
+        are from the share that came true, on average over the rows of 15 bins of equal width.
 
     Examples
     --------
@@ -270,13 +224,14 @@ def class_scores(y: ArrayLike, p: ArrayLike) -> dict[str, float]:
     code, p = _classes_and_probabilities(y, p)
     K = p.shape[1]
     is_own = code[:, None] == np.arange(K)  # [n, K]
+    bins = reliability(code, p)
     mixed = [k for k in ([1] if K == 2 else range(K)) if 0 < is_own[:, k].sum() < len(p)]
     return {
         "log_loss": float(log_loss(code, p, labels=np.arange(K))),
         "brier": float(((p - is_own) ** 2).sum(axis=1).mean()) / (2.0 if K == 2 else 1.0),
         "auc": float(np.mean([roc_auc_score(is_own[:, k], p[:, k]) for k in mixed])) if mixed else float("nan"),
         "accuracy": float((p.argmax(axis=1) == code).mean()),
-        "calibration_error": expected_calibration_error(code, p),
+        "calibration_error": float(np.average(np.abs(bins.probability - bins.share), weights=bins.num_rows)),
     }
 
 

@@ -35,10 +35,9 @@ from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.optim import Status
 from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, memory_left, reused_memory
+from cvgp.tables.columns import check_number_of_classes
 
 Array = NDArray[np.float64]
-
-MOST_CLASSES = 100
 
 
 class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -159,7 +158,6 @@ class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: 
         if is_in_files(X):
             X = class_table(X, y, sample_weight)
             self.classes_, name, weight = np.array(X.classes), X.label, None
-            _check_number(len(self.classes_))
         else:
             if isinstance(sample_weight, str):
                 X, sample_weight = without_column(X, sample_weight, "sample_weight")
@@ -307,6 +305,16 @@ class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: 
         return np.hstack([own.mean(x) for own in self._gps])
 
     @property
+    def solver_(self) -> str:
+        """How the latent values were fitted."""
+        return "none" if self.decisions_.solver is None else self.decisions_.solver.taken
+
+    @property
+    def input_warp_(self) -> str:
+        """How X is warped."""
+        return self._gp.scaling.warp.name
+
+    @property
     def kernel_name_(self) -> str:
         """The name of the kernel that was fitted."""
         return name_of_kernel(self._gp.model.kernel)
@@ -355,8 +363,20 @@ class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: 
                 warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
                 check_classification_targets(values)
         classes, codes = np.unique(values, return_inverse=True)
-        _check_number(len(classes))
+        check_number_of_classes(len(classes))
         return classes, codes.reshape(-1)
+
+    def _codes(self, y: Any) -> NDArray[np.int64]:
+        """Which class each label is, of those that the model was fitted with."""
+        with inputs.errors_of_cvgp():
+            labels = column_or_1d(y, warn=True)
+        known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        if unseen := list(dict.fromkeys(label for label in labels.tolist() if label not in known)):
+            raise InvalidInputError(
+                f"y has labels that the model was not fitted with: {unseen[:5]}. It knows {list(known)[:20]}. Leave "
+                "these rows out, or fit a model with them."
+            )
+        return np.array([known[label] for label in labels.tolist()], dtype=np.int64)
 
     def _weighted(self, rows: Rows[Array]) -> Rows[Array]:
         """Rows that count by the weights of their classes too."""
@@ -400,11 +420,3 @@ class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: 
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-
-def _check_number(count: int) -> None:
-    if count > MOST_CLASSES:
-        raise InvalidInputError(
-            f"y has {count} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, use "
-            "CVGPRegressor; if not, put rare classes together."
-        )

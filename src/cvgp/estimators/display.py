@@ -80,15 +80,26 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
 
 def model_facts(model: Any) -> dict[str, str]:
     """What was fitted, in a few words each; a notebook and the command line show it."""
-    coreset = model.coreset_
-    noise = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
-    facts = {
-        "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})",
-        "kernel": model.kernel_name_,
-        "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
-        if model.n_neighbors_
-        else "none",
-        "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
+    if hasattr(model, "classes_"):
+        shares = zip(model.classes_.tolist(), model.class_prior_, strict=True)
+        own = {
+            "coreset": f"{len(model.coresets_[0])} points for {model.n_rows_:.0f} rows",
+            "kernel": model.kernel_name_,
+            "classes": ", ".join(f"{label} {share:.1%}" for label, share in shares),
+            "log loss": f"{model.left_out_log_loss_:.4f} nats per left-out row",
+        }
+    else:
+        coreset, noise = model.coreset_, ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+        rows = f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})"
+        own = {
+            "coreset": rows,
+            "kernel": model.kernel_name_,
+            "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
+            if model.n_neighbors_
+            else "none",
+            "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
+        }
+    facts = own | {
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",
     }

@@ -24,7 +24,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.classifier import MOST_CLASSES, CVGPClassifier
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
@@ -54,6 +54,7 @@ from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
+from cvgp.tables.columns import MOST_CLASSES
 
 FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

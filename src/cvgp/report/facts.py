@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.fitted import FittedGP
@@ -18,6 +19,7 @@ from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
+    from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.regressor import CVGPRegressor
 
 Scores = dict[str, dict[str, float]]  # by the name of the model
@@ -79,6 +81,12 @@ def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
         "linear": scores_of_normal(y, *simple.linear(x)),
         "constant": scores_of_normal(y, *simple.constant(len(y))),
     }
+
+
+def scores_of_classes(model: CVGPClassifier, p: Array, codes: Array) -> Scores:
+    """Scores of probabilities [n, K], and of the shares of the classes in the training rows."""
+    shares = np.tile(model.class_prior_, (len(p), 1))
+    return {"cvgp": metrics.class_scores(codes, p), "frequencies": metrics.class_scores(codes, shares)}
 
 
 def boosted(x: Array, y: Array, new: Array) -> tuple[Array, Array]:

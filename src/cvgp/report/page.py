@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cvgp.estimators.regressor import CVGPRegressor
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
+MODEL_NAMES["frequencies"] = "class frequencies"
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
 BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
 INK = "#1c1e21"

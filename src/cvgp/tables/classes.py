@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
-from cvgp.tables.apply import near_names
 from cvgp.tables.cells import label, labels, look_like_dates, spells_number
+from cvgp.tables.columns import check_number_of_classes
 from cvgp.tables.read import Opened, Part
 from cvgp.tables.table import Table
 
@@ -38,17 +38,14 @@ def with_classes(table: Table) -> Table:
         raise InvalidInputError(f"Classes are in one column; got the targets {name!r}. Fit a classifier for each.")
     if table.noise_variance is not None or table.groups is not None:
         raise InvalidInputError("A classifier uses neither noise_variance nor groups; leave them out.")
-    if name not in table.names:
-        meant = " or ".join(map(repr, near_names(name, table.names)))
-        raise InvalidInputError(
-            f"The table has no column {name!r}; {f'did you mean {meant}? It has' if meant else 'it has'} {table.names}."
-        )
+    table.feature_columns()  # which looks for the columns that are named
     kind = table.opened.kind(name)
     if kind == "date":
         raise InvalidTypeError(f"Column {name!r} holds dates, and classes are text, numbers, or true and false.")
     classes = _values(kind, _labels_of(table.opened, name, kind))
-    if not len(classes):
+    if not classes:
         raise InvalidInputError(f"Column {name!r} has no labels at all.")
+    check_number_of_classes(len(classes))
     indicated = classes if len(classes) > 2 else classes[-1:]
     numbers = {label(own): [float(own == other) for other in indicated] for own in classes}
     columns = [f"{name}={label(own)}" for own in indicated]
@@ -60,6 +57,8 @@ def with_classes(table: Table) -> Table:
 def with_codes(opened: Opened, name: str, classes: Any) -> Opened:
     """The table of a fitted classifier with positions in `classes` [K] for labels, all of which must be known."""
     numbers = {label(own): [float(code)] for code, own in enumerate(classes.tolist())}
+    if name not in opened.names:
+        return opened  # whoever needs the column says that it is missing
     return _with_numbers(opened, name, KINDS.get(classes.dtype.kind, "categorical"), numbers, [name])
 
 

@@ -27,6 +27,7 @@ Impute = Literal["mean", "median", "drop"]
 MAX_INDICATORS = 10  # categories; a column with more becomes the effects of levels
 MAX_CATEGORIES = 50  # indicators of a column in a file; a fit makes fewer
 MAX_LEVELS = 10_000  # with an effect of their own: the most frequent
+MOST_CLASSES = 100  # of a target
 MAX_COUNT = 2**53
 TYPICAL = 16  # values that represent the distribution of a column
 YEAR, WEEK = 365.2425, 7.0  # in days
@@ -347,6 +348,15 @@ class Schema:
         known = tuple(map(Column.from_json, columns))
         with _as_stored("The schema"):
             return _from_fields(cls, data, columns=known, reading=Reading.from_json(data.get("reading")))
+
+
+def check_number_of_classes(count: int) -> None:
+    """Raise for a target of more classes than can be fitted."""
+    if count > MOST_CLASSES:
+        raise InvalidInputError(
+            f"y has {count} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, use "
+            "CVGPRegressor (--task regress); if not, put rare classes together."
+        )
 
 
 def check_rule(impute: object) -> None:
