@@ -20,6 +20,7 @@ from cvgp.coreset import Coreset, refuse_masked
 from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError
 from cvgp.estimators import inputs
+from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import class_table, is_in_files, target_names, without_column
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
@@ -36,11 +37,12 @@ from cvgp.optim import Status
 from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, memory_left, reused_memory
 from cvgp.tables.columns import check_number_of_classes
+from cvgp.tables.encode import Inputs
 
 Array = NDArray[np.float64]
 
 
-class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification with a learned coreset, for two classes or more.
 
     Parameters
@@ -237,7 +239,9 @@ class CVGPClassifier(ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: 
         [[1.0, 0.0]]
         """
         check_is_fitted(self)
-        x = inputs.check_prediction(self, X)
+        return self._probabilities(inputs.check_prediction(self, X))
+
+    def _probabilities(self, x: Array | Inputs) -> Array:
         found = [gp.mean_and_variance(x) for gp in self._gps]
         f_mean, f_var = (torch.as_tensor(np.hstack(values)) for values in zip(*found, strict=True))
         p = self._likelihood.probabilities(f_mean, f_var.clamp_min(0.0))

@@ -15,8 +15,8 @@ from cvgp.estimators.frames import user_columns
 MOST_COLUMNS = 5
 
 
-class DisplayMixin(BaseEstimator):  # type: ignore[misc]
-    """Pages, tables and models of other libraries, for an estimator whose fit leaves a `FittedGP` in `_gp`."""
+class PageMixin(BaseEstimator):  # type: ignore[misc]
+    """Pages and tables about an estimator whose fit leaves a `FittedGP` in `_gp`."""
 
     _gp: FittedGP
 
@@ -28,7 +28,8 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         X, y : as for `fit`
             Rows to predict and their outputs.
         train : (X, y), optional
-            The training rows, to which gradient boosting is fitted for comparison.
+            The training rows, to which gradient boosting is fitted for comparison, and for classes logistic
+            regression.
         output : int
             Which output the page is about, where there are several.
 
@@ -49,6 +50,18 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and hasattr(self, "_gp"):
+            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
+            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
+            bundle["text/html"] += f"<table>{rows}</table>"
+        return bundle
+
+
+class DisplayMixin(PageMixin):
+    """The same, and models of other libraries."""
+
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model in the units of the data; it needs the extra ``botorch``.
 
@@ -68,14 +81,6 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         with optional_packages():
             botorch = import_module("cvgp.adapters.botorch")
         return botorch.from_regressor(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle and hasattr(self, "_gp"):
-            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
-            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
-            bundle["text/html"] += f"<table>{rows}</table>"
-        return bundle
 
 
 def model_facts(model: Any) -> dict[str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import is_in_files, schema_of, user_columns
+from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
@@ -27,16 +28,18 @@ FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boost
 DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
 
-class Facts:
-    """Rows and what a model predicts for one of its outputs there; arguments as in `CVGPRegressor.report`."""
+class RowFacts:
+    """Rows, and what the model knows of those of its fit; arguments as in `CVGPRegressor.report`."""
 
-    def __init__(self, model: CVGPRegressor, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
+    scores: Scores
+
+    def __init__(self, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
         self.model, self.gp = model, model._gp
         num_outputs = len(self.gp.scaling.y_mean)
         if not isinstance(output, int | np.integer) or not 0 <= output < num_outputs:
             raise InvalidInputError(f"output must be one of the model's {num_outputs}, from 0 on; got {output!r}.")
-        inputs, self.y = _rows(model, X, y)  # y is [n, Q]
-        self.x, self.output = _plain(inputs), int(output)
+        self.inputs, self.y = _rows(model, X, y)  # y is [n, Q]
+        self.x, self.output = _plain(self.inputs), int(output)
         self.is_train_given = train is not None
         self.train = _held_rows(self.gp)
         if train is not None:
@@ -46,15 +49,51 @@ class Facts:
         names = [] if schema is None else schema.targets
         self.target = names[output] if len(names) == num_outputs else "y" if num_outputs == 1 else f"y{output}"
 
-        self.predictive = Predictive.at(self.gp, inputs)
-        moments = self.predictive.moments
-        self.observed, self.mean = self.y[:, output], np.asarray(moments.mean[:, output])
-        self.sd = np.sqrt(moments.variance[:, output])
-        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, output])
-
+        self.observed = self.y[:, output]
         self.varying = ranked_columns(model)
         self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
         self.seen = feature_quantiles(model) if self.train is None else FeatureQuantiles.learn(*self.train)
+
+    def drift_of_target(self, seen: FeatureQuantiles) -> tuple[float, float]:
+        """How far the target is distributed differently than in the training rows, and how far it may be."""
+        target = seen.y[:, self.output]
+        return distance(target, self.observed), _limit(target, seen.num_rows, len(self.y))
+
+
+class ClassFacts(RowFacts):
+    """Rows and what a classifier predicts there; y is positions in `classes_`."""
+
+    model: CVGPClassifier
+
+    def __init__(self, model: CVGPClassifier, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
+        super().__init__(model, X, y, train, output)
+        self.codes, self.p = self.observed.astype(np.int64), model._probabilities(self.inputs)
+        self.reliability = metrics.reliability(self.codes, self.p)
+        self.scores = scores_of_classes(model, self.p, self.codes)
+        if self.train is not None and len(self.train[0]) >= FEWEST_TO_BOOST:
+            others = simple_classifiers(self.train[0], self.train[1][:, 0].astype(np.int64), self.x, self.p.shape[1])
+            self.scores |= {name: metrics.class_scores(self.codes, p) for name, p in others.items()}
+
+    def drift_of_target(self, seen: FeatureQuantiles) -> tuple[float, float]:
+        """As for numbers, by the shares of the classes."""
+        K = len(self.model.classes_)
+        share = np.bincount(self.codes, minlength=K) / len(self.codes)
+        far = 0.5 * float(np.abs(share - self.model.class_prior_).sum())
+        return far, _limit_of_shares(K, seen.num_rows, len(self.codes))
+
+
+class Facts(RowFacts):
+    """Rows and what a model predicts for one of its outputs there."""
+
+    model: CVGPRegressor
+
+    def __init__(self, model: CVGPRegressor, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
+        super().__init__(model, X, y, train, output)
+        self.predictive = Predictive.at(self.gp, self.inputs)
+        moments = self.predictive.moments
+        self.mean = np.asarray(moments.mean[:, output])
+        self.sd = np.sqrt(moments.variance[:, output])
+        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, output])
         self.scores = self._scores()
 
     def quantiles(self, levels: Array) -> Array:
@@ -83,7 +122,7 @@ def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
     }
 
 
-def scores_of_classes(model: CVGPClassifier, p: Array, codes: Array) -> Scores:
+def scores_of_classes(model: CVGPClassifier, p: Array, codes: ArrayLike) -> Scores:
     """Scores of probabilities [n, K], and of the shares of the classes in the training rows."""
     shares = np.tile(model.class_prior_, (len(p), 1))
     return {"cvgp": metrics.class_scores(codes, p), "frequencies": metrics.class_scores(codes, shares)}
@@ -105,8 +144,29 @@ def boosted(x: Array, y: Array, new: Array) -> tuple[Array, Array]:
     return center + scale * mean, np.full(len(new), scale * max(sd, 1e-6))
 
 
-def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
+def simple_classifiers(x: Array, codes: NDArray[np.int64], new: Array, num_classes: int) -> dict[str, Array]:
+    """Probabilities [n, K] by gradient boosting and by logistic regression for new rows."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # takes a while to import
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    order, found = np.random.default_rng(0).permutation(len(x))[:MOST_TO_BOOST], {}
+    trees = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
+    line = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    for name, other in (("boosting", trees), ("linear", line)):
+        with sklearn_alone():
+            other.fit(x[order], codes[order])
+            found[name] = np.zeros((len(new), num_classes))
+            found[name][:, other.classes_] = other.predict_proba(new)
+    return found
+
+
+def _rows(model: Any, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
     """Inputs and observations [n, Q] from arrays, or from a table that has the outputs under their names."""
+    if hasattr(model, "classes_"):
+        X, y = without_column(X, y, "y") if isinstance(y, str) else (X, y)
+        return check_prediction(model, X), model._codes(y)[:, None].astype(np.float64)
     names = [y] if isinstance(y, str) else y if isinstance(y, list | tuple) and y and isinstance(y[0], str) else None
     if names is None and not is_in_files(X):
         inputs = check_prediction(model, X)
@@ -137,9 +197,15 @@ def _plain(inputs: Array | Inputs) -> Array:
     return inputs.x if isinstance(inputs, Inputs) else inputs
 
 
-def cautions(facts: Facts) -> list[str]:
+def cautions(facts: Facts | ClassFacts) -> list[str]:
     """Everything to be careful about, in plain words."""
-    return [*_about_the_model(facts), *_about_the_rows(facts), *_about_the_scores(facts)]
+    if isinstance(facts, ClassFacts):
+        return [*_about_the_fit(facts), *_about_the_rows(facts), *_about_the_probabilities(facts)]
+    return [*_about_the_model(facts), *_about_the_fit(facts), *_about_the_rows(facts), *_about_the_scores(facts)]
+
+
+def _about_the_fit(facts: RowFacts) -> list[str]:
+    return [] if facts.model.converged_ else ["Training stopped before it converged; a longer fit may be better."]
 
 
 def _about_the_model(facts: Facts) -> list[str]:
@@ -153,14 +219,12 @@ def _about_the_model(facts: Facts) -> list[str]:
     unused = int((beta < UNUSED * beta.mean()).sum())
     if unused:
         found.append(f"{unused} of {len(beta)} pseudo-points have next to no weight; prune() drops them.")
-    if not model.converged_:
-        found.append("Training stopped before it converged; a longer fit may be better.")
     if model.outlier_share_ > 0:
         found.append(f"{model.outlier_share_:.1%} of the training rows were gross outliers and hardly count.")
     return found
 
 
-def _about_the_rows(facts: Facts) -> list[str]:
+def _about_the_rows(facts: RowFacts) -> list[str]:
     found = list[str]()
     if (same := _share_of_known(facts)) > 0.2:
         found.append(f"{same:.0%} of these rows are training rows, so the scores are better than on new rows.")
@@ -172,7 +236,7 @@ def _about_the_rows(facts: Facts) -> list[str]:
         x = facts.x[:, column.features]
         if column.categories:
             far = 0.5 * float(np.abs(x.mean(axis=0) - seen.x_mean[column.features]).sum())
-            limit = DIFFERENT + 0.6 * float(np.sqrt(x.shape[1] * (1.0 / len(x) + 1.0 / seen.num_rows)))
+            limit = _limit_of_shares(x.shape[1], seen.num_rows, len(x))
         else:
             quantiles = seen.x[:, column.features.start]
             far, limit = distance(quantiles, x[:, 0]), _limit(quantiles, seen.num_rows, len(x))
@@ -192,9 +256,8 @@ def _about_the_rows(facts: Facts) -> list[str]:
             f"These rows differ from the training rows in the distribution of {_listed(drifted)} (the largest "
             "difference of shares). Scores on such rows say little about others."
         )
-    target = seen.y[:, facts.output]
-    far = distance(target, facts.observed)
-    if far > _limit(target, seen.num_rows, len(facts.y)):
+    far, limit = facts.drift_of_target(seen)
+    if far > limit:
         found.append(
             f"The target is distributed differently than in the training rows (the largest difference of shares is "
             f"{far:.0%})."
@@ -212,6 +275,24 @@ def _about_the_scores(facts: Facts) -> list[str]:
         width = "narrow" if own["coverage_95"] < 0.95 else "wide"
         found.append(
             f"The 95 % intervals hold {own['coverage_95']:.1%} of the observations: they are too {width} here."
+        )
+    return found
+
+
+def _about_the_probabilities(facts: ClassFacts) -> list[str]:
+    own, bins, found = facts.scores["cvgp"], facts.reliability, list[str]()
+    for name, words in (
+        ("frequencies", "The class frequencies have"),
+        ("linear", "Logistic regression has"),
+        ("boosting", "Gradient boosting has"),
+    ):
+        if name in facts.scores and own["log_loss"] > 1.02 * facts.scores[name]["log_loss"]:
+            found.append(f"{words} a lower log loss on these rows than the model.")
+    sd = np.sqrt(bins.probability * (1.0 - bins.probability) / bins.num_rows)
+    chance = float(np.average(np.sqrt(2.0 / np.pi) * sd, weights=bins.num_rows))  # of calibrated probabilities
+    if own["calibration_error"] > 2.0 * chance + 0.02:
+        found.append(
+            f"Probabilities are {own['calibration_error']:.1%} off on average; by chance they would be {chance:.1%}."
         )
     return found
 
@@ -237,7 +318,11 @@ def _limit(quantiles: Array, num_seen: int, num_rows: int) -> float:
     return DIFFERENT + ties + 1.63 * float(np.sqrt(1.0 / num_rows + 1.0 / num_seen))
 
 
-def _share_of_known(facts: Facts) -> float:
+def _limit_of_shares(num_shares: int, num_seen: int, num_rows: int) -> float:
+    return DIFFERENT + 0.6 * float(np.sqrt(num_shares * (1.0 / num_rows + 1.0 / num_seen)))
+
+
+def _share_of_known(facts: RowFacts) -> float:
     if facts.train is None:
         return 0.0
     scaling, shown = facts.gp.scaling, some_rows(len(facts.x))
