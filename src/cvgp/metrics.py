@@ -13,14 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from cvgp.coreset import FloatArray, finite_array
 from cvgp.errors import InvalidInputError
 
-__all__ = [
-    "class_scores",
-    "coverage",
-    "crps",
-    "interval",
-    "mean_log_density",
-    "rmse",
-]
+__all__ = ["class_scores", "coverage", "crps", "interval", "mean_log_density", "rmse"]
 
 LOG_2PI = float(np.log(2 * np.pi))
 BINS = 15  # of probabilities, in the calibration error
@@ -183,9 +176,8 @@ class Reliability(NamedTuple):
     num_rows: NDArray[np.int64]
 
 
-def reliability(y: ArrayLike, p: ArrayLike) -> Reliability:
+def reliability(code: NDArray[np.int64], p: FloatArray) -> Reliability:
     """How often probabilities came true: those of the second of two classes, or of the predicted one of several."""
-    code, p = _classes_and_probabilities(y, p)
     chosen = np.ones(len(p), dtype=np.int64) if p.shape[1] == 2 else p.argmax(axis=1)
     own, came_true = p[np.arange(len(p)), chosen], code == chosen
     place = np.clip(np.ceil(own * BINS).astype(np.int64) - 1, 0, BINS - 1)  # [n]
@@ -221,8 +213,14 @@ def class_scores(y: ArrayLike, p: ArrayLike) -> dict[str, float]:
     >>> class_scores([1, 0], [[0.2, 0.8], [0.8, 0.2]])["accuracy"]
     1.0
     """
-    code, p = _classes_and_probabilities(y, p)
-    K = p.shape[1]
+    given, p = finite_array("y", y), finite_array("p", p)
+    if p.ndim != 2 or p.shape[1] < 2 or given.shape != p.shape[:1] or not len(p):
+        raise InvalidInputError(f"Expected classes [n] and probabilities [n, K], got {given.shape} and {p.shape}.")
+    code, K = given.astype(np.int64), p.shape[1]
+    if not np.isin(given, np.arange(K)).all():
+        raise InvalidInputError(f"y must hold columns of p, 0 to {K - 1}; give positions in `classes_`.")
+    if p.min() < 0 or not np.allclose(p.sum(axis=1), 1.0, atol=1e-6):
+        raise InvalidInputError("The probabilities of a row must be at least 0 and add up to 1.")
     is_own = code[:, None] == np.arange(K)  # [n, K]
     bins = reliability(code, p)
     mixed = [k for k in ([1] if K == 2 else range(K)) if 0 < is_own[:, k].sum() < len(p)]
@@ -233,15 +231,3 @@ def class_scores(y: ArrayLike, p: ArrayLike) -> dict[str, float]:
         "accuracy": float((p.argmax(axis=1) == code).mean()),
         "calibration_error": float(np.average(np.abs(bins.probability - bins.share), weights=bins.num_rows)),
     }
-
-
-def _classes_and_probabilities(y: ArrayLike, p: ArrayLike) -> tuple[NDArray[np.int64], FloatArray]:
-    given, p = finite_array("y", y), finite_array("p", p)
-    if p.ndim != 2 or p.shape[1] < 2 or given.shape != p.shape[:1] or not len(p):
-        raise InvalidInputError(f"Expected classes [n] and probabilities [n, K], got {given.shape} and {p.shape}.")
-    code = given.astype(np.int64)
-    if (code != given).any() or code.min() < 0 or code.max() >= p.shape[1]:
-        raise InvalidInputError(f"y must hold columns of p, 0 to {p.shape[1] - 1}; give positions in `classes_`.")
-    if p.min() < 0 or not np.allclose(p.sum(axis=1), 1.0, atol=1e-6):
-        raise InvalidInputError("The probabilities of a row must be at least 0 and add up to 1.")
-    return code, p

@@ -142,7 +142,7 @@ def test_the_scores_are_those_of_the_probabilities_and_of_the_class_frequencies(
 def test_labels_that_the_fit_has_not_seen_are_named(run: Run, classifier: Path, tmp_path: Path) -> None:
     write(tmp_path / "a.csv", flowers(20).replace({"kind": {"rose": "tulip"}}))
     result = run("evaluate", classifier, tmp_path / "a.csv")
-    assert (result.exit_code, "not fitted with: 'tulip'" in flat(result.stderr)) == (1, True)
+    assert (result.exit_code, "not fitted with: ['tulip']" in flat(result.stderr)) == (1, True)
 
 
 @pytest.mark.parametrize("labels", [[1, 2], [0.5, 1.5], [True, False]])

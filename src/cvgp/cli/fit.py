@@ -28,12 +28,7 @@ from cvgp.tables.apply import near_names
 from cvgp.tables.classes import are_classes, with_classes
 from cvgp.tables.table import Table, names_in, read_table
 
-
-class Task(StrEnum):
-    """What to fit."""
-
-    CLASSIFY = "classify"
-    REGRESS = "regress"
+Task = StrEnum("Task", ["CLASSIFY", "REGRESS"])
 
 
 def fit(
@@ -62,10 +57,7 @@ def fit(
         dict[str, Any], options.OptionsOf(TrainingOptions, "How to train", leave_out=("callbacks", "heuristics"))
     ],
     task: Annotated[
-        Task | None,
-        typer.Option(
-            help="Whether the target is a class or a number; by default, text, and true and false, are classes."
-        ),
+        Task | None, typer.Option(help="What to fit; by default, text, and true and false, are classes.")
     ] = None,
     overwrite: options.Overwrite = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
@@ -88,21 +80,21 @@ def fit(
         options.refuse_others(context, task, f"--task is {task}")
     _check_kernel(model["kernel"])
     how_to_continue: Any = partial(_how_to_continue, training["checkpoint_dir"])
-    estimator: CVGPRegressor | CVGPClassifier
     with process_group():  # alone, unless torchrun started other processes beside this one
         opened = _open(context, data, target, reading, task, quiet)
-        if opened.label is not None:
+        estimator: Any = CVGPRegressor(verbose=int(not quiet)).set_params(
+            **model, **{f"training__{name}": value for name, value in training.items()}
+        )
+        terminate: Any = terminate_between_iterations
+        if opened.label is not None:  # this fit keeps no progress, and ends at once
+            how_to_continue = terminate = nullcontext
             own = {name: value for name, value in model.items() if name in CVGPClassifier().get_params()}
-            how_to_continue = nullcontext  # it keeps no progress
             estimator = CVGPClassifier(**own, **of_classes, verbose=int(not quiet))
-            with redirect_stdout(sys.stderr):
-                estimator.fit(opened)
-        else:
-            own = model | {f"training__{name}": value for name, value in training.items()}
-            estimator = CVGPRegressor(verbose=int(not quiet)).set_params(**own)
-            # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
-            with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here:
-                estimator.set_params(training__callbacks=[end_here] if is_first else []).fit(opened)
+        # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
+        with how_to_continue(), redirect_stdout(sys.stderr), terminate() as end_here:
+            if opened.label is None:
+                estimator.set_params(training__callbacks=[end_here] if is_first else [])
+            estimator.fit(opened)
     if not is_first:
         return  # the first process stores what all of them hold
     with how_to_continue():

@@ -61,16 +61,11 @@ def coreset(
     """
     check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite)
     model = load(model_file)
-    coresets, target = model.coresets_ if isinstance(model, CVGPClassifier) else [model.coreset_], target_name(model)
-    points = coresets[0]
-    outputs, weights = (
-        [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)],
-        ["beta"],
-    )
-    if len(coresets) > 1:
-        outputs, weights = ([f"{name}={own}" for own in model.classes_.tolist()] for name in (target, "beta"))
-    names = feature_names(model)
-    names += free_names([*outputs, *weights], names)
+    coresets = model.coresets_ if isinstance(model, CVGPClassifier) else [model.coreset_]
+    points, target, names = coresets[0], target_name(model), feature_names(model)
+    outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
+    ends = [f"={own}" for own in model.classes_.tolist()] if len(coresets) > 1 else [""]
+    names += free_names([f"{name}{end}" for own in (outputs, ["beta"]) for end in ends for name in own], names)
     beta = np.column_stack([own.beta for own in coresets])
     order = np.argsort(-beta.sum(axis=1), kind="stable")
     values = np.column_stack([points.X, *(own.y for own in coresets), beta])[order]
@@ -128,7 +123,7 @@ def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:
         "converged": bool(model.converged_),
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
-        "input_warp": model.input_warp_,
+        "input_warp": model._gp.scaling.warp.name,
         **own,
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),

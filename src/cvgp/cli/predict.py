@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,14 +66,10 @@ def predict(
         if given := [name for name in ("level", "quantiles") if options.is_given(context, name)]:
             raise typer.BadParameter("is for numbers, and the model predicts classes.", param_hint=f"'--{given[0]}'")
         parts = ["predicted", *(f"p_{label(own)}" for own in model.classes_.tolist())]
-        types = [pa.array(model.classes_).type, *[pa.float64()] * len(model.classes_)]
-        of_rows = partial(_classes, model)
     else:
         parts = ["mean", "sd", "lower", "upper", *(f"q{p:g}" for p in probabilities)]
-        types = [pa.float64()] * len(parts)
-        of_rows = partial(_numbers, model, np.append(ends_of_interval(level), probabilities))
     columns = free_names([f"{schema.target}_{part}" for part in parts], opened.names)
-    done = Predictor(of_rows, schema, dict(zip(columns, types, strict=True)), **rows)
+    done = Predictor(model, schema, np.append(ends_of_interval(level), probabilities), columns, **rows)
     with table_writer(out) as write:
         for table in done.tables(opened):
             write(table)
@@ -102,28 +97,16 @@ def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
     return found
 
 
-def _classes(model: CVGPClassifier, inputs: Inputs) -> list[NDArray[Any]]:
-    p = model.predict_proba(inputs)
-    return [model.classes_[p.argmax(axis=1)], *p.T]
-
-
-def _numbers(model: CVGPRegressor, levels: NDArray[np.float64], inputs: Inputs) -> list[NDArray[Any]]:
-    """Mean, standard deviation, and quantiles of these levels."""
-    found = Predictive.at(model._gp, inputs)
-    mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-    return [mean, sd, *found.quantiles(levels)[:, 0].T]
-
-
-def load_scored(
-    model: CVGPRegressor | CVGPClassifier, path: Path, data: str, text: dict[str, Any]
-) -> tuple[Inputs, NDArray[np.float64]]:
-    """The rows of a table, and their targets [n, 1]: numbers, or positions in `classes_`."""
+def load_scored(model: Any, path: Path, data: str, text: dict[str, Any]) -> tuple[Inputs, NDArray[Any]]:
+    """The rows of a table, and their targets or labels [n]."""
     schema = model_schema(model, path)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)
-    if isinstance(model, CVGPClassifier):
-        opened = with_codes(opened, str(schema.target), model.classes_)
-    return load_rows(opened, schema)
+    if not isinstance(model, CVGPClassifier):
+        inputs, y = load_rows(opened, schema)
+        return inputs, y[:, 0]
+    inputs, y = load_rows(with_codes(opened, str(schema.target), model.classes_), schema)
+    return inputs, model.classes_[y[:, 0].astype(np.int64)]
 
 
 def model_schema(model: CVGPRegressor | CVGPClassifier, path: Path) -> Schema:
@@ -156,9 +139,10 @@ def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:
 class Predictor:
     """A model that predicts a table in pieces, and counts its rows."""
 
-    of_rows: Callable[[Inputs], list[NDArray[Any]]]  # the columns to write
+    model: CVGPRegressor | CVGPClassifier
     schema: Schema
-    columns: dict[str, pa.DataType]
+    levels: NDArray[np.float64]  # of the ends of the interval, and of further quantiles
+    columns: list[str]
     on_bad_rows: Literal["error", "skip"] = "error"
     rows: int = 0
     empty: int = 0  # rows without a prediction: bad ones that are skipped, and incomplete ones
@@ -184,17 +168,23 @@ class Predictor:
 
     def _predict(self, piece: Piece) -> list[pa.Array]:
         """The columns of predictions, empty for rows that do not count."""
-        found: list[NDArray[Any]] = [np.empty(0) for _ in self.columns]
+        labels = self.model.classes_ if isinstance(self.model, CVGPClassifier) else np.empty(0)
+        found: list[NDArray[Any]] = [labels[:0], *[np.empty(0)] * (len(self.columns) - 1)]
         self.rows += len(piece.kept)
         self.empty += int((~piece.kept).sum())
         if piece.kept.any():
             cells = piece.rows.x[piece.kept]
             inputs, findings = new_inputs(self.schema.columns, cells, piece.numbers, piece.part.file)
             self.findings.add(findings)
-            found = self.of_rows(inputs)
+            if isinstance(self.model, CVGPClassifier):
+                p = self.model.predict_proba(inputs)
+                found = [labels[p.argmax(axis=1)], *p.T]
+            else:
+                of_y = Predictive.at(self.model._gp, inputs)
+                mean, sd = of_y.moments.mean[:, 0], np.sqrt(of_y.moments.variance[:, 0])
+                found = [mean, sd, *of_y.quantiles(self.levels)[:, 0].T]
         places = pa.array(np.cumsum(piece.kept) - 1, mask=~piece.kept)
-        kinds = self.columns.values()
-        return [pa.array(own).cast(kind).take(places) for own, kind in zip(found, kinds, strict=True)]
+        return [pa.array(own).take(places) for own in found]
 
 
 def _plain(arrow_type: pa.DataType) -> pa.DataType:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from numpy.typing import NDArray
 
 from cvgp import plots
 from cvgp.cli.console import print_json, print_result, print_table, say
@@ -24,7 +23,6 @@ from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
 from cvgp.report.facts import scores_of_baselines, scores_of_classes
 from cvgp.report.page import MODEL_NAMES
-from cvgp.tables.encode import Inputs
 
 MOST_COLUMNS = 4
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")]
@@ -40,10 +38,10 @@ def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJso
     target, simple = model_schema(model, model_file).target, getattr(model, "_baselines", None)
     inputs, y = load_scored(model, model_file, data, text)
     if isinstance(model, CVGPClassifier):
-        scores = scores_of_classes(model, model.predict_proba(inputs), y[:, 0])
+        scores = scores_of_classes(model, model.predict_proba(inputs), model._codes(y))
     else:
-        own = scores_of_model(Predictive.at(model._gp, inputs), y)
-        scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y[:, 0])}
+        own = scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
+        scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y)}
     if as_json:
         print_json({"target": target, "rows": len(y), "scores": scores})
         return
@@ -71,7 +69,7 @@ def report(
     """
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
     model = load(model_file)
-    rows_of = partial(_observed, model, model_file, text=text)
+    rows_of = partial(load_scored, model, model_file, text=text)
     page = model.report(*rows_of(data), train=None if train is None else rows_of(train))
     page.save(out)
     if as_json:
@@ -106,7 +104,7 @@ def plot(
         drawings |= {name: partial(getattr(plots, f"plot_{name}"), model) for name in ("coreset", "weights")}
     drawings["training"] = partial(plots.plot_training, model)
     if data is not None:
-        rows = _observed(model, model_file, data, text)
+        rows = load_scored(model, model_file, data, text)
         if isinstance(model, CVGPClassifier):
             drawings["reliability"] = partial(plots.plot_reliability, model, *rows)
         else:
@@ -121,12 +119,6 @@ def plot(
         figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=110)
     said = f"Wrote {out}: {', '.join(map(printable, drawings))}"
     print_result(as_json, {"out": str(out), "pictures": list(drawings)}, said)
-
-
-def _observed(model: Any, model_file: Path, data: str, text: dict[str, Any]) -> tuple[Inputs, NDArray[Any]]:
-    """The rows of a table, and their targets or labels [n]."""
-    inputs, y = load_scored(model, model_file, data, text)
-    return inputs, model.classes_[y[:, 0].astype(int)] if isinstance(model, CVGPClassifier) else y[:, 0]
 
 
 def _print_scores(scores: dict[str, dict[str, float]]) -> None:

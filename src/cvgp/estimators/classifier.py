@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cvgp.coreset import Coreset, refuse_masked
 from cvgp.data.rows import Rows
-from cvgp.errors import InvalidInputError
+from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators import inputs
 from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import class_table, is_in_files, target_names, without_column
+from cvgp.estimators.frames import is_in_files, target_names, without_column
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
 from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM, summarize_features
 from cvgp.fitting.decisions import Decisions
@@ -36,7 +36,7 @@ from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.optim import Status
 from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, memory_left, reused_memory
-from cvgp.tables.columns import check_number_of_classes
+from cvgp.tables.columns import check_known_classes, check_number_of_classes
 from cvgp.tables.encode import Inputs
 
 Array = NDArray[np.float64]
@@ -135,7 +135,7 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
             loaded into memory.
         y : array-like of shape (n_samples,), or the name of a column
             Labels of any kind, of at least two classes; None if `read_table` has named their column.
-        sample_weight : array-like of shape (n_samples,) or the name of a column, optional
+        sample_weight : array-like of shape (n_samples,), or the name of a column of files, optional
             A weight of 100 is 100 copies of a row.
 
         Returns
@@ -158,11 +158,11 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
         target: Any = None
         if is_in_files(X):
-            X = class_table(X, y, sample_weight)
+            with optional_packages():
+                from cvgp.tables.classes import with_classes
+            X = with_classes(X, y, sample_weight)  # type: ignore[arg-type]
             self.classes_, name, weight = np.array(X.classes), X.label, None
         else:
-            if isinstance(sample_weight, str):
-                X, sample_weight = without_column(X, sample_weight, "sample_weight")
             name = y if isinstance(y, str) else None
             X, y = (X, y) if name is None else without_column(X, name, "y")
             self.classes_, target = self._coded(y)
@@ -301,22 +301,9 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         return self._gps[0]
 
     @property
-    def _num_functions(self) -> int:
-        return len(self._gps)
-
-    def _explained(self, gp: FittedGP, x: Array) -> Array:
-        """The latent values [n, L], which Sobol indices are of."""
-        return np.hstack([own.mean(x) for own in self._gps])
-
-    @property
     def solver_(self) -> str:
         """How the latent values were fitted."""
         return "none" if self.decisions_.solver is None else self.decisions_.solver.taken
-
-    @property
-    def input_warp_(self) -> str:
-        """How X is warped."""
-        return self._gp.scaling.warp.name
 
     @property
     def kernel_name_(self) -> str:
@@ -375,11 +362,7 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         with inputs.errors_of_cvgp():
             labels = column_or_1d(y, warn=True)
         known = {label: code for code, label in enumerate(self.classes_.tolist())}
-        if unseen := list(dict.fromkeys(label for label in labels.tolist() if label not in known)):
-            raise InvalidInputError(
-                f"y has labels that the model was not fitted with: {unseen[:5]}. It knows {list(known)[:20]}. Leave "
-                "these rows out, or fit a model with them."
-            )
+        check_known_classes("y", labels.tolist(), known)
         return np.array([known[label] for label in labels.tolist()], dtype=np.int64)
 
     def _weighted(self, rows: Rows[Array]) -> Rows[Array]:

@@ -95,9 +95,9 @@ def model_facts(model: Any) -> dict[str, str]:
         }
     else:
         coreset, noise = model.coreset_, ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
-        rows = f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})"
+        size = f"(effective size {coreset.effective_size:.0f})"
         own = {
-            "coreset": rows,
+            "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows {size}",
             "kernel": model.kernel_name_,
             "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
             if model.n_neighbors_

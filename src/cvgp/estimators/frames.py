@@ -214,17 +214,6 @@ def as_table(
     return Table(open_frame(x, beside, known=known), target, columns[0], columns[1])
 
 
-def class_table(x: Any, y: Any, sample_weight: Any) -> Table:
-    """A table in files with classes to learn, which `y` names."""
-    with optional_packages():
-        from cvgp.tables.classes import with_classes
-        from cvgp.tables.read import open_table
-        from cvgp.tables.table import Table
-
-    table = x if isinstance(x, Table) else Table(open_table(x))
-    return with_classes(table if table.label is not None and y is None else table.with_target(y, sample_weight))
-
-
 def _numbers(name: str, values: Any) -> Array:
     try:
         if hasattr(values, "to_numpy") and hasattr(values, "isna"):

@@ -384,8 +384,7 @@ def draw_reliability(ax: Axes, model: CVGPClassifier, found: metrics.Reliability
     ax.plot(found.probability, found.share, color=drawing.BLUE, lw=1)
     ax.scatter(found.probability, found.share, areas, color=drawing.BLUE, zorder=3, label="model")
     own = drawing.as_label(str(model.classes_[1]), 24) if len(model.classes_) == 2 else "the predicted class"
-    ax.set(xlabel=f"probability of {own}", ylabel="share that came true")
-    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), box_aspect=1)
+    ax.set(xlabel=f"probability of {own}", ylabel="share that came true", box_aspect=1)
     ax.legend(loc="lower right", framealpha=0.7, edgecolor="none", fontsize="small")
 
 

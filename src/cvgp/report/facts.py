@@ -21,25 +21,24 @@ from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
     from cvgp.estimators.classifier import CVGPClassifier
-    from cvgp.estimators.regressor import CVGPRegressor
 
 Scores = dict[str, dict[str, float]]  # by the name of the model
+SIMPLE_MODELS = {"constant": "A constant has", "frequencies": "The class frequencies have"}
+SIMPLE_MODELS |= {"linear": "A linear model has", "boosting": "Gradient boosting has"}
 FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boosting needs, and uses
 DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
 
-class RowFacts:
-    """Rows, and what the model knows of those of its fit; arguments as in `CVGPRegressor.report`."""
-
-    scores: Scores
+class Facts:
+    """Rows and what a model predicts for one of its outputs there; arguments as in `CVGPRegressor.report`."""
 
     def __init__(self, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
         self.model, self.gp = model, model._gp
         num_outputs = len(self.gp.scaling.y_mean)
         if not isinstance(output, int | np.integer) or not 0 <= output < num_outputs:
             raise InvalidInputError(f"output must be one of the model's {num_outputs}, from 0 on; got {output!r}.")
-        self.inputs, self.y = _rows(model, X, y)  # y is [n, Q]
-        self.x, self.output = _plain(self.inputs), int(output)
+        inputs, self.y = _rows(model, X, y)  # y is [n, Q]
+        self.x, self.output = _plain(inputs), int(output)
         self.is_train_given = train is not None
         self.train = _held_rows(self.gp)
         if train is not None:
@@ -49,59 +48,29 @@ class RowFacts:
         names = [] if schema is None else schema.targets
         self.target = names[output] if len(names) == num_outputs else "y" if num_outputs == 1 else f"y{output}"
 
-        self.observed = self.y[:, output]
         self.varying = ranked_columns(model)
         self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
         self.seen = feature_quantiles(model) if self.train is None else FeatureQuantiles.learn(*self.train)
+        self.observed, self.is_of_classes = self.y[:, output], hasattr(model, "classes_")
+        self.scores = self._of_classes(inputs) if self.is_of_classes else self._of_numbers(inputs)
 
-    def drift_of_target(self, seen: FeatureQuantiles) -> tuple[float, float]:
-        """How far the target is distributed differently than in the training rows, and how far it may be."""
-        target = seen.y[:, self.output]
-        return distance(target, self.observed), _limit(target, seen.num_rows, len(self.y))
-
-
-class ClassFacts(RowFacts):
-    """Rows and what a classifier predicts there; y is positions in `classes_`."""
-
-    model: CVGPClassifier
-
-    def __init__(self, model: CVGPClassifier, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
-        super().__init__(model, X, y, train, output)
-        self.codes, self.p = self.observed.astype(np.int64), model._probabilities(self.inputs)
+    def _of_classes(self, inputs: Array | Inputs) -> Scores:
+        """Probabilities [n, K] and how often they came true, for y that are positions in `classes_`."""
+        self.codes, self.p = self.observed.astype(np.int64), self.model._probabilities(inputs)
         self.reliability = metrics.reliability(self.codes, self.p)
-        self.scores = scores_of_classes(model, self.p, self.codes)
+        found = scores_of_classes(self.model, self.p, self.codes)
         if self.train is not None and len(self.train[0]) >= FEWEST_TO_BOOST:
             others = simple_classifiers(self.train[0], self.train[1][:, 0].astype(np.int64), self.x, self.p.shape[1])
-            self.scores |= {name: metrics.class_scores(self.codes, p) for name, p in others.items()}
+            found |= {name: metrics.class_scores(self.codes, p) for name, p in others.items()}
+        return found
 
-    def drift_of_target(self, seen: FeatureQuantiles) -> tuple[float, float]:
-        """As for numbers, by the shares of the classes."""
-        K = len(self.model.classes_)
-        share = np.bincount(self.codes, minlength=K) / len(self.codes)
-        far = 0.5 * float(np.abs(share - self.model.class_prior_).sum())
-        return far, _limit_of_shares(K, seen.num_rows, len(self.codes))
-
-
-class Facts(RowFacts):
-    """Rows and what a model predicts for one of its outputs there."""
-
-    model: CVGPRegressor
-
-    def __init__(self, model: CVGPRegressor, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
-        super().__init__(model, X, y, train, output)
-        self.predictive = Predictive.at(self.gp, self.inputs)
+    def _of_numbers(self, inputs: Array | Inputs) -> Scores:
+        """Means and standard deviations, and the scores of the model and of simple ones that could be trained."""
+        self.predictive = Predictive.at(self.gp, inputs)
         moments = self.predictive.moments
-        self.mean = np.asarray(moments.mean[:, output])
-        self.sd = np.sqrt(moments.variance[:, output])
-        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, output])
-        self.scores = self._scores()
-
-    def quantiles(self, levels: Array) -> Array:
-        """Quantiles of observations [n, L]."""
-        return self.predictive.quantiles(levels)[:, self.output]
-
-    def _scores(self) -> Scores:
-        """Scores of the model, and of the simple models that could be trained on the training rows."""
+        self.mean = np.asarray(moments.mean[:, self.output])
+        self.sd = np.sqrt(moments.variance[:, self.output])
+        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, self.output])
         found = {"cvgp": scores_of_model(self.predictive, self.y, self.output)}
         if self.train is not None and self.is_train_given and len(self.train[0]) >= FEWEST_TO_BOOST:
             trees = boosted(self.train[0], self.train[1][:, self.output], self.x)
@@ -110,6 +79,10 @@ class Facts(RowFacts):
         if simple is None and self.train is not None:
             simple = Baselines.learn(self.train[0], self.train[1][:, self.output])
         return found | scores_of_baselines(simple, self.x, self.observed)
+
+    def quantiles(self, levels: Array) -> Array:
+        """Quantiles of observations [n, L]."""
+        return self.predictive.quantiles(levels)[:, self.output]
 
 
 def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
@@ -153,8 +126,8 @@ def simple_classifiers(x: Array, codes: NDArray[np.int64], new: Array, num_class
 
     order, found = np.random.default_rng(0).permutation(len(x))[:MOST_TO_BOOST], {}
     trees = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
-    line = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    for name, other in (("boosting", trees), ("linear", line)):
+    others = {"boosting": trees, "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))}
+    for name, other in others.items():
         with sklearn_alone():
             other.fit(x[order], codes[order])
             found[name] = np.zeros((len(new), num_classes))
@@ -197,19 +170,17 @@ def _plain(inputs: Array | Inputs) -> Array:
     return inputs.x if isinstance(inputs, Inputs) else inputs
 
 
-def cautions(facts: Facts | ClassFacts) -> list[str]:
+def cautions(facts: Facts) -> list[str]:
     """Everything to be careful about, in plain words."""
-    if isinstance(facts, ClassFacts):
-        return [*_about_the_fit(facts), *_about_the_rows(facts), *_about_the_probabilities(facts)]
-    return [*_about_the_model(facts), *_about_the_fit(facts), *_about_the_rows(facts), *_about_the_scores(facts)]
-
-
-def _about_the_fit(facts: RowFacts) -> list[str]:
-    return [] if facts.model.converged_ else ["Training stopped before it converged; a longer fit may be better."]
+    return [*_about_the_model(facts), *_about_the_rows(facts), *_about_the_scores(facts)]
 
 
 def _about_the_model(facts: Facts) -> list[str]:
     model, own, found = facts.model, facts.gp.model, list[str]()
+    if not model.converged_:
+        found.append("Training stopped before it converged; a longer fit may be better.")
+    if facts.is_of_classes:
+        return found
     if own.noise.item() <= 2.0 * float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound):
         found.append(
             "The noise is at its floor: the model takes the observations as exact. Duplicated rows, or a target that "
@@ -224,7 +195,7 @@ def _about_the_model(facts: Facts) -> list[str]:
     return found
 
 
-def _about_the_rows(facts: RowFacts) -> list[str]:
+def _about_the_rows(facts: Facts) -> list[str]:
     found = list[str]()
     if (same := _share_of_known(facts)) > 0.2:
         found.append(f"{same:.0%} of these rows are training rows, so the scores are better than on new rows.")
@@ -236,7 +207,7 @@ def _about_the_rows(facts: RowFacts) -> list[str]:
         x = facts.x[:, column.features]
         if column.categories:
             far = 0.5 * float(np.abs(x.mean(axis=0) - seen.x_mean[column.features]).sum())
-            limit = _limit_of_shares(x.shape[1], seen.num_rows, len(x))
+            limit = DIFFERENT + 0.6 * float(np.sqrt(x.shape[1] * (1.0 / len(x) + 1.0 / seen.num_rows)))
         else:
             quantiles = seen.x[:, column.features.start]
             far, limit = distance(quantiles, x[:, 0]), _limit(quantiles, seen.num_rows, len(x))
@@ -256,8 +227,9 @@ def _about_the_rows(facts: RowFacts) -> list[str]:
             f"These rows differ from the training rows in the distribution of {_listed(drifted)} (the largest "
             "difference of shares). Scores on such rows say little about others."
         )
-    far, limit = facts.drift_of_target(seen)
-    if far > limit:
+    target = seen.y[:, facts.output]
+    far = distance(target, facts.observed)
+    if far > _limit(target, seen.num_rows, len(facts.y)):
         found.append(
             f"The target is distributed differently than in the training rows (the largest difference of shares is "
             f"{far:.0%})."
@@ -267,32 +239,22 @@ def _about_the_rows(facts: RowFacts) -> list[str]:
 
 def _about_the_scores(facts: Facts) -> list[str]:
     own, found = facts.scores["cvgp"], list[str]()
-    for name, words in (("constant", "A constant"), ("linear", "A line"), ("boosting", "Gradient boosting")):
-        if name in facts.scores and own["rmse"] > 1.02 * facts.scores[name]["rmse"]:
-            found.append(f"{words} has a lower RMSE on these rows than the model.")
+    score, label = ("log_loss", "log loss") if facts.is_of_classes else ("rmse", "RMSE")
+    for name, words in SIMPLE_MODELS.items():
+        if name in facts.scores and own[score] > 1.02 * facts.scores[name][score]:
+            found.append(f"{words} a lower {label} on these rows than the model.")
+    if facts.is_of_classes:
+        probability, _, num_rows = facts.reliability
+        sd = np.sqrt(probability * (1.0 - probability) / num_rows)
+        chance = float(np.average(np.sqrt(2.0 / np.pi) * sd, weights=num_rows))  # of calibrated probabilities
+        if (error := own["calibration_error"]) > 2.0 * chance + 0.02:
+            found.append(f"Probabilities are {error:.1%} off on average; by chance they would be {chance:.1%}.")
+        return found
     chance = 3.0 * np.sqrt(0.95 * 0.05 / len(facts.y))
     if abs(own["coverage_95"] - 0.95) > chance + 0.5 / len(facts.y):
         width = "narrow" if own["coverage_95"] < 0.95 else "wide"
         found.append(
             f"The 95 % intervals hold {own['coverage_95']:.1%} of the observations: they are too {width} here."
-        )
-    return found
-
-
-def _about_the_probabilities(facts: ClassFacts) -> list[str]:
-    own, bins, found = facts.scores["cvgp"], facts.reliability, list[str]()
-    for name, words in (
-        ("frequencies", "The class frequencies have"),
-        ("linear", "Logistic regression has"),
-        ("boosting", "Gradient boosting has"),
-    ):
-        if name in facts.scores and own["log_loss"] > 1.02 * facts.scores[name]["log_loss"]:
-            found.append(f"{words} a lower log loss on these rows than the model.")
-    sd = np.sqrt(bins.probability * (1.0 - bins.probability) / bins.num_rows)
-    chance = float(np.average(np.sqrt(2.0 / np.pi) * sd, weights=bins.num_rows))  # of calibrated probabilities
-    if own["calibration_error"] > 2.0 * chance + 0.02:
-        found.append(
-            f"Probabilities are {own['calibration_error']:.1%} off on average; by chance they would be {chance:.1%}."
         )
     return found
 
@@ -318,11 +280,7 @@ def _limit(quantiles: Array, num_seen: int, num_rows: int) -> float:
     return DIFFERENT + ties + 1.63 * float(np.sqrt(1.0 / num_rows + 1.0 / num_seen))
 
 
-def _limit_of_shares(num_shares: int, num_seen: int, num_rows: int) -> float:
-    return DIFFERENT + 0.6 * float(np.sqrt(num_shares * (1.0 / num_rows + 1.0 / num_seen)))
-
-
-def _share_of_known(facts: RowFacts) -> float:
+def _share_of_known(facts: Facts) -> float:
     if facts.train is None:
         return 0.0
     scaling, shown = facts.gp.scaling, some_rows(len(facts.x))

@@ -22,7 +22,7 @@ from cvgp.files import atomic_write
 from cvgp.plots import drawing
 from cvgp.plots import model as pictures
 from cvgp.plots.drawing import number, shortened
-from cvgp.report.facts import ClassFacts, Facts, Scores, cautions
+from cvgp.report.facts import Facts, Scores, cautions
 from cvgp.runtime import sklearn_alone
 
 if TYPE_CHECKING:
@@ -102,28 +102,21 @@ class Report:
 
 def make_report(model: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Report:
     """The page about a fitted model and some rows, for its method `report`."""
-    if hasattr(model, "classes_"):
-        about = ClassFacts(model, X, y, train, output)
-        return _page("classes.html", about, reliability=_reliability(about), confusion=_confusion(about))
-    facts = Facts(model, X, y, train, output)
-    columns = facts.varying[:MOST_CHARTS]
-    return _page(
-        "page.html",
-        facts,
-        quality=[_calibration(facts), _predicted(facts)],
-        errors=[_errors(facts, column) for column in columns],
-        coreset=_coreset(facts),
-        points=_points(facts),
-        dependence=[_dependence(facts, column) for column in columns],
-    )
-
-
-def _page(template: str, facts: Facts | ClassFacts, **parts: Any) -> Report:
-    """A page with its own parts, and those of every page."""
     with optional_packages():
         import matplotlib  # noqa: F401
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    model, found = facts.model, cautions(facts)
+    facts = Facts(model, X, y, train, output)
+    found, columns = cautions(facts), facts.varying[:MOST_CHARTS]
+    if facts.is_of_classes:
+        parts: dict[str, Any] = {"reliability": _reliability(facts), "confusion": _confusion(facts)}
+    else:
+        parts = {
+            "quality": [_calibration(facts), _predicted(facts)],
+            "errors": [_errors(facts, column) for column in columns],
+            "coreset": _coreset(facts),
+            "points": _points(facts),
+            "dependence": [_dependence(facts, column) for column in columns],
+        }
     environment = Environment(
         loader=PackageLoader("cvgp.report"),
         autoescape=True,
@@ -132,7 +125,7 @@ def _page(template: str, facts: Facts | ClassFacts, **parts: Any) -> Report:
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"number": number, "short": shortened}
-    html = environment.get_template(template).render(
+    html = environment.get_template("classes.html" if facts.is_of_classes else "page.html").render(
         facts=facts,
         model=model,
         version=__version__,
@@ -216,7 +209,7 @@ def _calibration(facts: Facts) -> Chart:
     )
 
 
-def _reliability(facts: ClassFacts) -> Chart:
+def _reliability(facts: Facts) -> Chart:
     found = facts.reliability
     far = pictures.chance_of_bins(found)
     rows = [
@@ -232,7 +225,7 @@ def _reliability(facts: ClassFacts) -> Chart:
     )
 
 
-def _confusion(facts: ClassFacts) -> Table:
+def _confusion(facts: Facts) -> Table:
     names, K = [shortened(str(name)) for name in facts.model.classes_], facts.p.shape[1]
     counts = np.bincount(facts.codes * K + facts.p.argmax(axis=1), minlength=K * K).reshape(K, K)
     rows = [[name, *map(number, own)] for name, own in zip(names, counts.tolist(), strict=True)]
@@ -311,7 +304,7 @@ def _points(facts: Facts) -> Table:
     return _table("The heaviest pseudo-points", head, range(1, len(order) + 1), *cells, outputs, coreset.beta[order])
 
 
-def _relevance(facts: Facts | ClassFacts) -> Chart:
+def _relevance(facts: Facts) -> Chart:
     found, columns = facts.model.sobol_indices(), user_columns(facts.model)
     ranked = np.argsort(-found.total, kind="stable")[:MOST_BARS]
     far = drawing.Z95 * found.total_error

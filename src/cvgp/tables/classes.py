@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.tables.cells import label, labels, look_like_dates, spells_number
-from cvgp.tables.columns import check_number_of_classes
-from cvgp.tables.read import Opened, Part
+from cvgp.tables.columns import check_known_classes, check_number_of_classes
+from cvgp.tables.read import Opened, Part, open_table
 from cvgp.tables.table import Table
 
 KINDS = {"b": "boolean", "i": "numeric", "u": "numeric", "f": "numeric"}  # of columns, by that of an array of classes
 INFINITE = ("inf", "-inf")  # what text is in a column of numbers
-MOST_SHOWN = 5
 
 
 def are_classes(opened: Opened, name: str) -> bool:
@@ -29,12 +28,13 @@ def are_classes(opened: Opened, name: str) -> bool:
     return 2 * sum(map(spells_number, texts)) <= len(texts) and not look_like_dates(texts)
 
 
-def with_classes(table: Table) -> Table:
-    """The table with an indicator of each class as targets, or of the second of two."""
-    name = table.target
+def with_classes(data: Any, target: object = None, sample_weight: str | None = None) -> Table:
+    """A table in files with an indicator of each class as targets, or of the second of two."""
+    table = data if isinstance(data, Table) else Table(open_table(data))
     if table.label is not None:
         return table
-    if not isinstance(name, str):
+    table = table.with_target(target, sample_weight)
+    if not isinstance(name := table.target, str):
         raise InvalidInputError(f"Classes are in one column; got the targets {name!r}. Fit a classifier for each.")
     if table.noise_variance is not None or table.groups is not None:
         raise InvalidInputError("A classifier uses neither noise_variance nor groups; leave them out.")
@@ -90,12 +90,7 @@ def _with_numbers(
 
     def encode(part: Part, column: pa.Array) -> list[pa.Array]:
         codes, texts = labels(name, opened.typed(name, column, kind))
-        if unseen := [text for text in texts if text not in known]:
-            shown = ", ".join(map(repr, unseen[:MOST_SHOWN])) + (" ..." if len(unseen) > MOST_SHOWN else "")
-            raise InvalidInputError(
-                f"{part.file}: column {name!r} has labels that the model was not fitted with: {shown}. It knows "
-                f"{', '.join(map(repr, list(numbers)[:20]))}. Leave these rows out, or fit a model with them."
-            )
+        check_known_classes(f"Column {name!r} of {part.file}", [text for text in texts if text not in known], numbers)
         values = np.array([*(known[text] for text in texts), [np.nan] * len(columns)])[codes]  # [n, columns]
         return [pa.array(own, from_pandas=True) for own in values.T]
 
@@ -111,5 +106,5 @@ def _with_numbers(
 
         return replace(part, types={**part.types, **dict.fromkeys(columns, pa.float64())}, read=read)
 
-    names = [own for own in opened.names if own != name]
-    return replace(opened, names=[*names, *columns], parts=list(map(replaced, opened.parts)))
+    names = [*(own for own in opened.names if own != name), *columns]
+    return replace(opened, names=names, parts=list(map(replaced, opened.parts)))

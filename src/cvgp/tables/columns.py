@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib  # what comes from a file may be too long or too deep for repr
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field, fields
 from itertools import accumulate, chain, pairwise
@@ -356,6 +356,15 @@ def check_number_of_classes(count: int) -> None:
         raise InvalidInputError(
             f"y has {count} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, use "
             "CVGPRegressor (--task regress); if not, put rare classes together."
+        )
+
+
+def check_known_classes(where: str, labels: Iterable[Any], known: Collection[Any]) -> None:
+    """Raise for labels that a model does not know."""
+    if unseen := [label for label in dict.fromkeys(labels) if label not in known]:
+        raise InvalidInputError(
+            f"{where} has labels that the model was not fitted with: {unseen[:5]}. It knows {list(known)[:20]}. Leave "
+            "these rows out, or fit a model with them."
         )
 
 

@@ -537,12 +537,8 @@ class _Learner:
             if self.kinds[name] in ("categorical", "ordered")
         }
         gaps = np.ones(len(self.usable), dtype=np.bool_)
-        shown = (
-            table.special
-            if table.label is None
-            else [*([table.label] * len(table.targets)), *table.special[len(table.targets) :]]
-        )
-        known = [*self.usable, *shown]
+        targets = [table.label or name for name in table.targets]
+        known = [*self.usable, *targets, *(name for name in table.extra if name is not None)]
         self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
         self.left_out: dict[str, str] = {}
 
