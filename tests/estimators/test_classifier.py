@@ -113,6 +113,13 @@ def test_labels_of_a_text_file_are_numbers_or_true_and_false(
     assert CVGPClassifier(n_coreset=5, random_state=0).fit(tmp_path / "a.csv", "y").classes_.tolist() == classes
 
 
+@pytest.mark.parametrize(("label", "found"), [("a", r"\['a'\]"), (None, "none")])
+def test_one_class_or_none_in_a_file_is_refused(label: str | None, found: str, tmp_path: Path) -> None:
+    pd.DataFrame({"x": np.arange(30.0), "y": label}).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InvalidInputError, match=f"at least two classes; column 'y' has {found}"):
+        CVGPClassifier().fit(tmp_path / "a.csv", "y")
+
+
 def test_text_among_labels_that_are_numbers_is_a_bad_row(tmp_path: Path) -> None:
     rows = [f"{i % 7}.5,{i % 2}" for i in range(200)]
     rows[40] = "1.5,oops"

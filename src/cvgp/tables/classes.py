@@ -43,8 +43,8 @@ def with_classes(data: Any, target: object = None, sample_weight: str | None = N
     if kind == "date":
         raise InvalidTypeError(f"Column {name!r} holds dates, and classes are text, numbers, or true and false.")
     classes = _values(kind, _labels_of(table.opened, name, kind))
-    if not classes:
-        raise InvalidInputError(f"Column {name!r} has no labels at all.")
+    if len(classes) < 2:
+        raise InvalidInputError(f"A classifier needs at least two classes; column {name!r} has {classes or 'none'}.")
     check_number_of_classes(len(classes))
     indicated = classes if len(classes) > 2 else classes[-1:]
     numbers = {label(own): [float(own == other) for other in indicated] for own in classes}
