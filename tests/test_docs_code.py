@@ -79,6 +79,15 @@ def files_of_commands(folder: Path) -> dict[str, Any]:
     return {}
 
 
+def files_of_flowers(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=90)
+    table = pd.DataFrame({"size": size, "species": np.select([size > 0.7, size > -0.5], ["iris", "rose"], "lily")})
+    for name in ("flowers", "test", "new"):
+        table.to_csv(folder / f"{name}.csv", index=False)
+    return {}
+
+
 def modules() -> dict[str, Any]:
     from cvgp import plots
 
@@ -89,6 +98,7 @@ BEFORE: dict[str, Callable[[Path], dict[str, Any]]] = {
     "regressor.md": names_of_the_regressor,
     "merging.md": names_of_merging,
     "tables.md": names_of_tables,
+    "classifier.md": files_of_flowers,
     "report.md": files_of_commands,
     "api/distributed.md": names_of_processes,
     "explanation/noise.md": files_of_commands,

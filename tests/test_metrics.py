@@ -2,7 +2,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import sklearn.metrics
 from scipy import integrate, stats
+from sklearn.calibration import calibration_curve
 
 from cvgp import metrics
 from cvgp.errors import InvalidInputError
@@ -91,3 +93,68 @@ def test_shape_that_numpy_would_broadcast_is_refused(score: Callable, shape: tup
 def test_value_that_is_not_finite_is_refused(score: Callable, bad: float) -> None:
     with pytest.raises(InvalidInputError, match="must be finite, but 1 of its 7"):
         score(np.r_[Y[:-1], bad], MEAN, SD)
+
+
+# Classes.
+
+
+def some_probabilities(num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    own = np.random.default_rng(1)
+    p = own.dirichlet(np.full(num_classes, 0.7), size=400)
+    return np.array([own.choice(num_classes, p=row) for row in 0.7 * p + 0.3 / num_classes]), p
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_scores_of_classes_are_those_of_scikit_learn(num_classes: int) -> None:
+    y, p = some_probabilities(num_classes)
+    found = metrics.class_scores(y, p)
+    assert found["log_loss"] == pytest.approx(sklearn.metrics.log_loss(y, p), rel=1e-12)
+    one_hot = np.eye(num_classes)[y]
+    brier = np.mean((p[:, 1] - y) ** 2) if num_classes == 2 else np.mean(np.sum((p - one_hot) ** 2, axis=1))
+    assert found["brier"] == pytest.approx(brier, rel=1e-12)
+    expected = sklearn.metrics.roc_auc_score(y, p[:, 1] if num_classes == 2 else p, multi_class="ovr")
+    assert found["auc"] == pytest.approx(expected, rel=1e-12)
+    assert found["accuracy"] == sklearn.metrics.accuracy_score(y, p.argmax(1))
+
+
+def test_the_bins_of_two_classes_are_those_of_scikit_learn() -> None:
+    y, p = some_probabilities(2)
+    share, mean = calibration_curve(y, p[:, 1], n_bins=15)
+    found = metrics.reliability(y, p)
+    np.testing.assert_allclose(found.share, share)
+    np.testing.assert_allclose(found.probability, mean)
+    assert found.num_rows.sum() == 400
+
+
+def test_the_calibration_error_of_three_classes_by_hand() -> None:
+    # The predicted classes have .9, .9 (one of them right) and .5 (right): (2 |.9 - .5| + |.5 - 1|) / 3.
+    p = [[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.5, 0.3, 0.2]]
+    assert metrics.class_scores([0, 0, 0], p)["calibration_error"] == pytest.approx(1.3 / 3)
+
+
+def test_calibrated_probabilities_have_a_small_calibration_error() -> None:
+    own = np.random.default_rng(0)
+    p = own.uniform(size=50_000)
+    y = own.uniform(size=50_000) < p
+    assert metrics.class_scores(y, np.column_stack([1 - p, p]))["calibration_error"] < 0.01
+
+
+def test_auc_leaves_out_classes_that_no_row_has_and_is_nan_for_one_class() -> None:
+    y, p = some_probabilities(3)
+    rows = y > 0
+    expected = np.mean([sklearn.metrics.roc_auc_score(y[rows] == k, p[rows, k]) for k in (1, 2)])
+    assert metrics.class_scores(y[rows], p[rows])["auc"] == pytest.approx(expected)
+    assert np.isnan(metrics.class_scores(y[y == 1], p[y == 1])["auc"])
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "message"),
+    [
+        ([0, 1], [0.5, 0.5], "Expected classes"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "columns of p"),
+        ([0, 1], [[0.5, 0.6], [0.5, 0.5]], "add up to 1"),
+    ],
+)
+def test_what_are_no_classes_or_probabilities_is_refused(y: list[int], p: list[object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        metrics.class_scores(y, p)

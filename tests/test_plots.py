@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cvgp import Coreset, CVGPRegressor, TrainingOptions, plots, read_table
+from cvgp import Coreset, CVGPClassifier, CVGPRegressor, TrainingOptions, plots, read_table
 from cvgp.errors import InvalidInputError
 from tests.flat_options import make_regressor
 
@@ -146,6 +146,22 @@ def test_calibration_shows_the_coverage_of_each_level(model: CVGPRegressor, data
     line = plots.plot_calibration(model, *data, ax).lines[1]
     low, high = model.predict_interval(data[0], 0.5).T
     assert line.get_ydata()[9] == pytest.approx(((low <= data[1]) & (data[1] <= high)).mean())
+
+
+@pytest.mark.parametrize(("num_classes", "name"), [(2, "probability of b"), (3, "probability of the predicted class")])
+def test_reliability_shows_how_often_probabilities_came_true(num_classes: int, name: str, ax: Axes) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1))
+    y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + 0.5 * rng.normal(size=200), [0.0, 1.0][: num_classes - 1])]
+    model = CVGPClassifier(8, random_state=0).fit(X[:100], y[:100])
+    plots.plot_reliability(model, X[100:], y[100:], ax)
+    drawn = ax.lines[-1].get_xydata()
+    p, hit = model.predict_proba(X[100:]), y[100:, None] == model.classes_
+    own = np.ones(100, dtype=int) if num_classes == 2 else p.argmax(axis=1)
+    p, hit = (np.take_along_axis(values, own[:, None], 1)[:, 0] for values in (p, hit))
+    rows = [np.ceil(15 * p) == number for number in range(1, 16)]
+    np.testing.assert_allclose(drawn, [(p[part].mean(), hit[part].mean()) for part in rows if part.any()])
+    assert ax.get_xlabel() == name
 
 
 def test_predictions_outside_their_interval_are_marked_and_many_rows_are_sampled(

@@ -10,9 +10,10 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import Matern
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 import cvgp
-from cvgp import CVGPClassifier, CVGPRegressor
+from cvgp import CVGPClassifier, CVGPRegressor, read_table
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.persistence import save
 
@@ -66,6 +67,88 @@ def test_a_table_with_text_gaps_and_the_label_as_a_column() -> None:
     assert list(model.feature_names_in_) == ["color", "size"]
     assert model.score(frame[["color", "size"]], frame["good"]) > 0.8
     assert np.isfinite(model.predict_proba(pd.DataFrame({"color": ["red", "blue"], "size": [np.nan, 1.0]}))).all()
+
+
+def colored_table(num_rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Three classes that depend on a number with gaps, and on text of many levels."""
+    rng = np.random.default_rng(seed)
+    city, size = rng.choice([f"c{i}" for i in range(30)], num_rows), rng.normal(size=num_rows)
+    z = size + (city < "c2") + 0.3 * rng.normal(size=num_rows)
+    kind = np.select([z > 1.0, z > 0.0], ["big", "middle"], "small")
+    size[3] = np.nan
+    return pd.DataFrame({"city": city, "size": size, "other": rng.normal(size=num_rows), "kind": kind})
+
+
+def test_a_table_in_a_file_gives_the_model_of_a_frame(tmp_path: Path) -> None:
+    frame = colored_table()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    options = {"n_coreset": 12, "random_state": 0}
+    of_frame = CVGPClassifier(**options).fit(frame, "kind")
+    of_file = CVGPClassifier(**options).fit(tmp_path / "a.csv", "kind")
+    np.testing.assert_array_equal(of_file.predict_proba(frame), of_frame.predict_proba(frame))
+    assert of_file.schema_["target"] == of_frame.schema_["target"] == "kind"
+    np.testing.assert_allclose(of_file.class_prior_, frame["kind"].value_counts(normalize=True).sort_index())
+
+
+def test_rows_of_a_file_without_a_label_are_named_or_skipped(tmp_path: Path) -> None:
+    frame = colored_table()
+    frame.loc[[5, 9], "kind"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InvalidInputError, match="data row 6: column 'kind' is missing"):
+        CVGPClassifier().fit(tmp_path / "a.csv", "kind")
+    table = read_table(tmp_path / "a.csv", "kind", on_bad_rows="skip")
+    model = CVGPClassifier(n_coreset=5, random_state=0).fit(table)
+    assert (model.n_rows_, model.n_bad_rows_) == (298, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [(["1", "2", "10"], [1, 2, 10]), (["0.5", "2", "1"], [0.5, 1.0, 2.0]), (["true", "false"], [False, True])],
+)
+def test_labels_of_a_text_file_are_numbers_or_true_and_false(
+    labels: list[str], classes: list[object], tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"x": np.arange(60) % 7 + 0.5, "y": [labels[i % len(labels)] for i in range(60)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert CVGPClassifier(n_coreset=5, random_state=0).fit(tmp_path / "a.csv", "y").classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(("label", "found"), [("a", r"\['a'\]"), (None, "none")])
+def test_one_class_or_none_in_a_file_is_refused(label: str | None, found: str, tmp_path: Path) -> None:
+    pd.DataFrame({"x": np.arange(30.0), "y": label}).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InvalidInputError, match=f"at least two classes; column 'y' has {found}"):
+        CVGPClassifier().fit(tmp_path / "a.csv", "y")
+
+
+def test_text_among_labels_that_are_numbers_is_a_bad_row(tmp_path: Path) -> None:
+    rows = [f"{i % 7}.5,{i % 2}" for i in range(200)]
+    rows[40] = "1.5,oops"
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]))
+    with pytest.raises(InvalidInputError, match="data row 41: column 'y' is infinite or not a number: it holds 'oops'"):
+        CVGPClassifier().fit(tmp_path / "a.csv", "y")
+
+
+def test_importance_is_that_of_the_latent_values_and_is_in_the_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (400, 3))
+    y = rng.uniform(size=400) < 1 / (1 + np.exp(-8 * X[:, 0] - 4 * X[:, 1]))
+    model = CVGPClassifier(n_coreset=20, kernel="linear", random_state=0).fit(X, y)
+    # Of a linear function of independent columns, the shares are those of the squared slopes.
+    squares = (model._gp.mean(np.eye(3)) - model._gp.mean(np.zeros((1, 3))))[:, 0] ** 2
+    np.testing.assert_allclose(model.feature_importances_, squares / squares.sum(), atol=0.08)
+    assert model.feature_importances_.argmax() == 0
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(cvgp.load(tmp_path / "m").feature_importances_, model.feature_importances_)
+
+
+def test_a_class_that_a_fold_lacks_leaves_the_others_scored() -> None:
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(UserWarning, match="least populated class"):
+        folds = list(StratifiedKFold(2).split(X[:101], y[:101]))  # the third class has one row
+    scores = cross_val_score(CVGPClassifier(n_coreset=8, random_state=0), X[:101], y[:101], cv=folds)
+    assert scores.min() > 0.95
+    with pytest.raises(InvalidInputError, match="at least two"):
+        CVGPClassifier().fit(X[:50], y[:50])
 
 
 def test_weights_are_copies_and_classes_have_weights() -> None:
@@ -144,8 +227,6 @@ def test_too_many_classes_files_and_subclasses_are_refused(tmp_path: Path) -> No
         CVGPClassifier().fit(np.arange(1000.0).reshape(500, 2), [f"c{i}" for i in range(500)])
     with pytest.raises(InvalidInputError, match=r"y='c' must be a column of X.*columns a, b"):
         CVGPClassifier().fit(pd.DataFrame({"a": [1.0, 2.0], "b": ["u", "v"]}), "c")
-    with pytest.raises(InvalidTypeError, match="read the file into a frame"):
-        CVGPClassifier().fit("table.csv", "y")
 
     class Other(CVGPRegressor):
         pass

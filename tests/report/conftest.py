@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cvgp import CVGPRegressor
+from cvgp import CVGPClassifier, CVGPRegressor
 from cvgp.report import Report
 from tests.flat_options import make_regressor
 
@@ -39,3 +39,26 @@ def case() -> Case:
     model = make_regressor(12, max_iter=15, n_neighbors=0, noise="constant", input_warp="identity", random_state=0)
     model.fit(train, TARGET)
     return Case(model, train, test, model.report(test, TARGET, train=(train, TARGET)))
+
+
+class ClassCase(NamedTuple):
+    """A classifier, rows that it has not seen, and the page."""
+
+    model: CVGPClassifier
+    train: pd.DataFrame
+    test: pd.DataFrame
+    report: Report
+
+
+@pytest.fixture(scope="session")
+def class_case() -> ClassCase:
+    """The labels of the three classes, and a column, have hostile names."""
+    labels = np.array([IMAGE, SCRIPT, "中文 \u202e"])
+    train, test = (
+        hostile_table(rows, seed)
+        .assign(kind=lambda f: labels[np.digitize(f[SCRIPT], [-0.5, 0.5])])
+        .drop(columns=TARGET)
+        for rows, seed in ((150, 0), (80, 1))
+    )
+    model = CVGPClassifier(12, input_warp="identity", random_state=0).fit(train, "kind")
+    return ClassCase(model, train, test, model.report(test, "kind", train=(train, "kind")))

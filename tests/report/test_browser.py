@@ -4,12 +4,14 @@ import base64
 import io
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from pypdf import PdfReader
 
-from tests.report.conftest import SCRIPT, TARGET, Case
+from cvgp.report import Report
+from tests.report.conftest import SCRIPT, TARGET, Case, ClassCase
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -22,11 +24,25 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 @pytest.fixture(scope="module")
 def page(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A browser with the page open."""
+    with browser(case.report, tmp_path_factory) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def class_page(class_case: ClassCase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser with the page of a classifier open."""
+    with browser(class_case.report, tmp_path_factory) as driver:
+        yield driver
+
+
+@contextmanager
+def browser(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser that shows a page."""
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
 
     folder = tmp_path_factory.mktemp("browser")
-    case.report.save(folder / "report.html")
+    report.save(folder / "report.html")
     options = ChromeOptions()
     for flag in [*FLAGS, f"--user-data-dir={folder / 'profile'}"]:
         options.add_argument(flag)
@@ -47,6 +63,16 @@ def texts(page: Any, selector: str) -> list[str]:
 
 def test_the_page_loads_without_a_message_in_the_console(page: Any) -> None:
     assert page.get_log("browser") == []
+
+
+def test_the_page_of_a_classifier_loads_and_its_labels_stay_text(class_page: Any) -> None:
+    assert class_page.get_log("browser") == []
+    assert class_page.execute_script("return document.scripts.length + document.images.length") == 0
+    assert SCRIPT[:20] in " ".join(texts(class_page, "#confusion th"))
+    for width in (390, 1280):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        class_page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert class_page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 def test_hostile_names_stay_text(page: Any) -> None:

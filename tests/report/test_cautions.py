@@ -63,4 +63,4 @@ def test_a_line_that_is_better_is_reported() -> None:
     poor = CVGPRegressor(1, noise="constant", n_neighbors=0, random_state=0, training=TrainingOptions(max_iter=1)).fit(
         X[:100], y[:100]
     )
-    assert "A line has a lower RMSE" in warnings_of(poor, X[100:], y[100:])
+    assert "A linear model has a lower RMSE" in warnings_of(poor, X[100:], y[100:])

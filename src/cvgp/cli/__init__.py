@@ -43,7 +43,7 @@ class _Commands(GuardedGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Gaussian process regression for tables, with a learned coreset.",
+    help="Gaussian process regression and classification for tables, with a learned coreset.",
     epilog="Exit codes: 0 done, 1 failure, 2 wrong use, 130 interrupted, 143 terminated.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # which all commands inherit

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from cvgp.cli import options
 from cvgp.cli.console import note, print_result, terminate_between_iterations
 from cvgp.cli.info import summarize
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError, printable
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.fitting.options import TrainingOptions
@@ -23,10 +25,14 @@ from cvgp.gp.kernels import parse_kernel_name
 from cvgp.parallel import launched
 from cvgp.parallel.group import current_group, process_group
 from cvgp.tables.apply import near_names
+from cvgp.tables.classes import are_classes, with_classes
 from cvgp.tables.table import Table, names_in, read_table
+
+Task = StrEnum("Task", ["CLASSIFY", "REGRESS"])
 
 
 def fit(
+    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -46,9 +52,13 @@ def fit(
             CVGPRegressor, "What to learn", leave_out=("verbose", "training"), defaults={"random_state": 0}
         ),
     ],
+    of_classes: Annotated[dict[str, Any], options.OptionsOf(CVGPClassifier, "What to learn", only=("class_weight",))],
     training: Annotated[
         dict[str, Any], options.OptionsOf(TrainingOptions, "How to train", leave_out=("callbacks", "heuristics"))
     ],
+    task: Annotated[
+        Task | None, typer.Option(help="What to fit; by default, text, and true and false, are classes.")
+    ] = None,
     overwrite: options.Overwrite = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: options.AsJson = False,
@@ -66,16 +76,25 @@ def fit(
     }
     if is_first:
         options.check_output(out, data, overwrite=overwrite)
+    if task is not None:
+        options.refuse_others(context, task, f"--task is {task}")
     _check_kernel(model["kernel"])
-    estimator = CVGPRegressor(verbose=int(not quiet)).set_params(
-        **model, **{f"training__{name}": value for name, value in training.items()}
-    )
-    how_to_continue = partial(_how_to_continue, training["checkpoint_dir"])
+    how_to_continue: Any = partial(_how_to_continue, training["checkpoint_dir"])
     with process_group():  # alone, unless torchrun started other processes beside this one
-        opened = _open(data, target, reading, quiet)
+        opened = _open(context, data, target, reading, task, quiet)
+        estimator: Any = CVGPRegressor(verbose=int(not quiet)).set_params(
+            **model, **{f"training__{name}": value for name, value in training.items()}
+        )
+        terminate: Any = terminate_between_iterations
+        if opened.label is not None:  # this fit keeps no progress, and ends at once
+            how_to_continue = terminate = nullcontext
+            own = {name: value for name, value in model.items() if name in CVGPClassifier().get_params()}
+            estimator = CVGPClassifier(**own, **of_classes, verbose=int(not quiet))
         # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
-        with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here:
-            estimator.set_params(training__callbacks=[end_here] if is_first else []).fit(opened)
+        with how_to_continue(), redirect_stdout(sys.stderr), terminate() as end_here:
+            if opened.label is None:
+                estimator.set_params(training__callbacks=[end_here] if is_first else [])
+            estimator.fit(opened)
     if not is_first:
         return  # the first process stores what all of them hold
     with how_to_continue():
@@ -86,11 +105,20 @@ def fit(
     print_result(as_json, facts, {**model_facts(estimator), "time": f"{seconds:.1f} s", "saved": str(out)})
 
 
-def _open(data: str, target: str, reading: dict[str, Any], quiet: bool) -> Table:
-    """The table, after a description of it on the standard error."""
+def _open(
+    context: typer.Context, data: str, target: str, reading: dict[str, Any], task: str | None, quiet: bool
+) -> Table:
+    """The table, after a description of it on the standard error; with classes, unless the target is a number."""
     opened = read_table(data, target, **reading)
     how = opened.reading
     _check_target(target, opened.names, f"{data}, read with {how.describe()}," if how.sep else data)
+    if task == "classify" or (task is None and are_classes(opened.opened, target)):
+        options.refuse_others(context, "classify", f"{target!r} is a class")
+        opened = with_classes(opened)
+        if task is None:
+            note(f"{target!r} is not a number, so a classifier of its {len(opened.classes)} classes is fitted.")
+    else:
+        options.refuse_others(context, "regress", f"{target!r} is a number")
     table = opened.learn(current_group())
     if left_out := table.bad.summary():
         note(f"{data}: {left_out}.")

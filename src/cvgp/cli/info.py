@@ -11,11 +11,13 @@ import typer
 
 import cvgp
 from cvgp.cli.console import print_result
-from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output, load_regressor
+from cvgp.cli.options import AsJson, ModelFile, OptionsOf, Overwrite, check_output
 from cvgp.cli.predict import free_names
 from cvgp.errors import printable
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.frames import feature_names, schema_of, user_columns
+from cvgp.estimators.persistence import load
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.plots.drawing import target_name
 from cvgp.tables.columns import Column
@@ -27,7 +29,7 @@ MISSING = {None: "are learned from, or integrated out", "drop": "leave a row out
 
 def info(model_file: ModelFile, as_json: AsJson = False) -> None:
     """Describe a model: its table, its coreset, its kernel, what the fit decided and how it ended."""
-    model = load_regressor(model_file)
+    model = load(model_file)
     schema, facts = schema_of(model), {"model": str(model_file), "schema": None, "decisions": None, **summarize(model)}
     text = {"model": str(model_file)}
     if schema is None:
@@ -53,16 +55,20 @@ def coreset(
 ) -> None:
     """Write the coreset: features, target and weight (beta) of each pseudo-point, the heaviest first.
 
-    Values are in the units of the table. Text columns are written as their indicators, which need not be 0 or 1.
+    Values are in the units of the table. Text columns are written as their indicators, which need not be 0 or 1. A
+    classifier has log-odds of the second of two classes in the place of the target, or a latent value and a weight for
+    each of several classes.
     """
     check_output(out, model_file, endings=WRITTEN_ENDINGS, overwrite=overwrite)
-    model = load_regressor(model_file)
-    points, target = model.coreset_, target_name(model)
+    model = load(model_file)
+    coresets = model.coresets_ if isinstance(model, CVGPClassifier) else [model.coreset_]
+    points, target, names = coresets[0], target_name(model), feature_names(model)
     outputs = [target] if points.num_outputs == 1 else [f"{target}{t}" for t in range(points.num_outputs)]
-    names = feature_names(model)
-    names += free_names([*outputs, "beta"], names)
-    order = np.argsort(-points.beta, kind="stable")
-    values = np.column_stack([points.X, points.y, points.beta])[order]
+    ends = [f"={own}" for own in model.classes_.tolist()] if len(coresets) > 1 else [""]
+    names += free_names([f"{name}{end}" for own in (outputs, ["beta"]) for end in ends for name in own], names)
+    beta = np.column_stack([own.beta for own in coresets])
+    order = np.argsort(-beta.sum(axis=1), kind="stable")
+    values = np.column_stack([points.X, *(own.y for own in coresets), beta])[order]
     write_table(pa.table(list(values.T), names=names), out)
     text = f"Wrote {len(points)} pseudo-points to {out}: {', '.join(map(printable, names))}"
     print_result(as_json, {"out": str(out), "points": len(points), "columns": names}, text)
@@ -82,33 +88,43 @@ def merge(
 ) -> None:
     """Make one model from models that were fitted to disjoint tables; no data are needed."""
     check_output(out, *model_files, overwrite=overwrite)
-    merged = cvgp.merge([load_regressor(path) for path in model_files], **settings)
+    merged = cvgp.merge([load(path) for path in model_files], **settings)
     merged.save(out)
     print_result(as_json, {"model": str(out), **summarize(merged)}, {**model_facts(merged), "saved": str(out)})
 
 
-def summarize(model: CVGPRegressor) -> dict[str, Any]:
+def summarize(model: CVGPRegressor | CVGPClassifier) -> dict[str, Any]:
     """The facts of a model as JSON types."""
-    points, indices, lengthscales = model.coreset_, model.sobol_indices(), model.lengthscales_
+    points, indices, lengthscales = model._gp.coreset, model.sobol_indices(), model._gp.lengthscales
     columns, names = [column.name for column in user_columns(model)], feature_names(model)
+    if isinstance(model, CVGPClassifier):
+        own: dict[str, Any] = {
+            "classes": model.classes_.tolist(),
+            "class_prior": model.class_prior_.tolist(),
+            "left_out_log_loss": model.left_out_log_loss_,
+        }
+    else:
+        own = {
+            "coreset_effective_size": points.effective_size,
+            "n_neighbors": model.n_neighbors_,
+            "target_transform": model.target_transform_,
+            "outlier_share": model.outlier_share_,
+            "noise": model.noise_,
+            "heavy_tails": model._gp.tails is not None,
+            "noise_sd": np.sqrt(model.noise_variance_).tolist(),
+        }
     return {
         "rows": int(model.n_rows_),
         "features": names,
         "coreset_size": len(points),
-        "coreset_effective_size": points.effective_size,
-        "n_neighbors": model.n_neighbors_,
         "kernel": model.kernel_name_,
         "solver": model.solver_,
         "iterations": int(model.n_iter_),
         "converged": bool(model.converged_),
         "elbo": float(model.elbo_),
         "elbo_per_row": float(model.elbo_) / model.n_rows_,
-        "target_transform": model.target_transform_,
-        "input_warp": model.input_warp_,
-        "outlier_share": model.outlier_share_,
-        "noise": model.noise_,
-        "heavy_tails": model._gp.tails is not None,
-        "noise_sd": np.sqrt(model.noise_variance_).tolist(),
+        "input_warp": model._gp.scaling.warp.name,
+        **own,
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
         "feature_importances_sd": dict(zip(columns, indices.total_error.tolist(), strict=True)),

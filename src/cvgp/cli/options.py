@@ -17,9 +17,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from cvgp.errors import InvalidInputError
-from cvgp.estimators.persistence import load
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
+from cvgp.fitting.options import TrainingOptions
 from cvgp.tables.cells import check_csv
 from cvgp.tables.table import read_table
 
@@ -62,15 +63,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out if there is one.")]
 
 
-def load_regressor(path: Path) -> CVGPRegressor:
-    """The model in a file, which must be that of a regression."""
-    model = load(path)
-    if not isinstance(model, CVGPRegressor):
+ESTIMATORS = {"regress": CVGPRegressor, "classify": CVGPClassifier}
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def refuse_others(context: typer.Context, task: str, reason: str) -> None:
+    """Refuse options that only the estimator of another task has."""
+
+    def known(estimator: type) -> set[str]:
+        beside = [TrainingOptions] if estimator is CVGPRegressor else []
+        sources: list[Any] = [estimator, estimator.fit, *beside]  # type: ignore[attr-defined]
+        return {name for source in sources for name in inspect.signature(source).parameters}
+
+    others = set[str]().union(*map(known, ESTIMATORS.values())) - known(ESTIMATORS[task])
+    if found := [f"--{name.replace('_', '-')}" for name in sorted(others) if is_given(context, name)]:
         raise typer.BadParameter(
-            f"{path} holds a {type(model).__name__}, which the command line cannot use yet; use cvgp.load in Python.",
-            param_hint="'MODEL'",
+            f"{reason}, and {ESTIMATORS[task].__name__} has no such option; leave it out.",
+            param_hint=", ".join(map(repr, found)),
         )
-    return model
 
 
 def parameter_texts(docstring: str) -> dict[str, str]:

@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 from cvgp.cli import options
 from cvgp.cli.console import note, note_reading, print_result
 from cvgp.errors import FileFormatError, InvalidInputError, printable
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.frames import schema_of
+from cvgp.estimators.persistence import load
 from cvgp.estimators.predictive import Predictive, ends_of_interval
 from cvgp.estimators.regressor import CVGPRegressor
-from cvgp.tables.apply import Piece, schema_reader
+from cvgp.tables.apply import Piece, load_rows, schema_reader
+from cvgp.tables.cells import label
+from cvgp.tables.classes import with_codes
 from cvgp.tables.columns import Schema
-from cvgp.tables.encode import Findings, new_inputs
+from cvgp.tables.encode import Findings, Inputs, new_inputs
 from cvgp.tables.files import WRITTEN_ENDINGS, table_writer
 from cvgp.tables.read import Opened, open_table
 from cvgp.tables.table import read_table
@@ -29,6 +33,7 @@ ADVICE = "Correct it, or leave the predictions of such rows empty (--on-bad-rows
 
 
 def predict(
+    context: typer.Context,
     model_file: options.ModelFile,
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A table with the columns that the model needs; a glob or a folder.")
@@ -48,16 +53,21 @@ def predict(
 ) -> None:
     """Write a table's columns with the mean, standard deviation and interval of the target beside them.
 
-    The interval, of 95 % unless --level says otherwise, is that of a new observation: it includes the noise. The table
-    is read and written part by part.
+    The interval, of 95 % unless --level says otherwise, is that of a new observation: it includes the noise. A
+    classifier writes the predicted class and the probability of each class. The table is read and written part by part.
     """
     probabilities = _probabilities(level, quantiles)
     options.check_output(out, model_file, data, endings=WRITTEN_ENDINGS, overwrite=overwrite)
-    model = options.load_regressor(model_file)
+    model = load(model_file)
     schema = model_schema(model, model_file)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)
-    parts = ["mean", "sd", "lower", "upper", *(f"q{p:g}" for p in probabilities)]
+    if isinstance(model, CVGPClassifier):
+        if given := [name for name in ("level", "quantiles") if options.is_given(context, name)]:
+            raise typer.BadParameter("is for numbers, and the model predicts classes.", param_hint=f"'--{given[0]}'")
+        parts = ["predicted", *(f"p_{label(own)}" for own in model.classes_.tolist())]
+    else:
+        parts = ["mean", "sd", "lower", "upper", *(f"q{p:g}" for p in probabilities)]
     columns = free_names([f"{schema.target}_{part}" for part in parts], opened.names)
     done = Predictor(model, schema, np.append(ends_of_interval(level), probabilities), columns, **rows)
     with table_writer(out) as write:
@@ -87,7 +97,19 @@ def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
     return found
 
 
-def model_schema(model: CVGPRegressor, path: Path) -> Schema:
+def load_scored(model: Any, path: Path, data: str, text: dict[str, Any]) -> tuple[Inputs, NDArray[Any]]:
+    """The rows of a table, and their targets or labels [n]."""
+    schema = model_schema(model, path)
+    opened = open_table(data, options.csv_options(text), schema.reading)
+    note_reading(data, opened.reading)
+    if not isinstance(model, CVGPClassifier):
+        inputs, y = load_rows(opened, schema)
+        return inputs, y[:, 0]
+    inputs, y = load_rows(with_codes(opened, str(schema.target), model.classes_), schema)
+    return inputs, model.classes_[y[:, 0].astype(np.int64)]
+
+
+def model_schema(model: CVGPRegressor | CVGPClassifier, path: Path) -> Schema:
     """What turns a table into the model's features."""
     schema = schema_of(model)
     if schema is None:
@@ -117,7 +139,7 @@ def free_names(wanted: Sequence[str], taken: Iterable[str]) -> list[str]:
 class Predictor:
     """A model that predicts a table in pieces, and counts its rows."""
 
-    model: CVGPRegressor
+    model: CVGPRegressor | CVGPClassifier
     schema: Schema
     levels: NDArray[np.float64]  # of the ends of the interval, and of further quantiles
     columns: list[str]
@@ -141,22 +163,28 @@ class Predictor:
                     "that one."
                 ) from error
             for name, values in zip(self.columns, self._predict(piece), strict=True):
-                table = table.append_column(name, pa.array(values, from_pandas=True))
+                table = table.append_column(name, values)
             yield table
 
-    def _predict(self, piece: Piece) -> NDArray[np.float64]:
-        """The columns of predictions, with NaN for rows that do not count."""
-        columns = np.full((len(self.columns), len(piece.kept)), np.nan)
+    def _predict(self, piece: Piece) -> list[pa.Array]:
+        """The columns of predictions, empty for rows that do not count."""
+        labels = self.model.classes_ if isinstance(self.model, CVGPClassifier) else np.empty(0)
+        found: list[NDArray[Any]] = [labels[:0], *[np.empty(0)] * (len(self.columns) - 1)]
         self.rows += len(piece.kept)
         self.empty += int((~piece.kept).sum())
         if piece.kept.any():
             cells = piece.rows.x[piece.kept]
             inputs, findings = new_inputs(self.schema.columns, cells, piece.numbers, piece.part.file)
             self.findings.add(findings)
-            found = Predictive.at(self.model._gp, inputs)
-            mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
-            columns[:, piece.kept] = np.vstack([mean, sd, found.quantiles(self.levels)[:, 0].T])
-        return columns
+            if isinstance(self.model, CVGPClassifier):
+                p = self.model.predict_proba(inputs)
+                found = [labels[p.argmax(axis=1)], *p.T]
+            else:
+                of_y = Predictive.at(self.model._gp, inputs)
+                mean, sd = of_y.moments.mean[:, 0], np.sqrt(of_y.moments.variance[:, 0])
+                found = [mean, sd, *of_y.quantiles(self.levels)[:, 0].T]
+        places = pa.array(np.cumsum(piece.kept) - 1, mask=~piece.kept)
+        return [pa.array(own).take(places) for own in found]
 
 
 def _plain(arrow_type: pa.DataType) -> pa.DataType:

@@ -12,15 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from cvgp import plots
-from cvgp.cli.console import note_reading, print_json, print_result, print_table, say
-from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output, csv_options, load_regressor
-from cvgp.cli.predict import model_schema
+from cvgp.cli.console import print_json, print_result, print_table, say
+from cvgp.cli.options import AsJson, ModelFile, Overwrite, TextFormat, check_output
+from cvgp.cli.predict import load_scored, model_schema
 from cvgp.errors import printable
+from cvgp.estimators.classifier import CVGPClassifier
+from cvgp.estimators.persistence import load
 from cvgp.estimators.predictive import Predictive, score_rows, scores_of_model
+from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.files import atomic_write
-from cvgp.report.facts import scores_of_baselines
+from cvgp.report.facts import scores_of_baselines, scores_of_classes
 from cvgp.report.page import MODEL_NAMES
-from cvgp.tables.apply import load_rows
 
 MOST_COLUMNS = 4
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the model has not seen, with the target.")]
@@ -29,20 +31,23 @@ Data = Annotated[str, typer.Argument(metavar="DATA", help="A table that the mode
 def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJson = False) -> None:
     """Score predictions: error, log-likelihood, CRPS and the share of observations inside the intervals.
 
-    The constant and the linear model have learned from the rows that the model was fitted to.
+    The constant and the linear model have learned from the rows that the model was fitted to. A classifier has log
+    loss, Brier score, AUC, accuracy and calibration error, next to those of the shares of the classes in these rows.
     """
-    model = load_regressor(model_file)
-    schema = model_schema(model, model_file)
-    inputs, y = load_rows(data, schema, csv_options(text), note_reading)
-    simple = getattr(model, "_baselines", None)
-    own = scores_of_model(Predictive.at(model._gp, inputs), y)
-    scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y[:, 0])}
+    model = load(model_file)
+    target, simple = model_schema(model, model_file).target, getattr(model, "_baselines", None)
+    inputs, y = load_scored(model, model_file, data, text)
+    if isinstance(model, CVGPClassifier):
+        scores = scores_of_classes(model, model.predict_proba(inputs), model._codes(y))
+    else:
+        own = scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
+        scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y)}
     if as_json:
-        print_json({"target": schema.target, "rows": len(y), "scores": scores})
+        print_json({"target": target, "rows": len(y), "scores": scores})
         return
-    say(f"{printable(str(schema.target))} in {len(y)} rows of {printable(data)}")
+    say(f"{printable(str(target))} in {len(y)} rows of {printable(data)}")
     _print_scores(scores)
-    if simple is None:
+    if simple is None and isinstance(model, CVGPRegressor):
         say("The file has no linear and constant model to compare with.")
 
 
@@ -63,8 +68,8 @@ def report(
     It is one file that needs no network.
     """
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
-    model = load_regressor(model_file)
-    rows_of = partial(load_rows, schema=model_schema(model, model_file), csv=csv_options(text), tell=note_reading)
+    model = load(model_file)
+    rows_of = partial(load_scored, model, model_file, text=text)
     page = model.report(*rows_of(data), train=None if train is None else rows_of(train))
     page.save(out)
     if as_json:
@@ -84,21 +89,28 @@ def plot(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the relevance of columns, what they do, noise, coreset, training, and with a table the predictions."""
+    """Draw the relevance of columns, what they do, noise, coreset, training, and with a table the predictions.
+
+    Of a classifier, these are relevance and training, and with a table reliability.
+    """
     check_output(out, model_file, data, endings=(".png", ".pdf", ".svg"), overwrite=overwrite)
-    model = load_regressor(model_file)
+    model = load(model_file)
     drawings: dict[str, Any] = {"relevance": partial(plots.plot_relevance, model)}
-    for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
-        drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
-    if model.noise_ == "input-dependent":
-        drawings["noise"] = partial(plots.plot_noise, model)
-    for name in ("coreset", "weights", "training"):
-        drawings[name] = partial(getattr(plots, f"plot_{name}"), model)
+    if isinstance(model, CVGPRegressor):
+        for name in plots.columns_by_importance(model)[:MOST_COLUMNS]:
+            drawings[f"dependence on {name}"] = partial(plots.plot_partial_dependence, model, name)
+        if model.noise_ == "input-dependent":
+            drawings["noise"] = partial(plots.plot_noise, model)
+        drawings |= {name: partial(getattr(plots, f"plot_{name}"), model) for name in ("coreset", "weights")}
+    drawings["training"] = partial(plots.plot_training, model)
     if data is not None:
-        inputs, y = load_rows(data, model_schema(model, model_file), csv_options(text), note_reading)
-        drawings["predictions"] = partial(plots.plot_predicted, model, inputs, y[:, 0])
-        drawings["calibration"] = partial(plots.plot_calibration, model, inputs, y[:, 0])
-    across = 4 if len(drawings) > 6 else 3
+        rows = load_scored(model, model_file, data, text)
+        if isinstance(model, CVGPClassifier):
+            drawings["reliability"] = partial(plots.plot_reliability, model, *rows)
+        else:
+            drawings["predictions"] = partial(plots.plot_predicted, model, *rows)
+            drawings["calibration"] = partial(plots.plot_calibration, model, *rows)
+    across = 4 if len(drawings) > 6 else min(3, len(drawings))
     down = math.ceil(len(drawings) / across)
     figure = Figure(figsize=(4.4 * across, 3.7 * down), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     for position, draw in enumerate(drawings.values(), start=1):

@@ -18,10 +18,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cvgp.coreset import Coreset, refuse_masked
 from cvgp.data.rows import Rows
-from cvgp.errors import InvalidInputError, InvalidTypeError
+from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators import inputs
+from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import is_in_files, without_column
+from cvgp.estimators.frames import is_in_files, target_names, without_column
+from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
+from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM, summarize_features
 from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import fit_kind
@@ -32,14 +35,14 @@ from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.optim import Status
 from cvgp.parallel.group import current_group
-from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
+from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, memory_left, reused_memory
+from cvgp.tables.columns import check_known_classes, check_number_of_classes
+from cvgp.tables.encode import Inputs
 
 Array = NDArray[np.float64]
 
-MOST_CLASSES = 100
 
-
-class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process classification with a learned coreset, for two classes or more.
 
     Parameters
@@ -68,6 +71,8 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray
         The labels, in the order of the columns of `predict_proba`.
+    class_prior_ : ndarray
+        The share of each class in the training rows, by their sample weights.
     elbo_ : float
         Lower bound on log p(y) in nats.
     decisions_ : Decisions
@@ -114,21 +119,23 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
+    schema_: dict[str, Any]
     _likelihood: Bernoulli | Softmax
     _gps: list[FittedGP]  # one for each latent value
 
     @clean_torch_state()
     @reused_memory()
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "CVGPClassifier":
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | str | None = None) -> "CVGPClassifier":
         """Learn coreset and kernel from rows and their classes.
 
         Parameters
         ----------
-        X : array-like or DataFrame of shape (n_samples, n_features)
-            A frame may hold text, dates and missing values.
-        y : array-like of shape (n_samples,), or the name of a column of a frame
-            Labels of any kind, of at least two classes.
-        sample_weight : array-like of shape (n_samples,), optional
+        X : array-like or DataFrame of shape (n_samples, n_features), or a table in files
+            A frame may hold text, dates and missing values. Tables in files are as for `CVGPRegressor.fit`, and are
+            loaded into memory.
+        y : array-like of shape (n_samples,), or the name of a column
+            Labels of any kind, of at least two classes; None if `read_table` has named their column.
+        sample_weight : array-like of shape (n_samples,), or the name of a column of files, optional
             A weight of 100 is 100 copies of a row.
 
         Returns
@@ -145,24 +152,37 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> model.classes_.tolist()
         ['high', 'low']
         """
-        if is_in_files(X):
-            raise InvalidTypeError("CVGPClassifier is fitted to arrays and frames; read the file into a frame first.")
         if current_group().world > 1:
             raise InvalidInputError("CVGPClassifier is fitted in one process.")
         check_positive("max_time", self.max_time)
         options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
-        if isinstance(y, str):
-            X, y = without_column(X, y, "y")
-        self.classes_, codes = self._coded(y)
-        weight = self._weight(codes, sample_weight)
+        target: Any = None
+        if is_in_files(X):
+            with optional_packages():
+                from cvgp.tables.classes import with_classes
+            X = with_classes(X, y, sample_weight)  # type: ignore[arg-type]
+            self.classes_, name, weight = np.array(X.classes), X.label, None
+        else:
+            name = y if isinstance(y, str) else None
+            X, y = (X, y) if name is None else without_column(X, name, "y")
+            self.classes_, target = self._coded(y)
+            with inputs.errors_of_cvgp():
+                weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(target))
         seed = inputs.first_seed(current_group(), inputs.check_seed(self.random_state))
         log = FitLog([ProgressLines()] if self.verbose else [])
-        run = Run(Budget(self.max_time, Clock()), log, Heuristics(), seed)
+        budget = Budget(self.max_time, Clock())
+        run = Run(budget, log, Heuristics(), seed)
         is_binary = len(self.classes_) <= 2
         self._likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
-        # One target for each class, so that each level of a text column has an effect on each class.
-        target = codes.astype(np.float64) if is_binary else np.eye(len(self.classes_))[codes]
+        if target is not None:
+            # One target for each class, so that each level of a text column has an effect on each class.
+            target = target.astype(np.float64) if is_binary else np.eye(len(self.classes_))[target]
         table = inputs.open_training_table(self, X, target, weight)
+        if table is not None and table.num_bytes > memory_left():
+            raise InvalidInputError(
+                f"The table takes {table.num_bytes / 1e9:.1f} GB, and a classifier needs all rows in memory, of which "
+                f"{memory_left() / 1e9:.1f} GB are left; fit a sample of the rows."
+            )
         trends = {} if table is None else table.open_trends
         with limited_threads(n_jobs):
             rows = inputs.training_rows(self, table, X, target, weight)
@@ -170,10 +190,17 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if dates is not None and dates.value:
                 inputs.without_trends(self, table, dates)
                 rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
-            numbers = rows.y[:, 0] if is_binary else rows.y.argmax(1).astype(np.float64)
-            self._check_left(numbers)
+            if hasattr(self, "schema_"):
+                name = target_names(y, self.feature_names_in_)[0] if name is None else name
+                self.schema_ = self.schema_ | {"target": name}
+            codes = rows.y[:, 0] if is_binary else rows.y.argmax(1)
+            counts = np.bincount(codes.astype(np.int64), rows.sample_weight, minlength=len(self.classes_))
+            self.class_prior_ = counts / counts.sum()
+            rows = self._weighted(rows._replace(y=codes[:, None].astype(np.float64)))
+            self._check_left(rows.y)
             settings = settings_of(TrainingOptions())
-            found = fit_kind(rows._replace(y=numbers[:, None]), self._likelihood, options, settings, run)
+            run = run._replace(budget=budget.reserving(seconds_for_importance(rows.x.shape[1], self.max_time)))
+            found = fit_kind(rows, self._likelihood, options, settings, run)
         fit, latents = found.fit, found.fit.latents
         self._gps = [
             FittedGP(model, found.scaling._replace(y_mean=np.array([constant]), y_scale=np.ones(1)))
@@ -185,7 +212,10 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.left_out_log_loss_ = -fit.left_out.density
         self.n_rows_ = fit.left_out.weight.sum().item()
         self.history_ = as_columns(log.history)
-        self._warn_if_no_better(rows._replace(y=numbers[:, None]))
+        self._warn_if_no_better(rows)
+        if len(rows.x) > ROWS_TO_DRAW_FROM:
+            rows = rows.take(np.random.default_rng(seed).choice(len(rows.x), ROWS_TO_DRAW_FROM, replace=False))
+        summarize_features(self, rows.x, rows.y, rows.sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -209,7 +239,9 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [[1.0, 0.0]]
         """
         check_is_fitted(self)
-        x = inputs.check_prediction(self, X)
+        return self._probabilities(inputs.check_prediction(self, X))
+
+    def _probabilities(self, x: Array | Inputs) -> Array:
         found = [gp.mean_and_variance(x) for gp in self._gps]
         f_mean, f_var = (torch.as_tensor(np.hstack(values)) for values in zip(*found, strict=True))
         p = self._likelihood.probabilities(f_mean, f_var.clamp_min(0.0))
@@ -264,9 +296,14 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return log_p[:, 1] - log_p[:, 0] if len(self.classes_) == 2 else log_p
 
     @property
-    def _gp(self) -> FittedGP:
+    def _gp(self) -> FittedGP:  # type: ignore[override]
         """The first latent value, whose inputs are those of all."""
         return self._gps[0]
+
+    @property
+    def solver_(self) -> str:
+        """How the latent values were fitted."""
+        return "none" if self.decisions_.solver is None else self.decisions_.solver.taken
 
     @property
     def kernel_name_(self) -> str:
@@ -317,25 +354,31 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 warnings.simplefilter("ignore", UserWarning)  # many classes are refused below
                 check_classification_targets(values)
         classes, codes = np.unique(values, return_inverse=True)
-        if len(classes) > MOST_CLASSES:
-            raise InvalidInputError(
-                f"y has {len(classes)} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, "
-                "use CVGPRegressor; if not, put rare classes together."
-            )
+        check_number_of_classes(len(classes))
         return classes, codes.reshape(-1)
 
-    def _weight(self, codes: NDArray[np.int64], sample_weight: Any) -> Array | None:
+    def _codes(self, y: Any) -> NDArray[np.int64]:
+        """Which class each label is, of those that the model was fitted with."""
         with inputs.errors_of_cvgp():
-            weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
-            if self.class_weight is not None:
-                of_class = compute_sample_weight(self.class_weight, self.classes_[codes])
-                weight = of_class if weight is None else of_class * weight
-        return weight
+            labels = column_or_1d(y, warn=True)
+        known = {label: code for code, label in enumerate(self.classes_.tolist())}
+        check_known_classes("y", labels.tolist(), known)
+        return np.array([known[label] for label in labels.tolist()], dtype=np.int64)
 
-    def _check_left(self, numbers: Array) -> None:
-        if len(np.unique(numbers)) < 2:
+    def _weighted(self, rows: Rows[Array]) -> Rows[Array]:
+        """Rows that count by the weights of their classes too."""
+        if self.class_weight is None:
+            return rows
+        with inputs.errors_of_cvgp():
+            of_class = compute_sample_weight(self.class_weight, self.classes_[rows.y[:, 0].astype(np.int64)])
+            weight = of_class if rows.sample_weight is None else of_class * rows.sample_weight
+            weight = inputs.check_weight(weight, len(rows.x))
+        return rows._replace(sample_weight=weight).take(weight > 0.0)
+
+    def _check_left(self, codes: Array) -> None:
+        if len(np.unique(codes)) < 2:
             raise InvalidInputError(
-                f"All {len(numbers)} rows have one class, and a classifier needs at least two. Rows with a weight of "
+                f"All {len(codes)} rows have one class, and a classifier needs at least two. Rows with a weight of "
                 "zero and rows that were left out do not count."
             )
 

@@ -15,8 +15,8 @@ from cvgp.estimators.frames import user_columns
 MOST_COLUMNS = 5
 
 
-class DisplayMixin(BaseEstimator):  # type: ignore[misc]
-    """Pages, tables and models of other libraries, for an estimator whose fit leaves a `FittedGP` in `_gp`."""
+class PageMixin(BaseEstimator):  # type: ignore[misc]
+    """Pages and tables about an estimator whose fit leaves a `FittedGP` in `_gp`."""
 
     _gp: FittedGP
 
@@ -28,7 +28,8 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         X, y : as for `fit`
             Rows to predict and their outputs.
         train : (X, y), optional
-            The training rows, to which gradient boosting is fitted for comparison.
+            The training rows, to which gradient boosting is fitted for comparison, and for classes logistic
+            regression.
         output : int
             Which output the page is about, where there are several.
 
@@ -48,6 +49,18 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and hasattr(self, "_gp"):
+            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
+            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
+            bundle["text/html"] += f"<table>{rows}</table>"
+        return bundle
+
+
+class DisplayMixin(PageMixin):
+    """The same, and models of other libraries."""
 
     def to_botorch(self) -> Any:
         """Return the fitted coreset as a BoTorch model in the units of the data; it needs the extra ``botorch``.
@@ -69,26 +82,29 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
             botorch = import_module("cvgp.adapters.botorch")
         return botorch.from_regressor(self)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle and hasattr(self, "_gp"):
-            facts = {name: escape(printable(fact)) for name, fact in model_facts(self).items()}
-            rows = "".join(f"<tr><th scope='row'>{name}</th><td>{fact}</td></tr>" for name, fact in facts.items())
-            bundle["text/html"] += f"<table>{rows}</table>"
-        return bundle
-
 
 def model_facts(model: Any) -> dict[str, str]:
     """What was fitted, in a few words each; a notebook and the command line show it."""
-    coreset = model.coreset_
-    noise = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
-    facts = {
-        "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})",
-        "kernel": model.kernel_name_,
-        "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
-        if model.n_neighbors_
-        else "none",
-        "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
+    if hasattr(model, "classes_"):
+        shares = zip(model.classes_.tolist(), model.class_prior_, strict=True)
+        own = {
+            "coreset": f"{len(model.coresets_[0])} points for {model.n_rows_:.0f} rows",
+            "kernel": model.kernel_name_,
+            "classes": ", ".join(f"{label} {share:.1%}" for label, share in shares),
+            "log loss": f"{model.left_out_log_loss_:.4f} nats per left-out row",
+        }
+    else:
+        coreset, noise = model.coreset_, ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+        size = f"(effective size {coreset.effective_size:.0f})"
+        own = {
+            "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows {size}",
+            "kernel": model.kernel_name_,
+            "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
+            if model.n_neighbors_
+            else "none",
+            "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
+        }
+    facts = own | {
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",
     }

@@ -92,12 +92,13 @@ class ImportanceMixin(BaseEstimator):  # type: ignore[misc]
         columns = [column.features for column in user_columns(self)]
         affordable = MOST_PREDICTIONS if gp.kept is None else MOST_WITH_NEIGHBORS
         # A pair of rows is predicted once as it is and once more for each column.
-        affordable = max(affordable // (len(columns) + 1), FEWEST_PAIRS)
+        gps = getattr(self, "_gps", [gp])  # of a classifier, one for each latent value
+        affordable = max(affordable // ((len(columns) + 1) * len(gps)), FEWEST_PAIRS)
         count = min(max(len(x), LEAST_PAIRS), MOST_PAIRS, affordable)
         rows = _drawn_in_random_order(x, weight, count, np.random.default_rng(0))
         rows[:, ~gp.scaling.varies] = gp.scaling.x_mean[~gp.scaling.varies]  # no prediction depends on these
         if gp.target.name == "identity":
-            return sobol_indices(rows, columns, gp.mean)
+            return sobol_indices(rows, columns, lambda at: np.hstack([own.mean(at) for own in gps]))
         return sobol_indices(rows, columns, lambda at: Predictive.at(gp, at).moments.mean)
 
 

@@ -118,10 +118,10 @@ def _lost_parts(models: Sequence[CVGPRegressor]) -> Iterator[str]:
 
 
 def _checked(models: Any) -> list[CVGPRegressor]:
+    found = [type(m).__name__ for m in models] if isinstance(models, Sequence) else type(models).__name__
     if not isinstance(models, Sequence) or not models or not all(isinstance(m, CVGPRegressor) for m in models):
         raise InvalidTypeError(
-            "models must be a list of at least one fitted CVGPRegressor, such as cvgp.load returns; "
-            f"got {type(models).__name__}."
+            f"models must be a list of at least one fitted CVGPRegressor, such as cvgp.load returns; got {found}."
         )
     for model in models:
         check_is_fitted(model)

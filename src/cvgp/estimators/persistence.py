@@ -24,7 +24,7 @@ from cvgp.data.rows import Rows
 from cvgp.data.scaling import Scaling
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import CVGPError, FileFormatError, InvalidInputError, InvalidTypeError
-from cvgp.estimators.classifier import MOST_CLASSES, CVGPClassifier
+from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
@@ -54,6 +54,7 @@ from cvgp.gp.likelihoods import Bernoulli, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
+from cvgp.tables.columns import MOST_CLASSES
 
 FORMAT, VERSION = "cvgp model", 1
 DAMAGES = (CVGPError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -181,7 +182,7 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
 
 def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[str, Any]:
     names = getattr(estimator, "feature_names_in_", None)
-    labels = estimator.classes_
+    labels, quantiles = estimator.classes_, getattr(estimator, "_feature_quantiles", None)
     if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
         raise InvalidTypeError(f"A file can hold labels that are texts, numbers, or true and false; got {labels!r}.")
     return {
@@ -189,7 +190,11 @@ def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[
         "version": VERSION,
         "libraries": {"cvgp": __version__, "torch": str(torch.__version__)},
         "parameters": _parameters_state(estimator),
-        "classes": {"kind": labels.dtype.kind, "labels": [str(label) for label in labels]},
+        "classes": {
+            "kind": labels.dtype.kind,
+            "labels": [str(label) for label in labels],
+            "shares": estimator.class_prior_,
+        },
         "fit": {
             "n_features": estimator.n_features_in_,
             "feature_names": None if names is None else list(names),
@@ -203,9 +208,11 @@ def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[
             str(number): {"model": _model_state(gp.model, given), "scaling": gp.scaling.to_state()}
             for number, gp in enumerate(estimator._gps)
         },
+        "importance": None if estimator._gp.indices_of_fit is None else estimator._gp.indices_of_fit._asdict(),
         "history": {name: column.tolist() for name, column in estimator.history_.items()},
         "decisions": estimator.decisions_.to_json(),
         "schema": getattr(estimator, "schema_", None),
+        "feature_quantiles": None if quantiles is None else quantiles._asdict(),
     }
 
 
@@ -215,6 +222,9 @@ def _restored_classifier(fields: Fields, given: dict[str, Any]) -> CVGPClassifie
     estimator.set_params(**parameters, **given)
     classes = Fields(fields.take("classes"), "classes")
     labels = _labels(classes.text("kind", LABEL_KINDS), classes.items("labels"))
+    estimator.class_prior_ = classes.array("shares", (len(labels),), limits=(0.0, 1.0))
+    if abs(estimator.class_prior_.sum() - 1.0) > 1e-6:
+        raise FileFormatError("classes.shares must add up to 1.")
     classes.close()
     estimator.classes_ = labels
     estimator._likelihood = Bernoulli() if len(labels) == 2 else Softmax(len(labels))
@@ -231,9 +241,12 @@ def _restored_classifier(fields: Fields, given: dict[str, Any]) -> CVGPClassifie
     schema = fields.optional("schema", lambda name: Fields(fields.take(name), name).values)
     if schema is not None:
         estimator.schema_ = schema
-    _set_columns(
-        estimator, len(estimator._gps[0].scaling.x_mean), fit.integer("n_features", 1), fit.take("feature_names")
-    )
+    D = len(estimator._gp.scaling.x_mean)
+    _set_columns(estimator, D, fit.integer("n_features", 1), fit.take("feature_names"))
+    indices = fields.optional("importance", fields.part, SobolIndices.from_state, estimator.n_features_in_)
+    estimator._gp.indices_of_fit = indices
+    if (seen := fields.optional("feature_quantiles", fields.part, FeatureQuantiles.from_state, D, 1)) is not None:
+        estimator._feature_quantiles = seen
     fit.close()
     fields.close()
     if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in estimator._gps):

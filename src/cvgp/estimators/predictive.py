@@ -242,18 +242,21 @@ SCORE_NAMES = {"rmse": "RMSE", "mean_log_likelihood": "mean log-likelihood", "cr
     f"coverage_{level}": f"inside {level} % intervals" for level in LEVELS
 }
 SCORE_NAMES["coverage_90_model"] = "inside 90 % intervals, not calibrated"
+SCORE_NAMES |= {"log_loss": "log loss", "brier": "Brier score", "auc": "AUC", "accuracy": "accuracy"}
+SCORE_NAMES["calibration_error"] = "expected calibration error"
 
 
 def score_as_text(name: str, value: float) -> str:
     """A score for people: shares in percent."""
-    return f"{value:.1%}" if name.startswith("coverage") else f"{value:.4g}"
+    return f"{value:.1%}" if name.startswith(("coverage", "accuracy")) else f"{value:.4g}"
 
 
 def score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
-    """A line for each score: its name, and its value for each model, empty if a model does not have it."""
+    """A line for each score that a model has: its name, and its value for each model, empty where it has none."""
     return [
         [label, *(score_as_text(name, own[name]) if name in own else "" for own in scores.values())]
         for name, label in SCORE_NAMES.items()
+        if any(name in own for own in scores.values())
     ]
 
 

@@ -14,6 +14,7 @@ from cvgp.estimators.fitted import as_array
 from cvgp.files import TINY, Fields
 
 if TYPE_CHECKING:
+    from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.regressor import CVGPRegressor
 
 ROWS_TO_DRAW_FROM = 8192
@@ -28,16 +29,22 @@ def summarize_rows(estimator: CVGPRegressor, source: DataSource, seed: int) -> N
     x = gp.scaling.unscale_x(as_array(rows.x))  # [n, D]
     y = gp.target.invert(gp.scaling.unscale_y(as_array(rows.y).reshape(len(x), -1)))  # [n, Q]
     weight = None if rows.sample_weight is None else as_array(rows.sample_weight)
-    for name in ("_feature_quantiles", "_baselines"):
-        estimator.__dict__.pop(name, None)  # of an earlier fit
+    estimator.__dict__.pop("_baselines", None)  # of an earlier fit
+    if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST and y.shape[1] == 1:
+        # The slope of a large y in a tiny x may be beyond the range of floats.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            simple = Baselines.learn(x, y[:, 0], weight)
+        if all(np.isfinite(values).all() for values in simple):
+            estimator._baselines = simple
+    summarize_features(estimator, x, y, weight)
+
+
+def summarize_features(estimator: CVGPRegressor | CVGPClassifier, x: Array, y: Array, weight: Array | None) -> None:
+    """Keep the quantiles of features [n, D] and outputs [n, Q], and the importance of columns."""
+    gp = estimator._gp
+    estimator.__dict__.pop("_feature_quantiles", None)
     if max(np.abs(x).max(), np.abs(y).max()) <= LARGEST:
         estimator._feature_quantiles = FeatureQuantiles.learn(x, y)
-        if y.shape[1] == 1:
-            # The slope of a large y in a tiny x may be beyond the range of floats.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                simple = Baselines.learn(x, y[:, 0], weight)
-            if all(np.isfinite(values).all() for values in simple):
-                estimator._baselines = simple
     if gp.kept is None:
         another = gp.with_model(gp.model)  # so that what predictions prepare is not kept with the estimator
         with suppress(InvalidInputError):  # some predictions overflow; asking for the indices raises again

@@ -1,6 +1,7 @@
 """Pictures of a fitted model: each function takes axes, draws on them and returns them.
 
-`model` is a fitted `CVGPRegressor`, of one output where predictions are drawn. `ax` are Matplotlib axes, the current
+`model` is a fitted `CVGPRegressor`, of one output where predictions are drawn. Relevance and training can be drawn of a
+`CVGPClassifier` too, and reliability of that alone. `ax` are Matplotlib axes, the current
 ones by default. `column` is a name, or a position from 0 on; the most important column by default. `X` and `y` are rows
 that the model has not seen. What cannot be drawn raises an `InvalidInputError`: a column that does not exist or was
 constant in the fit, a model of several outputs, rows that the model cannot predict.
@@ -31,6 +32,7 @@ from cvgp.plots.model import (
     plot_predicted,
     plot_quality_by_size,
     plot_relevance,
+    plot_reliability,
     plot_training,
     plot_weights,
 )
@@ -45,6 +47,7 @@ __all__ = [
     "plot_predicted",
     "plot_quality_by_size",
     "plot_relevance",
+    "plot_reliability",
     "plot_training",
     "plot_weights",
 ]

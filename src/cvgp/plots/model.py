@@ -21,6 +21,7 @@ from cvgp.tables.columns import cycle_days, date_features
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.regressor import CVGPRegressor
 
 GRID = 30
@@ -355,6 +356,36 @@ def draw_calibration(ax: Axes, inside: Array, count: int) -> None:
     ax.set(xlabel="probability of the interval", ylabel="share of observations inside")
     ax.set(xlim=(0, 1), ylim=(0, 1), box_aspect=1)
     ax.legend(loc="upper left", framealpha=0.7, edgecolor="none", fontsize="small")
+
+
+def plot_reliability(model: CVGPClassifier, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Draw how often probabilities came true: those of the second of two classes, or of the predicted one of several.
+
+    On the diagonal, probabilities are calibrated. The area of a dot is the number of rows, and bars are what chance
+    allows.
+    """
+    ax = drawing.axes_or_current(ax)
+    draw_reliability(ax, model, metrics.reliability(model._codes(y), model.predict_proba(X)))
+    ax.set_title("Reliability")
+    return ax
+
+
+def chance_of_bins(found: metrics.Reliability) -> Array:
+    """How far the share of each bin is from its probability by chance, in 95 of 100 cases."""
+    return drawing.Z95 * np.sqrt(found.probability * (1.0 - found.probability) / found.num_rows)
+
+
+def draw_reliability(ax: Axes, model: CVGPClassifier, found: metrics.Reliability) -> None:
+    """The share of each bin by its probability, with what chance allows."""
+    low, high = (np.clip(found.probability + side * chance_of_bins(found), 0.0, 1.0) for side in (-1.0, 1.0))
+    ax.vlines(found.probability, low, high, color=drawing.GRAY, alpha=0.3, lw=6, label="chance (95 %)")
+    ax.plot([0, 1], [0, 1], color=drawing.GRAY, lw=1)
+    areas = 10.0 + 90.0 * found.num_rows / found.num_rows.max()
+    ax.plot(found.probability, found.share, color=drawing.BLUE, lw=1)
+    ax.scatter(found.probability, found.share, areas, color=drawing.BLUE, zorder=3, label="model")
+    own = drawing.as_label(str(model.classes_[1]), 24) if len(model.classes_) == 2 else "the predicted class"
+    ax.set(xlabel=f"probability of {own}", ylabel="share that came true", box_aspect=1)
+    ax.legend(loc="lower right", framealpha=0.7, edgecolor="none", fontsize="small")
 
 
 def plot_predicted(model: CVGPRegressor, X: Any, y: ArrayLike, ax: Axes | None = None) -> Axes:

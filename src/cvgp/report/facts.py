@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.errors import InvalidInputError, optional_packages
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.frames import is_in_files, schema_of, user_columns
+from cvgp.estimators.frames import is_in_files, schema_of, user_columns, without_column
 from cvgp.estimators.inputs import check_observed, check_prediction
 from cvgp.estimators.predictive import Predictive, scores_of_model, scores_of_normal
 from cvgp.estimators.training_summary import LEVELS, Baselines, FeatureQuantiles
@@ -18,9 +20,11 @@ from cvgp.runtime import sklearn_alone
 from cvgp.tables.encode import Inputs
 
 if TYPE_CHECKING:
-    from cvgp.estimators.regressor import CVGPRegressor
+    from cvgp.estimators.classifier import CVGPClassifier
 
 Scores = dict[str, dict[str, float]]  # by the name of the model
+SIMPLE_MODELS = {"constant": "A constant has", "frequencies": "The class frequencies have"}
+SIMPLE_MODELS |= {"linear": "A linear model has", "boosting": "Gradient boosting has"}
 FEWEST_TO_BOOST, MOST_TO_BOOST = 20, 20_000  # training rows that gradient boosting needs, and uses
 DIFFERENT = 0.1  # largest difference of shares at which distributions count as the same, beside chance
 
@@ -28,7 +32,7 @@ DIFFERENT = 0.1  # largest difference of shares at which distributions count as 
 class Facts:
     """Rows and what a model predicts for one of its outputs there; arguments as in `CVGPRegressor.report`."""
 
-    def __init__(self, model: CVGPRegressor, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
+    def __init__(self, model: Any, X: Any, y: Any, train: tuple[Any, Any] | None, output: int) -> None:
         self.model, self.gp = model, model._gp
         num_outputs = len(self.gp.scaling.y_mean)
         if not isinstance(output, int | np.integer) or not 0 <= output < num_outputs:
@@ -44,23 +48,29 @@ class Facts:
         names = [] if schema is None else schema.targets
         self.target = names[output] if len(names) == num_outputs else "y" if num_outputs == 1 else f"y{output}"
 
-        self.predictive = Predictive.at(self.gp, inputs)
-        moments = self.predictive.moments
-        self.observed, self.mean = self.y[:, output], np.asarray(moments.mean[:, output])
-        self.sd = np.sqrt(moments.variance[:, output])
-        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, output])
-
         self.varying = ranked_columns(model)
         self.columns = [*self.varying, *(column for column in user_columns(model) if column not in self.varying)]
         self.seen = feature_quantiles(model) if self.train is None else FeatureQuantiles.learn(*self.train)
-        self.scores = self._scores()
+        self.observed, self.is_of_classes = self.y[:, output], hasattr(model, "classes_")
+        self.scores = self._of_classes(inputs) if self.is_of_classes else self._of_numbers(inputs)
 
-    def quantiles(self, levels: Array) -> Array:
-        """Quantiles of observations [n, L]."""
-        return self.predictive.quantiles(levels)[:, self.output]
+    def _of_classes(self, inputs: Array | Inputs) -> Scores:
+        """Probabilities [n, K] and how often they came true, for y that are positions in `classes_`."""
+        self.codes, self.p = self.observed.astype(np.int64), self.model._probabilities(inputs)
+        self.reliability = metrics.reliability(self.codes, self.p)
+        found = scores_of_classes(self.model, self.p, self.codes)
+        if self.train is not None and len(self.train[0]) >= FEWEST_TO_BOOST:
+            others = simple_classifiers(self.train[0], self.train[1][:, 0].astype(np.int64), self.x, self.p.shape[1])
+            found |= {name: metrics.class_scores(self.codes, p) for name, p in others.items()}
+        return found
 
-    def _scores(self) -> Scores:
-        """Scores of the model, and of the simple models that could be trained on the training rows."""
+    def _of_numbers(self, inputs: Array | Inputs) -> Scores:
+        """Means and standard deviations, and the scores of the model and of simple ones that could be trained."""
+        self.predictive = Predictive.at(self.gp, inputs)
+        moments = self.predictive.moments
+        self.mean = np.asarray(moments.mean[:, self.output])
+        self.sd = np.sqrt(moments.variance[:, self.output])
+        self.noise_sd = np.sqrt(np.broadcast_to(moments.noise_variance, self.y.shape)[:, self.output])
         found = {"cvgp": scores_of_model(self.predictive, self.y, self.output)}
         if self.train is not None and self.is_train_given and len(self.train[0]) >= FEWEST_TO_BOOST:
             trees = boosted(self.train[0], self.train[1][:, self.output], self.x)
@@ -69,6 +79,10 @@ class Facts:
         if simple is None and self.train is not None:
             simple = Baselines.learn(self.train[0], self.train[1][:, self.output])
         return found | scores_of_baselines(simple, self.x, self.observed)
+
+    def quantiles(self, levels: Array) -> Array:
+        """Quantiles of observations [n, L]."""
+        return self.predictive.quantiles(levels)[:, self.output]
 
 
 def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
@@ -79,6 +93,12 @@ def scores_of_baselines(simple: Baselines | None, x: Array, y: Array) -> Scores:
         "linear": scores_of_normal(y, *simple.linear(x)),
         "constant": scores_of_normal(y, *simple.constant(len(y))),
     }
+
+
+def scores_of_classes(model: CVGPClassifier, p: Array, codes: ArrayLike) -> Scores:
+    """Scores of probabilities [n, K], and of the shares of the classes in the training rows."""
+    shares = np.tile(model.class_prior_, (len(p), 1))
+    return {"cvgp": metrics.class_scores(codes, p), "frequencies": metrics.class_scores(codes, shares)}
 
 
 def boosted(x: Array, y: Array, new: Array) -> tuple[Array, Array]:
@@ -97,8 +117,29 @@ def boosted(x: Array, y: Array, new: Array) -> tuple[Array, Array]:
     return center + scale * mean, np.full(len(new), scale * max(sd, 1e-6))
 
 
-def _rows(model: CVGPRegressor, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
+def simple_classifiers(x: Array, codes: NDArray[np.int64], new: Array, num_classes: int) -> dict[str, Array]:
+    """Probabilities [n, K] by gradient boosting and by logistic regression for new rows."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # takes a while to import
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    order, found = np.random.default_rng(0).permutation(len(x))[:MOST_TO_BOOST], {}
+    trees = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
+    others = {"boosting": trees, "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))}
+    for name, other in others.items():
+        with sklearn_alone():
+            other.fit(x[order], codes[order])
+            found[name] = np.zeros((len(new), num_classes))
+            found[name][:, other.classes_] = other.predict_proba(new)
+    return found
+
+
+def _rows(model: Any, X: Any, y: Any) -> tuple[Array | Inputs, Array]:
     """Inputs and observations [n, Q] from arrays, or from a table that has the outputs under their names."""
+    if hasattr(model, "classes_"):
+        X, y = without_column(X, y, "y") if isinstance(y, str) else (X, y)
+        return check_prediction(model, X), model._codes(y)[:, None].astype(np.float64)
     names = [y] if isinstance(y, str) else y if isinstance(y, list | tuple) and y and isinstance(y[0], str) else None
     if names is None and not is_in_files(X):
         inputs = check_prediction(model, X)
@@ -136,6 +177,10 @@ def cautions(facts: Facts) -> list[str]:
 
 def _about_the_model(facts: Facts) -> list[str]:
     model, own, found = facts.model, facts.gp.model, list[str]()
+    if not model.converged_:
+        found.append("Training stopped before it converged; a longer fit may be better.")
+    if facts.is_of_classes:
+        return found
     if own.noise.item() <= 2.0 * float(own.likelihood.noise_covar.raw_noise_constraint.lower_bound):
         found.append(
             "The noise is at its floor: the model takes the observations as exact. Duplicated rows, or a target that "
@@ -145,8 +190,6 @@ def _about_the_model(facts: Facts) -> list[str]:
     unused = int((beta < UNUSED * beta.mean()).sum())
     if unused:
         found.append(f"{unused} of {len(beta)} pseudo-points have next to no weight; prune() drops them.")
-    if not model.converged_:
-        found.append("Training stopped before it converged; a longer fit may be better.")
     if model.outlier_share_ > 0:
         found.append(f"{model.outlier_share_:.1%} of the training rows were gross outliers and hardly count.")
     return found
@@ -196,9 +239,17 @@ def _about_the_rows(facts: Facts) -> list[str]:
 
 def _about_the_scores(facts: Facts) -> list[str]:
     own, found = facts.scores["cvgp"], list[str]()
-    for name, words in (("constant", "A constant"), ("linear", "A line"), ("boosting", "Gradient boosting")):
-        if name in facts.scores and own["rmse"] > 1.02 * facts.scores[name]["rmse"]:
-            found.append(f"{words} has a lower RMSE on these rows than the model.")
+    score, label = ("log_loss", "log loss") if facts.is_of_classes else ("rmse", "RMSE")
+    for name, words in SIMPLE_MODELS.items():
+        if name in facts.scores and own[score] > 1.02 * facts.scores[name][score]:
+            found.append(f"{words} a lower {label} on these rows than the model.")
+    if facts.is_of_classes:
+        probability, _, num_rows = facts.reliability
+        sd = np.sqrt(probability * (1.0 - probability) / num_rows)
+        chance = float(np.average(np.sqrt(2.0 / np.pi) * sd, weights=num_rows))  # of calibrated probabilities
+        if (error := own["calibration_error"]) > 2.0 * chance + 0.02:
+            found.append(f"Probabilities are {error:.1%} off on average; by chance they would be {chance:.1%}.")
+        return found
     chance = 3.0 * np.sqrt(0.95 * 0.05 / len(facts.y))
     if abs(own["coverage_95"] - 0.95) > chance + 0.5 / len(facts.y):
         width = "narrow" if own["coverage_95"] < 0.95 else "wide"

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
+    from cvgp.estimators.classifier import CVGPClassifier
     from cvgp.estimators.regressor import CVGPRegressor
 
 MODEL_NAMES = {"cvgp": "this model", "boosting": "gradient boosting", "linear": "linear", "constant": "constant"}
+MODEL_NAMES["frequencies"] = "class frequencies"
 MOST_CHARTS, MOST_BARS, MOST_POINTS, MOST_CELLS = 6, 20, 100, 12
 BINS, FEWEST_IN_BIN, MOST_ERRORS = 10, 5, 800  # groups of rows along a column, and dots in a chart of errors
 INK = "#1c1e21"
@@ -46,15 +48,15 @@ STYLE: dict[Any, Any] = {
 
 
 class Report:
-    """A page about a fitted model, which a notebook shows; `CVGPRegressor.report` makes one.
+    """A page about a fitted model, which a notebook shows; `report` of an estimator makes one.
 
     Parameters
     ----------
     html : str
         The whole page.
     scores : dict
-        RMSE, mean log-likelihood, CRPS and coverage, by the name of the model: ``cvgp``, and if they could be trained
-        ``boosting``, ``linear`` and ``constant``.
+        RMSE, mean log-likelihood, CRPS and coverage, or those of classes, by the name of the model: ``cvgp``, and if
+        they could be trained ``boosting``, ``linear``, ``constant`` and ``frequencies``.
     cautions : list of str
         What the page warns of.
 
@@ -98,15 +100,23 @@ class Report:
         )
 
 
-def make_report(
-    model: CVGPRegressor, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0
-) -> Report:
-    """The page about a fitted model and some rows, for `CVGPRegressor.report`."""
+def make_report(model: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, output: int = 0) -> Report:
+    """The page about a fitted model and some rows, for its method `report`."""
     with optional_packages():
         import matplotlib  # noqa: F401
         from jinja2 import Environment, PackageLoader, StrictUndefined
     facts = Facts(model, X, y, train, output)
-    found = cautions(facts)
+    found, columns = cautions(facts), facts.varying[:MOST_CHARTS]
+    if facts.is_of_classes:
+        parts: dict[str, Any] = {"reliability": _reliability(facts), "confusion": _confusion(facts)}
+    else:
+        parts = {
+            "quality": [_calibration(facts), _predicted(facts)],
+            "errors": [_errors(facts, column) for column in columns],
+            "coreset": _coreset(facts),
+            "points": _points(facts),
+            "dependence": [_dependence(facts, column) for column in columns],
+        }
     environment = Environment(
         loader=PackageLoader("cvgp.report"),
         autoescape=True,
@@ -115,21 +125,16 @@ def make_report(
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"number": number, "short": shortened}
-    columns = facts.varying[:MOST_CHARTS]
-    html = environment.get_template("page.html").render(
+    html = environment.get_template("classes.html" if facts.is_of_classes else "page.html").render(
         facts=facts,
         model=model,
         version=__version__,
         cautions=found,
         scores=_scores(facts.scores),
-        quality=[_calibration(facts), _predicted(facts)],
-        errors=[_errors(facts, column) for column in columns],
-        coreset=_coreset(facts),
-        points=_points(facts),
         relevance=_relevance(facts),
-        dependence=[_dependence(facts, column) for column in columns],
         decisions=_decisions(model),
         training=Chart(svg("Training", partial(pictures.plot_training, model)), "The bound over the iterations."),
+        **parts,
     )
     return Report(html.lstrip(), facts.scores, found)
 
@@ -179,7 +184,7 @@ def _scores(scores: Scores) -> Table:
     return Table("Scores", ["", *(MODEL_NAMES[name] for name in scores)], score_rows(scores))
 
 
-def _decisions(model: CVGPRegressor) -> Table | None:
+def _decisions(model: CVGPRegressor | CVGPClassifier) -> Table | None:
     """What the fit decided and why; a merged model has decided nothing."""
     if not hasattr(model, "decisions_"):
         return None
@@ -202,6 +207,29 @@ def _calibration(facts: Facts) -> Chart:
         "needed, below it too narrow. The gray band is what chance allows.",
         Table("Observations inside intervals", ["claimed", "observed inside", "by chance (95 %)"], rows),
     )
+
+
+def _reliability(facts: Facts) -> Chart:
+    found = facts.reliability
+    far = pictures.chance_of_bins(found)
+    rows = [
+        [f"{p:.1%}", number(count), f"{share:.1%}", f"± {by:.1%}"]
+        for p, share, count, by in zip(*found, far, strict=True)
+    ]
+    own = f"of “{shortened(str(facts.model.classes_[1]))}”" if facts.p.shape[1] == 2 else "of the predicted class"
+    return Chart(
+        svg("Reliability", partial(pictures.draw_reliability, model=facts.model, found=found)),
+        f"Reliability: the probability {own}, and how often it came true. On the diagonal, probabilities are "
+        "calibrated. The gray bars are what chance allows.",
+        Table("Groups of rows by probability", ["mean probability", "rows", "came true", "by chance (95 %)"], rows),
+    )
+
+
+def _confusion(facts: Facts) -> Table:
+    names, K = [shortened(str(name)) for name in facts.model.classes_], facts.p.shape[1]
+    counts = np.bincount(facts.codes * K + facts.p.argmax(axis=1), minlength=K * K).reshape(K, K)
+    rows = [[name, *map(number, own)] for name, own in zip(names, counts.tolist(), strict=True)]
+    return Table("Rows", ["", *names], rows)
 
 
 def _predicted(facts: Facts) -> Chart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib  # what comes from a file may be too long or too deep for repr
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field, fields
 from itertools import accumulate, chain, pairwise
@@ -27,6 +27,7 @@ Impute = Literal["mean", "median", "drop"]
 MAX_INDICATORS = 10  # categories; a column with more becomes the effects of levels
 MAX_CATEGORIES = 50  # indicators of a column in a file; a fit makes fewer
 MAX_LEVELS = 10_000  # with an effect of their own: the most frequent
+MOST_CLASSES = 100  # of a target
 MAX_COUNT = 2**53
 TYPICAL = 16  # values that represent the distribution of a column
 YEAR, WEEK = 365.2425, 7.0  # in days
@@ -347,6 +348,24 @@ class Schema:
         known = tuple(map(Column.from_json, columns))
         with _as_stored("The schema"):
             return _from_fields(cls, data, columns=known, reading=Reading.from_json(data.get("reading")))
+
+
+def check_number_of_classes(count: int) -> None:
+    """Raise for a target of more classes than can be fitted."""
+    if count > MOST_CLASSES:
+        raise InvalidInputError(
+            f"y has {count} different classes, and at most {MOST_CLASSES} are fitted. If y is a quantity, use "
+            "CVGPRegressor (--task regress); if not, put rare classes together."
+        )
+
+
+def check_known_classes(where: str, labels: Iterable[Any], known: Collection[Any]) -> None:
+    """Raise for labels that a model does not know."""
+    if unseen := [label for label in dict.fromkeys(labels) if label not in known]:
+        raise InvalidInputError(
+            f"{where} has labels that the model was not fitted with: {unseen[:5]}. It knows {list(known)[:20]}. Leave "
+            "these rows out, or fit a model with them."
+        )
 
 
 def check_rule(impute: object) -> None:

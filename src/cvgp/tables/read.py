@@ -101,12 +101,13 @@ class Opened:
                 if part.num_bytes:
                     check_unpacked(part.file, part.num_bytes, total)
                 columns = [
-                    self._typed(name, column, (kinds or {}).get(name))
+                    self.typed(name, column, (kinds or {}).get(name))
                     for name, column in zip(names, batch.columns, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
-    def _typed(self, name: str, column: pa.Array, kind: str | None) -> pa.Array:
+    def typed(self, name: str, column: pa.Array, kind: str | None) -> pa.Array:
+        """A column as it was read, with the numbers, or true and false, that its text spells."""
         wanted = (self.inferred if kind else self.certain).get(name)
         if wanted is not None and pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()

@@ -77,6 +77,8 @@ class Table:
     impute: Impute | None = None
     on_bad_rows: OnBadRows = "error"
     dates: Dates = "auto"
+    label: str | None = None  # the column of classes, whose indicators are the targets
+    classes: tuple[Any, ...] = ()
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -538,7 +540,8 @@ class _Learner:
             if self.kinds[name] in ("categorical", "ordered")
         }
         gaps = np.ones(len(self.usable), dtype=np.bool_)
-        known = [*self.usable, *table.special]
+        targets = [table.label or name for name in table.targets]
+        known = [*self.usable, *targets, *(name for name in table.extra if name is not None)]
         self.bad = BadRows(self.opened, known, gaps, table.on_bad_rows, drops=table.impute == "drop")
 
     def learn(self) -> TrainingTable:
