@@ -32,6 +32,7 @@ from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
 from cvgp.gp.model import CVGP
 
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
+LEAST_NOISE = 0.05  # of the linked targets, in their standard deviations
 FOLDS = 3
 NEWTON_STEPS, RIDGE = 25, 1.0  # of a generalized linear model, whose penalty is that of one row
 
@@ -52,7 +53,11 @@ def fit_kind(
     weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
     exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
     usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
-    linked = rows._replace(y=likelihood.linked(usual).reshape(len(rows.x), -1), exposure=None)
+    start_y = likelihood.linked(usual).reshape(len(rows.x), -1)
+    if isinstance(likelihood, WithQuantiles):
+        # A regression without any noise would begin with huge scales, and with fewer points than they need.
+        start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
+    linked = rows._replace(y=start_y, exposure=None)
     warp, warp_choice = decide_warp(linked, options, run, Decisions())
     learned = learn_warped_scaling(warp, linked)
     scaling = choose_scaling(learned, options)
