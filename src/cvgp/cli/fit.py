@@ -141,10 +141,7 @@ def likelihood_hint(y: Array) -> str | None:
         return None
     is_skewed = skew(y) > CLEAR_SKEW
     if (y == np.round(y)).all() and np.median(y) <= SMALL_COUNT and (y.min() == 0.0 or is_skewed):
-        return (
-            "small whole numbers from 0 on. If they count events, --likelihood poisson or negative_binomial suits; "
-            "--exposure COLUMN is for the time or area of each count."
-        )
+        return "small whole numbers from 0 on. If they count events, --likelihood poisson or negative_binomial suits."
     if y.min() > 0.0 and y.max() < 1.0:
         return "numbers between 0 and 1. If they are proportions, --likelihood beta suits."
     if y.min() > 0.0 and is_skewed:

@@ -202,11 +202,10 @@ class LatentPredictive(Predictive):
 
     def function_covariance(self, f_cov: Array) -> Array:
         """Joint covariance of E[y | f] [n, n, 1], from that of f."""
-
-        def expected(f: Array) -> Array:
-            return self.likelihood.distribution(torch.as_tensor(f)).mean.numpy()
-
-        return _covariance(expected, self.mean, np.sqrt(np.maximum(self.f_var, TINY)), f_cov)
+        sd = np.sqrt(np.maximum(self.f_var, TINY))
+        return _covariance(
+            lambda f: self.likelihood.distribution(torch.as_tensor(f)).mean.numpy(), self.mean, sd, f_cov
+        )
 
     def quantiles(self, levels: Array, interval: IntervalName = "conformal") -> Array:
         """Quantiles of y at probabilities [L], as [n, 1, L]."""
@@ -238,8 +237,7 @@ class LatentPredictive(Predictive):
         return self._draw(self.mean + np.sqrt(scale) * L @ rng.standard_normal((len(L), num_draws)), rng)
 
     def _draw(self, f: Array, rng: np.random.RandomState) -> Array:
-        drawn: Array = self.likelihood.sample(torch.as_tensor(f), rng.randint(2**31)).numpy()
-        return drawn
+        return np.asarray(self.likelihood.sample(torch.as_tensor(f), rng.randint(2**31)))
 
 
 def ends_of_interval(level: float) -> Array:

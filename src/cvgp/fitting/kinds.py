@@ -22,19 +22,19 @@ from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, weight_of
 from cvgp.fitting.decide import Request, decide
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
-from cvgp.fitting.latents import SHORTEST_STEP, LatentFit, Latents, fit_latents
+from cvgp.fitting.latents import LatentFit, Latents, fit_latents
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
 from cvgp.fitting.sample import DEFAULT_KERNEL
 from cvgp.gp.kernels import multiply_inside, name_of_kernel
-from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
+from cvgp.gp.likelihoods import Likelihood, WithQuantiles
 from cvgp.gp.model import CVGP
 
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
 LEAST_NOISE = 0.05  # of the linked targets, in their standard deviations
 FOLDS = 3
-NEWTON_STEPS, RIDGE = 25, 1.0  # of a generalized linear model, whose penalty is that of one row
+RIDGE = 1.0  # of a generalized linear model: the penalty of a standardized slope
 
 
 class KindFit(NamedTuple):
@@ -188,39 +188,25 @@ def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
 
 def _linear_fit(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood) -> tuple[Tensor, Likelihood]:
     """Slopes [P, L] of a generalized linear model, the first of which are constants, and its likelihood."""
-    weight, y = weight_of(rows), rows.y.cpu().numpy()
-    level = likelihood.constant(y, weight.cpu().numpy()) - (weight @ offset / weight.sum()).item()
-    slopes = x.new_zeros(x.shape[1], likelihood.num_latents)
-    slopes[0] = torch.as_tensor(level)
-    for _ in range(2):
-        slopes = _newton(x, offset, rows, likelihood, slopes)
-        f = x @ slopes + offset
-        likelihood = likelihood.learned(rows.y, f, torch.zeros_like(f), weight)
-    return slopes, likelihood
+    from scipy.optimize import minimize
 
+    weight, shape = weight_of(rows), (x.shape[1], likelihood.num_latents)
+    slopes: Array = np.zeros(shape)
+    slopes[0] = likelihood.constant(rows.y.cpu().numpy(), weight.cpu().numpy())
+    slopes[0] -= (weight @ offset / weight.sum()).item()
 
-def _newton(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood, slopes: Tensor) -> Tensor:
-    """The slopes of highest penalized likelihood, by Newton steps that never lower it."""
-    weight = weight_of(rows)
-    penalty = torch.full_like(x[0], RIDGE)
-    penalty[0] = 1e-9 * weight.sum()
+    def values(flat: Array) -> Tensor:
+        return x @ torch.as_tensor(flat.reshape(shape), device=x.device) + offset  # [n, L]
 
-    def evaluate(slopes: Tensor) -> tuple[float, Expected]:
-        f = x @ slopes + offset
+    def negative(flat: Array) -> tuple[float, Array]:
+        f, penalized = values(flat), flat.reshape(shape) * (np.arange(len(x[0])) > 0)[:, None]
         found = likelihood.expected(rows.y, f, torch.zeros_like(f))
-        return (weight @ found.value - 0.5 * (penalty @ slopes.square()).sum()).item(), found
+        gradient = (x.mT @ (weight[:, None] * found.slope)).cpu().numpy() - RIDGE * penalized
+        value = (weight @ found.value).item() - 0.5 * RIDGE * np.square(penalized).sum()
+        return -value / len(x), -gradient.ravel() / len(x)
 
-    value, here = evaluate(slopes)
-    for _ in range(NEWTON_STEPS):
-        gradient = x.mT @ (weight[:, None] * here.slope) - penalty[:, None] * slopes  # [P, L]
-        curvatures = ((x.mT * (weight * g)) @ x + penalty.diag() for g in here.curvature.mT)
-        pairs = zip(curvatures, gradient.mT, strict=True)
-        direction, share = torch.stack([torch.linalg.solve(*pair) for pair in pairs], 1), 1.0
-        new, there = evaluate(slopes + direction)
-        while not new > value and share > SHORTEST_STEP:
-            share *= 0.5
-            new, there = evaluate(slopes + share * direction)
-        if not new > value:
-            break
-        slopes, value, here = slopes + share * direction, new, there
-    return slopes
+    for _ in range(2):
+        slopes = minimize(negative, slopes.ravel(), jac=True, method="L-BFGS-B").x
+        f = values(slopes)
+        likelihood = likelihood.learned(rows.y, f, torch.zeros_like(f), weight)
+    return torch.as_tensor(slopes.reshape(shape), device=x.device), likelihood

@@ -36,14 +36,6 @@ LARGEST_LATENT = 300.0  # of an exponent, so that rates stay finite while sites 
 BISECTIONS, SAME = 60, 1e-9
 
 
-class Moments(NamedTuple):
-    """Of a new y at each row, with f integrated out."""
-
-    mean: Tensor  # [n]
-    f_variance: Tensor  # [n], of E[y | f]
-    noise_variance: Tensor  # [n], the expected variance of y given f
-
-
 class Expected(NamedTuple):
     """E_q log p(y | f) of each row, its derivative in the mean, and minus the second one, which is kept positive."""
 
@@ -120,12 +112,12 @@ class Likelihood(ABC):
         f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
         return torch.logsumexp(self.log_density(y, f) + weights.log()[:, None], 0)
 
-    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
-        """Mean and variances of a new y."""
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a new y `[n]` with f integrated out: the mean, the variance of E[y | f], and the mean of Var[y | f]."""
         nodes, weights = _hermite(f_mean)
         given = self.distribution(f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None])
         mean = weights @ given.mean
-        return Moments(mean, weights @ (given.mean - mean).square(), weights @ given.variance)
+        return mean, weights @ (given.mean - mean).square(), weights @ given.variance
 
     def sample(self, f: Tensor, seed: int) -> Tensor:
         """A draw of y for each latent value."""
@@ -329,11 +321,11 @@ class _LogLink(WithQuantiles):
     def variance_of(self, mean: Tensor, square: Tensor) -> Tensor:
         """The expected variance of y given its mean, from the mean and the expected square of exp(f)."""
 
-    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """In closed form: exp(f) is log-normal."""
         mean = (f_mean[:, 0] + 0.5 * f_var[:, 0]).clamp_max(LARGEST_LATENT).exp()
         f_variance = mean.square() * f_var[:, 0].clamp_max(LARGEST_LATENT).expm1()
-        return Moments(mean, f_variance, self.variance_of(mean, mean.square() + f_variance))
+        return mean, f_variance, self.variance_of(mean, mean.square() + f_variance)
 
     def linked(self, y: Array) -> Array:
         """The logarithm."""
@@ -424,10 +416,10 @@ class StudentT(WithQuantiles):
         """Student's t around f."""
         return StudentTDistribution(self.degrees, f, self.scale, validate_args=False)
 
-    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The mean is that of f even where t has none; the variance is infinite up to two degrees of freedom."""
         spread = self.scale**2 * self.degrees / (self.degrees - 2.0) if self.degrees > 2.0 else math.inf
-        return Moments(f_mean[:, 0], f_var[:, 0], torch.full_like(f_mean[:, 0], spread))
+        return f_mean[:, 0], f_var[:, 0], torch.full_like(f_mean[:, 0], spread)
 
     def unit(self, y: Array) -> float:
         """The median absolute deviation as a standard deviation, or the standard deviation if most y are equal."""

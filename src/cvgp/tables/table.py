@@ -130,13 +130,9 @@ class Table:
             raise InvalidInputError("The table has no target: name the column to predict, as in fit(table, 'y').")
         if self.target not in (None, chosen):
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
-        given = {
-            "sample_weight": sample_weight,
-            "noise_variance": noise_variance,
-            "groups": groups,
-            "exposure": exposure,
-        }
-        known = {name: value for name, value in given.items() if value is not None}
+        names = ("sample_weight", "noise_variance", "groups", "exposure")
+        given = zip(names, (sample_weight, noise_variance, groups, exposure), strict=True)
+        known = {name: value for name, value in given if value is not None}
         found = replace(self, target=chosen, _learned={}, **known)
         return self if found == self else found
 
