@@ -196,7 +196,8 @@ def as_table(
 
     if not is_frame(x):
         table = x if isinstance(x, Table) else Table(open_table(x, known=known))
-        return table.with_target(y, sample_weight, noise_variance, groups, exposure)
+        beside_y = {"sample_weight": sample_weight, "noise_variance": noise_variance}
+        return table.with_target(y, **beside_y, groups=groups, exposure=exposure)
     names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
     if not is_name(y):

@@ -80,18 +80,12 @@ def check_training(
 
 
 def open_training_table(
-    estimator: Any,
-    x: Any,
-    y: Any,
-    sample_weight: Any,
-    noise_variance: Any = None,
-    groups: str | None = None,
-    exposure: Any = None,
+    estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, **columns: Any
 ) -> Any:
     """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
     for name in ("schema_", "n_bad_rows_", "merged_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
-    opened = as_table(x, y, sample_weight, noise_variance, groups=groups, exposure=exposure)
+    opened = as_table(x, y, sample_weight, noise_variance, **columns)
     if opened is None:
         return None
     table = opened.learn(current_group())

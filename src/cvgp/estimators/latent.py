@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 
 COUNTS = ("poisson", "negative_binomial")
 LATENT_SOLVER = "sites and L-BFGS"
-ALONE = {
-    "target_transform": ("identity",),
-    "noise": ("auto", "constant"),
-    "n_neighbors": ("auto", 0),
-    "mean": ("zero",),
-}  # what parameters must be beside a likelihood that is not Gaussian
+CHOICES: dict[str, tuple[Any, ...]] = {"noise": ("auto", "constant"), "n_neighbors": ("auto", 0)}
+CHOICES |= {"target_transform": ("identity",), "mean": ("zero",)}  # that a likelihood can be combined with
 USED = ("callbacks", "heuristics")  # of the training options
 
 
@@ -106,7 +102,7 @@ def fit_latent_values(
 def check_combination(estimator: CVGPRegressor, given: dict[str, Any]) -> Likelihood:
     """The likelihood that a regressor begins with; raise if something else is asked for that it cannot have."""
     name, training = estimator.likelihood, estimator.training or TrainingOptions()
-    values: dict[str, tuple[Any, tuple[Any, ...]]] = {key: (getattr(estimator, key), own) for key, own in ALONE.items()}
+    values = {key: (getattr(estimator, key), allowed) for key, allowed in CHOICES.items()}
     values |= {key: (value, (None,)) for key, value in given.items()}
     defaults = TrainingOptions().get_params()
     values |= {f"training__{key}": (getattr(training, key), (defaults[key],)) for key in defaults if key not in USED}

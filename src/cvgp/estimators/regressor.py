@@ -275,7 +275,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         choosing = run if folder is None and group.world == 1 else run._replace(budget=Budget(None, clock))
         X, codes = inputs.take_groups(X, groups)
         labels = groups if isinstance(groups, str) else None
-        table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, labels), None
+        table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, groups=labels), None
         if table is not None:
             check_exposed(self.likelihood, table.table.exposure)
         trends = {} if table is None or training.solver == "paper" else table.open_trends

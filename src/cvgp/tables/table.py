@@ -116,23 +116,14 @@ class Table:
         """The columns of weights, noise, groups and exposures."""
         return self.sample_weight, self.noise_variance, self.groups, self.exposure
 
-    def with_target(
-        self,
-        target: object,
-        sample_weight: Any = None,
-        noise_variance: Any = None,
-        groups: Any = None,
-        exposure: Any = None,
-    ) -> Table:
+    def with_target(self, target: object, **columns: Any) -> Table:
         """The same table with the columns that `fit` names."""
         chosen = _target(target) or self.target
         if chosen is None:
             raise InvalidInputError("The table has no target: name the column to predict, as in fit(table, 'y').")
         if self.target not in (None, chosen):
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
-        names = ("sample_weight", "noise_variance", "groups", "exposure")
-        given = zip(names, (sample_weight, noise_variance, groups, exposure), strict=True)
-        known = {name: value for name, value in given if value is not None}
+        known = {name: value for name, value in columns.items() if value is not None}
         found = replace(self, target=chosen, _learned={}, **known)
         return self if found == self else found
 
