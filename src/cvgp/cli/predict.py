@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from cvgp.cli.console import note, note_reading, print_result
 from cvgp.errors import FileFormatError, InvalidInputError, printable
 from cvgp.estimators.classifier import CVGPClassifier
 from cvgp.estimators.frames import schema_of
+from cvgp.estimators.inputs import check_exposure
 from cvgp.estimators.persistence import load
 from cvgp.estimators.predictive import Predictive, ends_of_interval
 from cvgp.estimators.regressor import CVGPRegressor
@@ -97,16 +98,21 @@ def _probabilities(level: float, quantiles: str | None) -> tuple[float, ...]:
     return found
 
 
-def load_scored(model: Any, path: Path, data: str, text: dict[str, Any]) -> tuple[Inputs, NDArray[Any]]:
-    """The rows of a table, and their targets or labels [n]."""
+def load_scored(
+    model: Any, path: Path, data: str, text: dict[str, Any]
+) -> tuple[Inputs, NDArray[Any], NDArray[np.float64] | None]:
+    """The rows of a table, their targets or labels [n], and their exposures [n] if the model has learned from some."""
     schema = model_schema(model, path)
     opened = open_table(data, options.csv_options(text), schema.reading)
     note_reading(data, opened.reading)
     if not isinstance(model, CVGPClassifier):
-        inputs, y = load_rows(opened, schema)
-        return inputs, y[:, 0]
+        if not (exposure := model._gp.exposure):
+            inputs, y = load_rows(opened, schema)
+            return inputs, y[:, 0], None
+        inputs, y = load_rows(opened, replace(schema, target=(str(schema.target), exposure)))
+        return inputs, y[:, 0], check_exposure(y[:, 1], len(y))
     inputs, y = load_rows(with_codes(opened, str(schema.target), model.classes_), schema)
-    return inputs, model.classes_[y[:, 0].astype(np.int64)]
+    return inputs, model.classes_[y[:, 0].astype(np.int64)], None
 
 
 def model_schema(model: CVGPRegressor | CVGPClassifier, path: Path) -> Schema:
@@ -150,7 +156,8 @@ class Predictor:
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:
         """Pieces of a table, with predictions beside their columns; all in the types of the first."""
-        reader = schema_reader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
+        extra = (None, None, None, self.model._gp.exposure or None)
+        reader = schema_reader(opened, self.schema, extra=extra, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
         for piece in reader.pieces(opened.parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])
@@ -180,7 +187,8 @@ class Predictor:
                 p = self.model.predict_proba(inputs)
                 found = [labels[p.argmax(axis=1)], *p.T]
             else:
-                of_y = Predictive.at(self.model._gp, inputs)
+                exposure = piece.rows.exposure
+                of_y = Predictive.at(self.model._gp, inputs, None if exposure is None else exposure[piece.kept])
                 mean, sd = of_y.moments.mean[:, 0], np.sqrt(of_y.moments.variance[:, 0])
                 found = [mean, sd, *of_y.quantiles(self.levels)[:, 0].T]
         places = pa.array(np.cumsum(piece.kept) - 1, mask=~piece.kept)

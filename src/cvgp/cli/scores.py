@@ -36,11 +36,11 @@ def evaluate(model_file: ModelFile, data: Data, text: TextFormat, as_json: AsJso
     """
     model = load(model_file)
     target, simple = model_schema(model, model_file).target, getattr(model, "_baselines", None)
-    inputs, y = load_scored(model, model_file, data, text)
+    inputs, y, exposure = load_scored(model, model_file, data, text)
     if isinstance(model, CVGPClassifier):
         scores = scores_of_classes(model, model.predict_proba(inputs), model._codes(y))
     else:
-        own = scores_of_model(Predictive.at(model._gp, inputs), y[:, None])
+        own = scores_of_model(Predictive.at(model._gp, inputs, exposure), y[:, None])
         scores = {"cvgp": own, **scores_of_baselines(simple, inputs.x, y)}
     if as_json:
         print_json({"target": target, "rows": len(y), "scores": scores})
@@ -69,8 +69,8 @@ def report(
     """
     check_output(out, model_file, data, train, endings=(".html", ".htm"), overwrite=overwrite)
     model = load(model_file)
-    rows_of = partial(load_scored, model, model_file, text=text)
-    page = model.report(*rows_of(data), train=None if train is None else rows_of(train))
+    X, y, _ = load_scored(model, model_file, data, text)
+    page = model.report(X, y, train=None if train is None else load_scored(model, model_file, train, text)[:2])
     page.save(out)
     if as_json:
         print_json({"out": str(out), "scores": page.scores, "cautions": page.cautions})
@@ -104,7 +104,7 @@ def plot(
         drawings |= {name: partial(getattr(plots, f"plot_{name}"), model) for name in ("coreset", "weights")}
     drawings["training"] = partial(plots.plot_training, model)
     if data is not None:
-        rows = load_scored(model, model_file, data, text)
+        rows = load_scored(model, model_file, data, text)[:2]
         if isinstance(model, CVGPClassifier):
             drawings["reliability"] = partial(plots.plot_reliability, model, *rows)
         else:

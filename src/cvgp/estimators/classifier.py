@@ -11,7 +11,6 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -23,19 +22,14 @@ from cvgp.estimators import inputs
 from cvgp.estimators.display import PageMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, target_names, without_column
-from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
-from cvgp.estimators.training_summary import ROWS_TO_DRAW_FROM, summarize_features
-from cvgp.fitting.decisions import Decisions
-from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.kinds import fit_kind
-from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
-from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, check_positive, settings_of
-from cvgp.fitting.prepare import decide_trends, suitable_warp
+from cvgp.estimators.importance import ImportanceMixin
+from cvgp.estimators.latent import fit_latent_values
+from cvgp.estimators.training_summary import summarize_features
+from cvgp.fitting.options import InputWarpName, ModelOptions
+from cvgp.fitting.prepare import suitable_warp
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Bernoulli, Softmax
-from cvgp.optim import Status
-from cvgp.parallel.group import current_group
-from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, memory_left, reused_memory
+from cvgp.runtime import clean_torch_state, reused_memory
 from cvgp.tables.columns import check_known_classes, check_number_of_classes
 from cvgp.tables.encode import Inputs
 
@@ -120,7 +114,6 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         self.verbose = verbose
 
     schema_: dict[str, Any]
-    _likelihood: Bernoulli | Softmax
     _gps: list[FittedGP]  # one for each latent value
 
     @clean_torch_state()
@@ -152,11 +145,7 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         >>> model.classes_.tolist()
         ['high', 'low']
         """
-        if current_group().world > 1:
-            raise InvalidInputError("CVGPClassifier is fitted in one process.")
-        check_positive("max_time", self.max_time)
-        options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
-        target: Any = None
+        options, target = self._model_options(), None
         if is_in_files(X):
             with optional_packages():
                 from cvgp.tables.classes import with_classes
@@ -165,56 +154,18 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         else:
             name = y if isinstance(y, str) else None
             X, y = (X, y) if name is None else without_column(X, name, "y")
-            self.classes_, target = self._coded(y)
-            with inputs.errors_of_cvgp():
-                weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(target))
-        seed = inputs.first_seed(current_group(), inputs.check_seed(self.random_state))
-        log = FitLog([ProgressLines()] if self.verbose else [])
-        budget = Budget(self.max_time, Clock())
-        run = Run(budget, log, Heuristics(), seed)
-        is_binary = len(self.classes_) <= 2
-        self._likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
-        if target is not None:
+            self.classes_, codes = self._coded(y)
             # One target for each class, so that each level of a text column has an effect on each class.
-            target = target.astype(np.float64) if is_binary else np.eye(len(self.classes_))[target]
-        table = inputs.open_training_table(self, X, target, weight)
-        if table is not None and table.num_bytes > memory_left():
-            raise InvalidInputError(
-                f"The table takes {table.num_bytes / 1e9:.1f} GB, and a classifier needs all rows in memory, of which "
-                f"{memory_left() / 1e9:.1f} GB are left; fit a sample of the rows."
-            )
-        trends = {} if table is None else table.open_trends
-        with limited_threads(n_jobs):
-            rows = inputs.training_rows(self, table, X, target, weight)
-            dates = decide_trends(rows, trends, run, Decisions())
-            if dates is not None and dates.value:
-                inputs.without_trends(self, table, dates)
-                rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
-            if hasattr(self, "schema_"):
-                name = target_names(y, self.feature_names_in_)[0] if name is None else name
-                self.schema_ = self.schema_ | {"target": name}
-            codes = rows.y[:, 0] if is_binary else rows.y.argmax(1)
-            counts = np.bincount(codes.astype(np.int64), rows.sample_weight, minlength=len(self.classes_))
-            self.class_prior_ = counts / counts.sum()
-            rows = self._weighted(rows._replace(y=codes[:, None].astype(np.float64)))
-            self._check_left(rows.y)
-            settings = settings_of(TrainingOptions())
-            run = run._replace(budget=budget.reserving(seconds_for_importance(rows.x.shape[1], self.max_time)))
-            found = fit_kind(rows, self._likelihood, options, settings, run)
-        fit, latents = found.fit, found.fit.latents
-        self._gps = [
-            FittedGP(model, found.scaling._replace(y_mean=np.array([constant]), y_scale=np.ones(1)))
-            for model, constant in zip(latents.models, latents.constant.tolist(), strict=True)
-        ]
-        self.decisions_ = found.decisions if dates is None else found.decisions.with_choice("dates", dates)
-        self.elbo_, self.n_iter_ = fit.bound, max(fit.result.num_iter, 1)
-        self.converged_ = fit.result.status is Status.CONVERGED
-        self.left_out_log_loss_ = -fit.left_out.density
-        self.n_rows_ = fit.left_out.weight.sum().item()
-        self.history_ = as_columns(log.history)
-        self._warn_if_no_better(rows)
-        if len(rows.x) > ROWS_TO_DRAW_FROM:
-            rows = rows.take(np.random.default_rng(seed).choice(len(rows.x), ROWS_TO_DRAW_FROM, replace=False))
+            target = codes.astype(np.float64) if len(self.classes_) <= 2 else np.eye(len(self.classes_))[codes]
+            with inputs.errors_of_cvgp():
+                weight = None if sample_weight is None else inputs.check_weight(sample_weight, len(codes))
+        likelihood = Bernoulli() if len(self.classes_) <= 2 else Softmax(len(self.classes_))
+        given = {"x": X, "y": target, "sample_weight": weight}
+        self._gps, density, rows = fit_latent_values(self, likelihood, given, self._observed, options)
+        self.left_out_log_loss_ = -density
+        if hasattr(self, "schema_"):
+            name = target_names(y, self.feature_names_in_)[0] if name is None else name
+            self.schema_ = self.schema_ | {"target": name}
         summarize_features(self, rows.x, rows.y, rows.sample_weight)
         return self
 
@@ -306,6 +257,10 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         return "none" if self.decisions_.solver is None else self.decisions_.solver.taken
 
     @property
+    def _likelihood(self) -> Any:
+        return self._gp.likelihood
+
+    @property
     def kernel_name_(self) -> str:
         """The name of the kernel that was fitted."""
         return name_of_kernel(self._gp.model.kernel)
@@ -365,22 +320,24 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         check_known_classes("y", labels.tolist(), known)
         return np.array([known[label] for label in labels.tolist()], dtype=np.int64)
 
-    def _weighted(self, rows: Rows[Array]) -> Rows[Array]:
-        """Rows that count by the weights of their classes too."""
-        if self.class_weight is None:
-            return rows
-        with inputs.errors_of_cvgp():
-            of_class = compute_sample_weight(self.class_weight, self.classes_[rows.y[:, 0].astype(np.int64)])
-            weight = of_class if rows.sample_weight is None else of_class * rows.sample_weight
-            weight = inputs.check_weight(weight, len(rows.x))
-        return rows._replace(sample_weight=weight).take(weight > 0.0)
-
-    def _check_left(self, codes: Array) -> None:
-        if len(np.unique(codes)) < 2:
+    def _observed(self, rows: Rows[Array]) -> Rows[Array]:
+        """Rows with the codes of their classes, which count by the weights of these too."""
+        codes = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y.argmax(1).astype(np.float64)
+        counts = np.bincount(codes.astype(np.int64), rows.sample_weight, minlength=len(self.classes_))
+        self.class_prior_ = counts / counts.sum()
+        rows = rows._replace(y=codes[:, None])
+        if self.class_weight is not None:
+            with inputs.errors_of_cvgp():
+                of_class = compute_sample_weight(self.class_weight, self.classes_[codes.astype(np.int64)])
+                weight = of_class if rows.sample_weight is None else of_class * rows.sample_weight
+                weight = inputs.check_weight(weight, len(codes))
+            rows = rows._replace(sample_weight=weight).take(weight > 0.0)
+        if len(np.unique(rows.y)) < 2:
             raise InvalidInputError(
-                f"All {len(codes)} rows have one class, and a classifier needs at least two. Rows with a weight of "
+                f"All {len(rows.x)} rows have one class, and a classifier needs at least two. Rows with a weight of "
                 "zero and rows that were left out do not count."
             )
+        return rows
 
     def _model_options(self) -> ModelOptions:
         size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)
@@ -394,16 +351,3 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
             device=inputs.known_device(self.device),
         )
         return replace(options, input_warp=suitable_warp(options, "auto"))
-
-    def _warn_if_no_better(self, rows: Rows[Array]) -> None:
-        """Warn if the frequencies of the classes describe left-out rows better than the fit does."""
-        counts = np.bincount(rows.y[:, 0].astype(np.int64), weights=rows.sample_weight, minlength=len(self.classes_))
-        share = counts[counts > 0] / counts.sum()
-        constant = float(-(share * np.log(share)).sum())
-        if self.left_out_log_loss_ > constant + 0.05:
-            warnings.warn(
-                f"The log loss of left-out rows is {self.left_out_log_loss_:.2f}, and that of the frequencies of the "
-                f"classes {constant:.2f}. Look for extreme values in X, or try kernel='linear'.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )

@@ -48,6 +48,8 @@ class PageMixin(BaseEstimator):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
+        if not hasattr(self, "classes_"):
+            self._gp.need_gaussian("report")
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
@@ -85,6 +87,7 @@ class DisplayMixin(PageMixin):
 
 def model_facts(model: Any) -> dict[str, str]:
     """What was fitted, in a few words each; a notebook and the command line show it."""
+    likelihood = model._gp.likelihood
     if hasattr(model, "classes_"):
         shares = zip(model.classes_.tolist(), model.class_prior_, strict=True)
         own = {
@@ -94,7 +97,7 @@ def model_facts(model: Any) -> dict[str, str]:
             "log loss": f"{model.left_out_log_loss_:.4f} nats per left-out row",
         }
     else:
-        coreset, noise = model.coreset_, ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+        coreset = model.coreset_
         size = f"(effective size {coreset.effective_size:.0f})"
         own = {
             "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows {size}",
@@ -102,8 +105,13 @@ def model_facts(model: Any) -> dict[str, str]:
             "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
             if model.n_neighbors_
             else "none",
-            "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
         }
+        if likelihood is None:
+            constant = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+            about = " as a constant; it depends on x" if model.noise_ == "input-dependent" else ""
+            own["noise sd"] = f"{constant}{about}"
+        else:
+            own["likelihood"] = f"{likelihood}"
     facts = own | {
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",

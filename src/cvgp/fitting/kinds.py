@@ -5,17 +5,20 @@ The input warp, the initial kernel and the size of the coreset are chosen by a r
 cross-validation of the whole fit.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
-from cvgp.fitting.compare import Scores, weight_of
+from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, weight_of
 from cvgp.fitting.decide import Request, decide
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
@@ -25,11 +28,13 @@ from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
 from cvgp.fitting.sample import DEFAULT_KERNEL
 from cvgp.gp.kernels import multiply_inside, name_of_kernel
-from cvgp.gp.likelihoods import Likelihood
+from cvgp.gp.likelihoods import Likelihood, WithQuantiles
 from cvgp.gp.model import CVGP
 
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
+LEAST_NOISE = 0.05  # of the linked targets, in their standard deviations
 FOLDS = 3
+RIDGE = 1.0  # of a generalized linear model: the penalty of a standardized slope
 
 
 class KindFit(NamedTuple):
@@ -45,7 +50,14 @@ def fit_kind(
 ) -> KindFit:
     """Fit latent values to rows, whose y `[n]` the likelihood describes."""
     h, begin, rows = run.heuristics, run.budget.seconds, merge_copies(rows)
-    linked = rows._replace(y=likelihood.linked(rows.y[:, 0]).reshape(len(rows.x), -1))
+    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+    exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
+    usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
+    start_y = likelihood.linked(usual).reshape(len(rows.x), -1)
+    if isinstance(likelihood, WithQuantiles):
+        # A regression without any noise would begin with huge scales, and with fewer points than they need.
+        start_y = start_y + LEAST_NOISE * start_y.std() * run.rng("linked").standard_normal(start_y.shape)
+    linked = rows._replace(y=start_y, exposure=None)
     warp, warp_choice = decide_warp(linked, options, run, Decisions())
     learned = learn_warped_scaling(warp, linked)
     scaling = choose_scaling(learned, options)
@@ -55,30 +67,41 @@ def fit_kind(
     choosing = run._replace(heuristics=replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset))
     named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
     begun = decide(Request(data, named, settings, choosing))
-    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
-    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight), device=source.device)
+    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight) - np.log(exposure), device=source.device)
     (scaled,) = source.chunks(source.num_rows)
-    scaled = scaled._replace(y=torch.as_tensor(rows.y[:, 0], device=source.device))
-    _widen(begun.model)
+    own = rows._replace(y=rows.y[:, 0]).map(partial(torch.as_tensor, device=source.device))
+    scaled = scaled._replace(y=own.y, exposure=own.exposure)
+    # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
+    widen = partial(
+        _widen, factor=scaling.y_scale[0] ** 2 if isinstance(likelihood, WithQuantiles) else LATENT_VARIANCE
+    )
+    widen(begun.model)
     start, kernel_choice = begun.model, begun.decisions.kernel
     if options.kernel in (None, "auto") and options.ard:
-        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice)
+        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice, widen)
     found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
+    _warn_if_simpler_is_better(found, scaled, likelihood, run)
     solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
     alone = Choice("none", None, "not for classes and counts")
     made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone, "solver": solver}
     return KindFit(found, scaling, replace(begun.decisions, **made, seed=run.seed))
 
 
-def _widen(model: CVGP) -> None:
-    """Let f vary as much as the logits of clear classes do."""
+def _widen(model: CVGP, factor: float) -> None:
+    """Let f vary by more than the standardized targets that the kernel has learned from."""
     for part in model.kernel.modules():
         if hasattr(part, "raw_outputscale"):
-            multiply_inside(part, "outputscale", LATENT_VARIANCE)
+            multiply_inside(part, "outputscale", factor)
 
 
 def _fewer_parameters(
-    model: CVGP, rows: Rows[Tensor], likelihood: Likelihood, constant: Tensor, run: Run, choice: Choice | None
+    model: CVGP,
+    rows: Rows[Tensor],
+    likelihood: Likelihood,
+    constant: Tensor,
+    run: Run,
+    choice: Choice | None,
+    widen: Callable[[CVGP], None],
 ) -> tuple[CVGP, Choice | None]:
     """Where rows are few for the columns: ARD, one lengthscale or a linear kernel, by cross-validated density."""
     h, dims = run.heuristics, rows.x.shape[1]
@@ -89,7 +112,7 @@ def _fewer_parameters(
     def with_kernel(name: str, *, ard: bool) -> CVGP:
         kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
         other = CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
-        _widen(other)
+        widen(other)
         return other
 
     name = name_of_kernel(model.kernel)
@@ -120,6 +143,70 @@ def _fewer_parameters(
 def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
     """How likely rows are under latent values that have not seen them."""
     found = [model.process()(rows.x) for model in latents.models]
-    f_mean = torch.stack([f.mean for f in found], 1) + latents.constant
+    f_mean = torch.stack([f.mean for f in found], 1) + latents.offset(rows)
     density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack([f.variance for f in found], 1))
     return Scores(density, -density, weight_of(rows), rows.cluster)
+
+
+def _warn_if_simpler_is_better(found: LatentFit, rows: Rows[Tensor], likelihood: Likelihood, run: Run) -> None:
+    """Warn if a constant or a generalized linear model is clearly likelier for a sample of rows without themselves."""
+    h, rng = run.heuristics, run.rng("compare")
+    some = torch.as_tensor(rng.permutation(len(rows.x))[: run.rows(h.compared_rows)], device=rows.x.device)
+    if len(some) <= 2 * FOLDS:
+        return
+    sample = rows.take(some)
+    ours = Scores(found.left_out.densities[some], found.left_out.squares[some], weight_of(sample))
+    simple = {
+        "a constant": simple_scores(sample._replace(x=torch.zeros_like(sample.x[:, :1])), likelihood),
+        "a generalized linear model": simple_scores(sample, likelihood),
+    }
+    name = max(simple, key=lambda name: simple[name].density)
+    if compare(simple[name], ours).is_likelier(STANDARD_ERRORS, h.margin):
+        warnings.warn(
+            f"Rows that are left out have a mean log density of {ours.density:.2f} nats under the fit, and "
+            f"{simple[name].density:.2f} under {name}. Give it more time or pseudo-points, try kernel='linear', or "
+            "look for extreme values in X and y.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+
+
+@torch.no_grad()
+def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
+    """Scores of rows in random order under a generalized linear model of the other folds."""
+    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    x = torch.cat([torch.ones_like(rows.y[:, None]), rows.x], 1)
+    offset = torch.zeros_like(rows.y) if rows.exposure is None else rows.exposure.log()
+    density = torch.empty_like(rows.y)
+    for fold in range(FOLDS):
+        inside, outside = folds != fold, folds == fold
+        slopes, learned = _linear_fit(x[inside], offset[inside, None], rows.take(inside), likelihood)
+        f = x[outside] @ slopes + offset[outside, None]
+        density[outside] = learned.log_predictive(rows.y[outside], f, torch.zeros_like(f))
+    return Scores(density, -density, weight_of(rows), rows.cluster)
+
+
+def _linear_fit(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood) -> tuple[Tensor, Likelihood]:
+    """Slopes [P, L] of a generalized linear model, the first of which are constants, and its likelihood."""
+    from scipy.optimize import minimize
+
+    weight, shape = weight_of(rows), (x.shape[1], likelihood.num_latents)
+    slopes: Array = np.zeros(shape)
+    slopes[0] = likelihood.constant(rows.y.cpu().numpy(), weight.cpu().numpy())
+    slopes[0] -= (weight @ offset / weight.sum()).item()
+
+    def values(flat: Array) -> Tensor:
+        return x @ torch.as_tensor(flat.reshape(shape), device=x.device) + offset  # [n, L]
+
+    def negative(flat: Array) -> tuple[float, Array]:
+        f, penalized = values(flat), flat.reshape(shape) * (np.arange(len(x[0])) > 0)[:, None]
+        found = likelihood.expected(rows.y, f, torch.zeros_like(f))
+        gradient = (x.mT @ (weight[:, None] * found.slope)).cpu().numpy() - RIDGE * penalized
+        value = (weight @ found.value).item() - 0.5 * RIDGE * np.square(penalized).sum()
+        return -value / len(x), -gradient.ravel() / len(x)
+
+    for _ in range(2):
+        slopes = minimize(negative, slopes.ravel(), jac=True, method="L-BFGS-B").x
+        f = values(slopes)
+        likelihood = likelihood.learned(rows.y, f, torch.zeros_like(f), weight)
+    return torch.as_tensor(slopes.reshape(shape), device=x.device), likelihood

@@ -21,7 +21,7 @@ from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.bounds import Statistics, gather_whitened, whitener
 from cvgp.gp.bounds.elbo import marginals
 from cvgp.gp.kernels import cross_matrix, diagonal, gaussian_likelihood, kernel_matrices, release
-from cvgp.gp.likelihoods import Expected, Likelihood
+from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
 from cvgp.gp.linalg import inverse_from_factor, plus_identity, safe_cholesky
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, kl_divergence, leave_one_out, mean, variance
@@ -35,6 +35,8 @@ NO_NOISE = 1e-10  # the model's own constant, since each row has a noise varianc
 NOISE_FLOOR = 1e-12
 SHORTEST_STEP = 1.0 / 64.0
 FIRST_STEPS, NEXT_STEPS = 20, 2  # of the sites, at the start and after each round
+FIRST_PARAMETERS = 2  # times that a likelihood's parameters and the sites are learned in turn at the start
+LONGEST_STEP = 1.0  # of a constant
 EVALUATIONS = 8  # of the bound, in a round
 MOST_ROUNDS = 40
 TOLERANCE = 1e-4  # nats per row: rounds end when they gain less
@@ -70,6 +72,10 @@ class Latents(NamedTuple):
         """The model that holds what all of them share."""
         return self.models[0]
 
+    def offset(self, rows: Rows[Tensor]) -> Tensor:
+        """What is added to the latent values of rows [n, L]: the constants, and the logarithms of exposures."""
+        return self.constant if rows.exposure is None else self.constant + rows.exposure.log()[:, None]
+
     def copied(self) -> "Latents":
         """A copy that can be trained by itself."""
         return self._replace(models=deepcopy(self.models))
@@ -85,13 +91,13 @@ class SitesObjective:
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
-        (models, constant, likelihood), rows = self.latents, self.rows
+        models, likelihood, rows = self.latents.models, self.latents.likelihood, self.rows
         with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
             matrices = kernel_matrices(models[0].kernel, models[0].X_c, rows.x)
             y_c = torch.stack([model.y_c.detach() for model in models])  # [L, M]
             log_w = torch.stack([model.site_precision.detach().log() for model in models])  # [L, M]
             f = marginals(*matrices, y_c, log_w)
-            at = f.mean.detach().mT + constant, f.variance.detach().mT.clamp_min(0.0)
+            at = f.mean.detach().mT + self.latents.offset(rows), f.variance.detach().mT.clamp_min(0.0)
             expected = likelihood.expected(rows.y, *at)
             weight = weight_of(rows)
             value = (weight * expected.value).sum().item() - f.kl.detach().sum().item()
@@ -181,14 +187,14 @@ def solve_sites(
 
     A fresh search starts from the prior; others start from the present sites.
     """
-    models, constant, likelihood = latents
-    weight = weight_of(rows)
+    models, likelihood = latents.models, latents.likelihood
+    weight, offset = weight_of(rows), latents.offset(rows)
     with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
         matrices = _Matrices(models[0], rows)
 
         def evaluate(points: _Points | None) -> Solved:
             at = matrices.prior(len(models)) if points is None else matrices.marginals(points)
-            expected = likelihood.expected(rows.y, at[0] + constant, at[1])
+            expected = likelihood.expected(rows.y, at[0] + offset, at[1])
             return Solved((weight * expected.value).sum().item() - at[2], expected, *at[:2])
 
         def full_step(here: Solved, points: _Points | None) -> _Points:
@@ -254,6 +260,10 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         some = rows.take(chosen)
     total = weight_of(some).sum().item()
     found = solve_sites(latents, some, steps=FIRST_STEPS, fresh=True, tol=1e-3)
+    for _ in range(FIRST_PARAMETERS if isinstance(latents.likelihood, WithQuantiles) else 0):
+        # Before the kernel, which would otherwise take what is signal for the noise of a likelihood that is too wide.
+        latents = with_learned_parameters(latents, some, found)
+        found = solve_sites(latents, some, steps=NEXT_STEPS)
     monitor, value, status, evaluations = Phase(run, PHASE, MOST_ROUNDS), found.value, Status.ITERATION_LIMIT, 0
     for number in range(MOST_ROUNDS):
         objective = SitesObjective(latents, some)
@@ -264,8 +274,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
             tol=0.0,
         )
         evaluations += learned.num_iter
-        new = latents.likelihood.learned(some.y, found.mean + latents.constant, found.f_var, weight_of(some))
-        latents = latents._replace(likelihood=new)
+        latents = with_learned_parameters(latents, some, found)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
         ended = monitor(Progress(number + 1, -found.value / total, math.nan))
         gain, value = found.value - value, found.value
@@ -285,6 +294,19 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
     return LatentFit(latents, found.value, result, left_out_scores(latents, rows, found))
 
 
+def with_learned_parameters(latents: Latents, rows: Rows[Tensor], found: Solved) -> Latents:
+    """The same latent values with a likelier likelihood and, of numbers, a likelier constant, by a Newton step.
+
+    The constants of classes stay those of their frequencies, to which predictions far from the data return.
+    """
+    f_mean, weight, constant = found.mean + latents.offset(rows), weight_of(rows), latents.constant
+    learned = latents.likelihood.learned(rows.y, f_mean, found.f_var, weight)
+    if isinstance(learned, WithQuantiles):
+        step = (weight @ found.expected.slope) / (weight @ found.expected.curvature)  # [L]
+        constant = constant + step.clamp(-LONGEST_STEP, LONGEST_STEP)
+    return latents._replace(likelihood=learned, constant=constant)
+
+
 @torch.no_grad()
 def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scores:
     """The density of each row under the posterior of all others, if their sites stay as they are (§16)."""
@@ -299,7 +321,8 @@ def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scor
             for part, K_cx, k_xx in matrices.chunks()
         ]
         residual, spread = (torch.cat(values) for values in zip(*parts, strict=True))
-        means.append(target - residual[:, 0] + latents.constant[place])
+        means.append(target - residual[:, 0])
         variances.append(spread)
-    density = latents.likelihood.log_predictive(rows.y, torch.stack(means, 1), torch.stack(variances, 1))
+    f_mean = torch.stack(means, 1) + latents.offset(rows)
+    density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack(variances, 1))
     return Scores(density, -density, weight_of(rows), rows.cluster)

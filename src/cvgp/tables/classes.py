@@ -33,7 +33,7 @@ def with_classes(data: Any, target: object = None, sample_weight: str | None = N
     table = data if isinstance(data, Table) else Table(open_table(data))
     if table.label is not None:
         return table
-    table = table.with_target(target, sample_weight)
+    table = table.with_target(target, sample_weight=sample_weight)
     if not isinstance(name := table.target, str):
         raise InvalidInputError(f"Classes are in one column; got the targets {name!r}. Fit a classifier for each.")
     if table.noise_variance is not None or table.groups is not None:
