@@ -1,8 +1,8 @@
 """Fits of classes and counts: choices by a regression on the scale of f, then the latent values themselves (§16).
 
 The input warp, the initial kernel and the size of the coreset are chosen by a regression on linked targets: classes as
--1 and 1, counts as logarithms. If rows are few for the columns, one lengthscale and a linear kernel are tried too, by
-cross-validation of the whole fit.
+-1 and 1, counts as logarithms. If rows are few for the columns, one lengthscale beside a linear kernel, and a linear
+kernel alone, are tried too, by cross-validation of the whole fit.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from cvgp.fitting.compare import Scores, weight_of
 from cvgp.fitting.decide import Request, decide
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
-from cvgp.fitting.latents import LatentFit, Latents, fit_latents
+from cvgp.fitting.latents import LatentFit, Latents, fit_latents, multiply_variance
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
 from cvgp.fitting.sample import DEFAULT_KERNEL
-from cvgp.gp.kernels import multiply_inside, name_of_kernel
+from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 
@@ -59,7 +59,7 @@ def fit_kind(
     constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight), device=source.device)
     (scaled,) = source.chunks(source.num_rows)
     scaled = scaled._replace(y=torch.as_tensor(rows.y[:, 0], device=source.device))
-    _widen(begun.model)
+    multiply_variance(begun.model, LATENT_VARIANCE)
     start, kernel_choice = begun.model, begun.decisions.kernel
     if options.kernel in (None, "auto") and options.ard:
         start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice)
@@ -70,17 +70,10 @@ def fit_kind(
     return KindFit(found, scaling, replace(begun.decisions, **made, seed=run.seed))
 
 
-def _widen(model: CVGP) -> None:
-    """Let f vary as much as the logits of clear classes do."""
-    for part in model.kernel.modules():
-        if hasattr(part, "raw_outputscale"):
-            multiply_inside(part, "outputscale", LATENT_VARIANCE)
-
-
 def _fewer_parameters(
     model: CVGP, rows: Rows[Tensor], likelihood: Likelihood, constant: Tensor, run: Run, choice: Choice | None
 ) -> tuple[CVGP, Choice | None]:
-    """Where rows are few for the columns: ARD, one lengthscale or a linear kernel, by cross-validated density."""
+    """Where rows are few for the columns: ARD, one lengthscale beside a line, or a line, by cross-validated density."""
     h, dims = run.heuristics, rows.x.shape[1]
     if not dims * h.latent_rows_per_column > len(rows.x) > 2 * FOLDS or dims < 2:
         return model, choice
@@ -89,13 +82,13 @@ def _fewer_parameters(
     def with_kernel(name: str, *, ard: bool) -> CVGP:
         kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
         other = CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
-        _widen(other)
+        multiply_variance(other, LATENT_VARIANCE)
         return other
 
     name = name_of_kernel(model.kernel)
     candidates: dict[str, Callable[[], CVGP]] = {
         name: lambda: model,
-        f"{name}, one lengthscale": lambda: with_kernel(name, ard=False),
+        f"{name}+linear, one lengthscale": lambda: with_kernel(f"{name}+linear", ard=False),
         "linear": lambda: with_kernel("linear", ard=False),
     }
     folds = torch.as_tensor(run.rng("folds").permutation(len(rows.x)) % FOLDS, device=rows.x.device)
