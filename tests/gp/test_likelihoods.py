@@ -62,10 +62,11 @@ def test_moments_and_quantiles_are_those_of_draws(name: str) -> None:
     likelihood, _ = CASES[name]
     torch.manual_seed(0)
     f = F_MEAN[:, 0] + F_VAR[:, 0].sqrt() * torch.randn(200_000, 3, dtype=torch.float64)
-    drawn = likelihood.sample(f)
-    mean, variance = likelihood.moments(F_MEAN, F_VAR)
+    drawn, given = likelihood.sample(f, seed=1), likelihood.distribution(f).mean
+    mean, f_variance, noise_variance = likelihood.moments(F_MEAN, F_VAR)
     np.testing.assert_allclose(mean, drawn.mean(0), rtol=0.03, atol=0.01)
-    np.testing.assert_allclose(variance, drawn.var(0), rtol=0.2 if name == "student_t" else 0.06)
+    np.testing.assert_allclose(f_variance, given.var(0), rtol=0.06)
+    np.testing.assert_allclose(f_variance + noise_variance, drawn.var(0), rtol=0.2 if name == "student_t" else 0.06)
     if not isinstance(likelihood, lk.WithQuantiles):
         return
     levels = np.array([0.1, 0.5, 0.9])

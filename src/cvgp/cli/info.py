@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,7 +109,9 @@ def summarize(model: CVGPRegressor) -> dict[str, Any]:
         "outlier_share": model.outlier_share_,
         "noise": model.noise_,
         "heavy_tails": model._gp.tails is not None,
-        "noise_sd": np.sqrt(model.noise_variance_).tolist(),
+        "noise_sd": np.sqrt(model.noise_variance_).tolist() if model.likelihood_ is None else None,
+        "likelihood": model.likelihood,
+        "likelihood_parameters": {} if model.likelihood_ is None else asdict(model.likelihood_),
         "lengthscales": None if lengthscales is None else dict(zip(names, lengthscales.tolist(), strict=True)),
         "feature_importances": dict(zip(columns, indices.total.tolist(), strict=True)),
         "feature_importances_sd": dict(zip(columns, indices.total_error.tolist(), strict=True)),

@@ -1,4 +1,4 @@
-"""The one record for rows: inputs, outputs, weights, known noise and groups, as arrays or as tensors."""
+"""The one record for rows: inputs, outputs, weights, known noise, groups and exposures, as arrays or as tensors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Rows(NamedTuple, Generic[Values]):
     sample_weight: Values | None = None  # [n]
     noise_variance: Values | None = None  # [n]
     cluster: Values | None = None  # [n], numbers of the groups that the user names: a new row belongs to a new one
+    exposure: Values | None = None  # [n], by which the expected count of a row is multiplied
 
     def take(self, rows: Any) -> Rows[Values]:
         """The rows of an index, a mask or a slice."""

@@ -88,7 +88,7 @@ class Scaling(NamedTuple):
         """Rows in the model's units, as tensors; y has no second axis where there is a single output."""
         y = self.scale_y(rows.y)
         known = None if rows.noise_variance is None else self._scale_noise(rows.noise_variance)
-        scaled = Rows(self.scale_x(rows.x), y[:, 0] if y.shape[1] == 1 else y, rows.sample_weight, known, rows.cluster)
+        scaled = rows._replace(x=self.scale_x(rows.x), y=y[:, 0] if y.shape[1] == 1 else y, noise_variance=known)
         return scaled.map(lambda values: torch.as_tensor(values, dtype=dtype, device=device))
 
     def _scale_noise(self, noise: Array) -> Array:

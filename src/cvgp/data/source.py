@@ -73,10 +73,11 @@ class MemorySource:
         sample_weight: Tensor | None = None,
         noise_variance: Tensor | None = None,
         cluster: Tensor | None = None,
+        exposure: Tensor | None = None,
         *,
         group: Group = ALONE,
     ) -> None:
-        self.data = Rows(x, y, sample_weight, noise_variance, cluster)
+        self.data = Rows(x, y, sample_weight, noise_variance, cluster, exposure)
         self.group = group
         self.num_rows = len(x)
         start, stop = cut(len(x), group)

@@ -11,28 +11,21 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cvgp.coreset import Coreset, refuse_masked
-from cvgp.data.rows import Rows
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators import inputs
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import is_in_files, without_column
-from cvgp.fitting.decisions import Decisions
-from cvgp.fitting.heuristics import Heuristics
-from cvgp.fitting.kinds import fit_kind
-from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
-from cvgp.fitting.options import InputWarpName, ModelOptions, TrainingOptions, check_positive, settings_of
-from cvgp.fitting.prepare import decide_trends, suitable_warp
+from cvgp.estimators.latent import fit_latent_values
+from cvgp.fitting.options import InputWarpName, ModelOptions
+from cvgp.fitting.prepare import suitable_warp
 from cvgp.gp.kernels import name_of_kernel
 from cvgp.gp.likelihoods import Bernoulli, Softmax
-from cvgp.optim import Status
-from cvgp.parallel.group import current_group
-from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
+from cvgp.runtime import clean_torch_state, reused_memory
 
 Array = NDArray[np.float64]
 
@@ -114,7 +107,6 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    _likelihood: Bernoulli | Softmax
     _gps: list[FittedGP]  # one for each latent value
 
     @clean_torch_state()
@@ -147,45 +139,18 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if is_in_files(X):
             raise InvalidTypeError("CVGPClassifier is fitted to arrays and frames; read the file into a frame first.")
-        if current_group().world > 1:
-            raise InvalidInputError("CVGPClassifier is fitted in one process.")
-        check_positive("max_time", self.max_time)
-        options, n_jobs = self._model_options(), check_n_jobs(self.n_jobs)
+        options = self._model_options()
         if isinstance(y, str):
             X, y = without_column(X, y, "y")
         self.classes_, codes = self._coded(y)
         weight = self._weight(codes, sample_weight)
-        seed = inputs.first_seed(current_group(), inputs.check_seed(self.random_state))
-        log = FitLog([ProgressLines()] if self.verbose else [])
-        run = Run(Budget(self.max_time, Clock()), log, Heuristics(), seed)
         is_binary = len(self.classes_) <= 2
-        self._likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
         # One target for each class, so that each level of a text column has an effect on each class.
         target = codes.astype(np.float64) if is_binary else np.eye(len(self.classes_))[codes]
-        table = inputs.open_training_table(self, X, target, weight)
-        trends = {} if table is None else table.open_trends
-        with limited_threads(n_jobs):
-            rows = inputs.training_rows(self, table, X, target, weight)
-            dates = decide_trends(rows, trends, run, Decisions())
-            if dates is not None and dates.value:
-                inputs.without_trends(self, table, dates)
-                rows = rows._replace(x=np.delete(rows.x, [trends[name] for name in dates.value], axis=1))
-            numbers = rows.y[:, 0] if is_binary else rows.y.argmax(1).astype(np.float64)
-            self._check_left(numbers)
-            settings = settings_of(TrainingOptions())
-            found = fit_kind(rows._replace(y=numbers[:, None]), self._likelihood, options, settings, run)
-        fit, latents = found.fit, found.fit.latents
-        self._gps = [
-            FittedGP(model, found.scaling._replace(y_mean=np.array([constant]), y_scale=np.ones(1)))
-            for model, constant in zip(latents.models, latents.constant.tolist(), strict=True)
-        ]
-        self.decisions_ = found.decisions if dates is None else found.decisions.with_choice("dates", dates)
-        self.elbo_, self.n_iter_ = fit.bound, max(fit.result.num_iter, 1)
-        self.converged_ = fit.result.status is Status.CONVERGED
-        self.left_out_log_loss_ = -fit.left_out.density
-        self.n_rows_ = fit.left_out.weight.sum().item()
-        self.history_ = as_columns(log.history)
-        self._warn_if_no_better(rows._replace(y=numbers[:, None]))
+        given = {"x": X, "y": target, "sample_weight": weight}
+        likelihood = Bernoulli() if is_binary else Softmax(len(self.classes_))
+        self._gps, density = fit_latent_values(self, likelihood, given, _codes_left, options)
+        self.left_out_log_loss_ = -density
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -269,6 +234,10 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._gps[0]
 
     @property
+    def _likelihood(self) -> Any:
+        return self._gp.likelihood
+
+    @property
     def kernel_name_(self) -> str:
         """The name of the kernel that was fitted."""
         return name_of_kernel(self._gp.model.kernel)
@@ -332,13 +301,6 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 weight = of_class if weight is None else of_class * weight
         return weight
 
-    def _check_left(self, numbers: Array) -> None:
-        if len(np.unique(numbers)) < 2:
-            raise InvalidInputError(
-                f"All {len(numbers)} rows have one class, and a classifier needs at least two. Rows with a weight of "
-                "zero and rows that were left out do not count."
-            )
-
     def _model_options(self) -> ModelOptions:
         size = None if self.n_coreset == "auto" else inputs.check_size("n_coreset (unless 'auto')", self.n_coreset)
         options = ModelOptions(
@@ -352,15 +314,13 @@ class CVGPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return replace(options, input_warp=suitable_warp(options, "auto"))
 
-    def _warn_if_no_better(self, rows: Rows[Array]) -> None:
-        """Warn if the frequencies of the classes describe left-out rows better than the fit does."""
-        counts = np.bincount(rows.y[:, 0].astype(np.int64), weights=rows.sample_weight, minlength=len(self.classes_))
-        share = counts[counts > 0] / counts.sum()
-        constant = float(-(share * np.log(share)).sum())
-        if self.left_out_log_loss_ > constant + 0.05:
-            warnings.warn(
-                f"The log loss of left-out rows is {self.left_out_log_loss_:.2f}, and that of the frequencies of the "
-                f"classes {constant:.2f}. Look for extreme values in X, or try kernel='linear'.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+
+def _codes_left(y: Array) -> Array:
+    """The codes of classes [n] of the rows that count."""
+    codes = y[:, 0] if y.shape[1] == 1 else y.argmax(1).astype(np.float64)
+    if len(np.unique(codes)) < 2:
+        raise InvalidInputError(
+            f"All {len(codes)} rows have one class, and a classifier needs at least two. Rows with a weight of zero "
+            "and rows that were left out do not count."
+        )
+    return codes

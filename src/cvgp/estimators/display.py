@@ -47,6 +47,7 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
+        self._gp.need_gaussian("report")
         return import_module("cvgp.report.page").make_report(self, X, y, train=train, output=output)
 
     def to_botorch(self) -> Any:
@@ -80,15 +81,19 @@ class DisplayMixin(BaseEstimator):  # type: ignore[misc]
 
 def model_facts(model: Any) -> dict[str, str]:
     """What was fitted, in a few words each; a notebook and the command line show it."""
-    coreset = model.coreset_
-    noise = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+    coreset, likelihood = model.coreset_, model._gp.likelihood
+    noise = {"likelihood": f"{likelihood}"}
+    if likelihood is None:
+        constant = ", ".join(f"{sd:.4g}" for sd in np.sqrt(np.atleast_1d(model.noise_variance_)))
+        about = " as a constant; it depends on x" if model.noise_ == "input-dependent" else ""
+        noise = {"noise sd": f"{constant}{about}"}
     facts = {
         "coreset": f"{len(coreset)} points for {model.n_rows_:.0f} rows (effective size {coreset.effective_size:.0f})",
         "kernel": model.kernel_name_,
         "neighbors": f"{model.n_neighbors_} nearest rows per prediction; the model holds all training rows"
         if model.n_neighbors_
         else "none",
-        "noise sd": noise + (" as a constant; it depends on x" if model.noise_ == "input-dependent" else ""),
+        **noise,
         "bound": f"{model.elbo_ / model.n_rows_:.4f} nats per row",
         "solver": f"{model.solver_}, {model.n_iter_} iterations, {'' if model.converged_ else 'not '}converged",
     }

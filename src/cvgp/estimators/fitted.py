@@ -22,6 +22,7 @@ from cvgp.errors import InvalidInputError
 from cvgp.fitting.neighbors import NeighborRows
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import multiply_inside, prior_mean, stationary_form
+from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise, Tails
 from cvgp.gp.process import CoresetProcess
@@ -51,6 +52,10 @@ class FittedGP:
     target: TargetTransform = IDENTITY
     outliers: Contamination | None = None  # in the units of T(y)
     calibration: Calibration | None = None
+    likelihood: Likelihood | None = (
+        None  # of y given f, unless y is f plus noise; predictions above are then those of f
+    )
+    exposure: str | None = None  # the column of the fit's exposures, empty if that was an array; None without exposures
     indices_of_fit: SobolIndices | None = None
     indices_of_held_rows: SobolIndices | None = None  # by rows or points that the model holds, once asked for
 
@@ -218,6 +223,15 @@ class FittedGP:
             low, high = path.invert(self.scaling.x_mean[d] + np.array([-0.5, 0.5]) * widths[d])
             widths[d] = high - low
         return widths
+
+    def need_gaussian(self, what: str) -> None:
+        """Raise if observations are not f plus noise."""
+        if self.likelihood is not None:
+            raise InvalidInputError(
+                f"{what} is for likelihood='gaussian', and this model was fitted with likelihood="
+                f"{self.likelihood.name!r}. It predicts means, intervals, quantiles, densities and samples; "
+                "to change it, fit it again with all rows."
+            )
 
     def _checked(self, values: Array) -> Array:
         if not np.isfinite(values).all():

@@ -185,9 +185,10 @@ def as_table(
     noise_variance: Any = None,
     known: Reading | None = None,
     groups: str | None = None,
+    exposure: Any = None,
 ) -> Table | None:
     """Rows that are read as a table, as a fit has read its own if `known`: files, and frames of more than numbers."""
-    if not is_in_files(x) and not (is_frame(x) and (is_name(y) or not is_plain(x))):
+    if not is_in_files(x) and not (is_frame(x) and (is_name(y) or is_name(exposure) or not is_plain(x))):
         return None
     with optional_packages():
         from cvgp.tables.read import column_names, open_frame, open_table
@@ -195,7 +196,7 @@ def as_table(
 
     if not is_frame(x):
         table = x if isinstance(x, Table) else Table(open_table(x, known=known))
-        return table.with_target(y, sample_weight, noise_variance, groups)
+        return table.with_target(y, sample_weight, noise_variance, groups, exposure)
     names, target = column_names(x), tuple(y) if isinstance(y, list) else y
     beside: dict[str, Any] = {}
     if not is_name(y):
@@ -203,7 +204,7 @@ def as_table(
         beside |= dict(zip(own, values.reshape(len(values), -1).T, strict=True))
         target = own[0] if values.ndim == 1 else own
     columns: list[str | None] = []
-    for name, given in (("sample_weight", sample_weight), ("noise_variance", noise_variance)):
+    for name, given in (("sample_weight", sample_weight), ("noise_variance", noise_variance), ("exposure", exposure)):
         if given is None or isinstance(given, str):
             columns.append(given)
             continue
@@ -211,7 +212,8 @@ def as_table(
         num_rows = len(next(iter(beside.values()), x))
         values = np.full(num_rows, float(given)) if isinstance(given, Number) else _numbers(name, given)  # type: ignore[arg-type]
         beside[f"{name} beside"] = values
-    return Table(open_frame(x, beside, known=known), target, columns[0], columns[1])
+    weight, noise, exposure = columns
+    return Table(open_frame(x, beside, known=known), target, weight, noise, exposure=exposure)
 
 
 def _numbers(name: str, values: Any) -> Array:

@@ -22,6 +22,7 @@ from cvgp.estimators.frames import (
     as_table,
     frame_inputs,
     in_order_of_fit,
+    is_frame,
     is_in_files,
     numeric_schema,
     reads_columns,
@@ -46,7 +47,14 @@ FEWEST_GROUPS = 5
 
 
 def check_training(
-    estimator: BaseEstimator, x: Any, y: Any, sample_weight: Any, noise_variance: Any, *, reset: bool = True
+    estimator: BaseEstimator,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    noise_variance: Any,
+    exposure: Any = None,
+    *,
+    reset: bool = True,
 ) -> tuple[Rows[Array], bool]:
     """Validate everything that `fit` is given and, with `reset`, note its columns; also returns whether y is 1-d."""
     is_read = not reset and (isinstance(x, Inputs) or reads_columns(estimator, x))
@@ -66,17 +74,24 @@ def check_training(
     noise = None if noise_variance is None else check_noise(noise_variance, len(x))
     if noise is not None and y.shape[1] > 1:
         raise InvalidInputError("noise_variance is for one output; fit each output by itself.")
-    data = Rows(x, y, weight, noise)
+    known = None if exposure is None else check_exposure(exposure, len(x))
+    data = Rows(x, y, weight, noise, exposure=known)
     return data if weight is None else data.take(weight > 0), single_output
 
 
 def open_training_table(
-    estimator: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, groups: str | None = None
+    estimator: Any,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    noise_variance: Any = None,
+    groups: str | None = None,
+    exposure: Any = None,
 ) -> Any:
     """Rows that are read as a table, or None where x holds numbers; notes what is known of it on the estimator."""
     for name in ("schema_", "n_bad_rows_", "merged_"):
         estimator.__dict__.pop(name, None)  # of an earlier fit
-    opened = as_table(x, y, sample_weight, noise_variance, groups=groups)
+    opened = as_table(x, y, sample_weight, noise_variance, groups=groups, exposure=exposure)
     if opened is None:
         return None
     table = opened.learn(current_group())
@@ -101,12 +116,12 @@ def without_trends(estimator: Any, table: Any, dates: Choice | None) -> Any:
 
 
 def training_rows(
-    estimator: Any, table: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None
+    estimator: Any, table: Any, x: Any, y: Any, sample_weight: Any, noise_variance: Any = None, exposure: Any = None
 ) -> Rows[Array]:
     """Rows in memory, checked; notes their columns on the estimator."""
     if table is not None:
         return table.load()  # type: ignore[no-any-return]
-    rows, estimator._single_output = check_training(estimator, x, y, sample_weight, noise_variance)
+    rows, estimator._single_output = check_training(estimator, x, y, sample_weight, noise_variance, exposure)
     if hasattr(estimator, "feature_names_in_"):
         estimator.schema_ = numeric_schema(estimator, x, rows.x, y).to_json()
     return rows
@@ -246,6 +261,29 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
     if (noise < 0).any():
         raise InvalidInputError("noise_variance holds variances, which are not negative; square the deviations.")
     return noise
+
+
+def check_exposure(exposure: Any, num_rows: int) -> Array:
+    """Validate exposures [N]; a number is that of every row."""
+    with errors_of_cvgp():
+        values = np.full(num_rows, exposure) if isinstance(exposure, Number) else exposure
+        found = _one_per_row("exposure", values, num_rows)
+    if (found <= 0.0).any():
+        rows = np.flatnonzero(found <= 0.0)
+        raise InvalidInputError(
+            f"exposure must be above 0: in {len(rows)} of {num_rows} rows it is not, first in row {rows[0] + 1}, with "
+            f"{found[rows[0]]:g}. It is the time, area or number at risk in which events were counted; leave out rows "
+            "without any."
+        )
+    return found
+
+
+def take_exposure(estimator: Any, x: Any, exposure: Any) -> tuple[Any, Any]:
+    """Inputs without the column of exposures, and the exposures: what is given, or the column that the fit has used."""
+    name = estimator._gp.exposure
+    if exposure is None and name and is_frame(x) and name in getattr(x, "column_names", x.columns):
+        exposure = name
+    return without_column(x, exposure, "exposure") if isinstance(exposure, str) else (x, exposure)
 
 
 def check_observed(y: Any, shape: tuple[int, ...]) -> Array:

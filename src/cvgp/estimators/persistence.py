@@ -8,7 +8,9 @@ import os
 import reprlib
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Literal, cast
+from dataclasses import asdict, replace
+from dataclasses import fields as dataclass_fields
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from cvgp.estimators.classifier import MOST_CLASSES, CVGPClassifier
 from cvgp.estimators.fitted import FittedGP, as_array
 from cvgp.estimators.frames import schema_of
 from cvgp.estimators.importance import SobolIndices
+from cvgp.estimators.latent import LATENT_SOLVER
 from cvgp.estimators.predictive import Predictive
 from cvgp.estimators.regressor import CVGPRegressor
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles
@@ -47,10 +50,11 @@ from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.kernel import starting_mean
 from cvgp.fitting.monitor import as_columns, check_history
 from cvgp.fitting.neighbors import NeighborRows
+from cvgp.fitting.options import LikelihoodName
 from cvgp.gp.bounds import Statistics
 from cvgp.gp.calibration import Calibration
 from cvgp.gp.kernels import gaussian_likelihood, make_kernel, name_of_kernel, prior_mean, square_matrix
-from cvgp.gp.likelihoods import Bernoulli, Softmax
+from cvgp.gp.likelihoods import LIKELIHOODS, Bernoulli, Likelihood, Softmax
 from cvgp.gp.model import CVGP
 from cvgp.gp.noise import Contamination, InputNoise
 from cvgp.runtime import clean_torch_state
@@ -78,7 +82,8 @@ def save(estimator: CVGPRegressor | CVGPClassifier, path: str | os.PathLike[str]
         )
     check_is_fitted(estimator)
     given = {name: value for name, kind in PARTS.items() if isinstance(value := getattr(estimator, name, None), kind)}
-    state = _state(estimator, given) if isinstance(estimator, CVGPRegressor) else _classifier_state(estimator, given)
+    is_gaussian = isinstance(estimator, CVGPRegressor) and estimator.likelihood_ is None
+    state = _state(estimator, given) if is_gaussian else _latent_state(estimator, given)
     try:
         _restored(join_state(*split_state(state)), given)
     except DAMAGES as error:
@@ -179,17 +184,26 @@ def _state(estimator: CVGPRegressor, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[str, Any]:
+def _latent_state(estimator: CVGPRegressor | CVGPClassifier, given: dict[str, Any]) -> dict[str, Any]:
+    """That of classes, counts and other likelihoods than the Gaussian one."""
     names = getattr(estimator, "feature_names_in_", None)
-    labels = estimator.classes_
-    if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
-        raise InvalidTypeError(f"A file can hold labels that are texts, numbers, or true and false; got {labels!r}.")
+    if isinstance(estimator, CVGPClassifier):
+        gps, density, labels = estimator._gps, -estimator.left_out_log_loss_, estimator.classes_
+        if labels.dtype.kind == "O" and not all(isinstance(label, str) for label in labels):
+            raise InvalidTypeError(
+                f"A file can hold labels that are texts, numbers, or true and false; got {labels!r}."
+            )
+        own: dict[str, Any] = {"classes": {"kind": labels.dtype.kind, "labels": [str(label) for label in labels]}}
+    else:
+        gps, density = [estimator._gp], estimator.left_out_log_density_
+        likelihood: Any = gps[0].likelihood
+        own = {"likelihood": {"name": likelihood.name, **asdict(likelihood)}, "exposure": gps[0].exposure}
     return {
         "format": FORMAT,
         "version": VERSION,
         "libraries": {"cvgp": __version__, "torch": str(torch.__version__)},
         "parameters": _parameters_state(estimator),
-        "classes": {"kind": labels.dtype.kind, "labels": [str(label) for label in labels]},
+        **own,
         "fit": {
             "n_features": estimator.n_features_in_,
             "feature_names": None if names is None else list(names),
@@ -197,11 +211,11 @@ def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[
             "elbo": float(estimator.elbo_),
             "n_iter": int(estimator.n_iter_),
             "converged": bool(estimator.converged_),
-            "left_out_log_loss": float(estimator.left_out_log_loss_),
+            "left_out_log_density": float(density),
         },
         "latents": {
             str(number): {"model": _model_state(gp.model, given), "scaling": gp.scaling.to_state()}
-            for number, gp in enumerate(estimator._gps)
+            for number, gp in enumerate(gps)
         },
         "history": {name: column.tolist() for name, column in estimator.history_.items()},
         "decisions": estimator.decisions_.to_json(),
@@ -209,34 +223,40 @@ def _classifier_state(estimator: CVGPClassifier, given: dict[str, Any]) -> dict[
     }
 
 
-def _restored_classifier(fields: Fields, given: dict[str, Any]) -> CVGPClassifier:
-    parameters = fields.part("parameters", _parameters_from_state, CVGPClassifier().get_params())
-    estimator = CVGPClassifier()
-    estimator.set_params(**parameters, **given)
-    classes = Fields(fields.take("classes"), "classes")
-    labels = _labels(classes.text("kind", LABEL_KINDS), classes.items("labels"))
-    classes.close()
-    estimator.classes_ = labels
-    estimator._likelihood = Bernoulli() if len(labels) == 2 else Softmax(len(labels))
-    latents = Fields(fields.take("latents"), "latents")
-    count = estimator._likelihood.num_latents
-    estimator._gps = [latents.part(str(number), _latent_from_state, given) for number in range(count)]
-    latents.close()
+def _restored_latent(fields: Fields, given: dict[str, Any]) -> CVGPRegressor | CVGPClassifier:
+    estimator = CVGPClassifier() if "classes" in fields.values else CVGPRegressor()
+    estimator.set_params(**fields.part("parameters", _parameters_from_state, estimator.get_params()), **given)
     fit = Fields(fields.take("fit"), "fit")
+    density, exposure = fit.number("left_out_log_density"), None
+    likelihood: Likelihood
+    if isinstance(estimator, CVGPClassifier):
+        estimator.classes_ = fields.part("classes", _labels)
+        likelihood = Bernoulli() if len(estimator.classes_) == 2 else Softmax(len(estimator.classes_))
+    else:
+        likelihood = fields.part("likelihood", _likelihood_from_state)
+        exposure = fields.optional("exposure", fields.text)
+    latents = Fields(fields.take("latents"), "latents")
+    gps = [
+        replace(latents.part(str(number), _latent_from_state, given), likelihood=likelihood, exposure=exposure)
+        for number in range(likelihood.num_latents)
+    ]
+    latents.close()
+    if isinstance(estimator, CVGPClassifier):
+        estimator._gps, estimator.left_out_log_loss_ = gps, -density
+    else:
+        estimator._gp, estimator.left_out_log_density_ = gps[0], density
+        estimator._single_output, estimator.solver_ = True, LATENT_SOLVER
     estimator.n_rows_, estimator.elbo_ = fit.number("n_rows", *SQUARABLE), fit.number("elbo")
     estimator.n_iter_, estimator.converged_ = fit.integer("n_iter"), fit.flag("converged")
-    estimator.left_out_log_loss_ = fit.number("left_out_log_loss")
     estimator.history_ = fields.part("history", _history_from_state)
     estimator.decisions_ = Decisions.from_json(fields.take("decisions"))
     schema = fields.optional("schema", lambda name: Fields(fields.take(name), name).values)
     if schema is not None:
         estimator.schema_ = schema
-    _set_columns(
-        estimator, len(estimator._gps[0].scaling.x_mean), fit.integer("n_features", 1), fit.take("feature_names")
-    )
+    _set_columns(estimator, len(gps[0].scaling.x_mean), fit.integer("n_features", 1), fit.take("feature_names"))
     fit.close()
     fields.close()
-    if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in estimator._gps):
+    if not all(np.isfinite(gp.mean(gp.coreset.X[:1])).all() for gp in gps):
         raise FileFormatError("The latent values are out of range.")
     return estimator
 
@@ -246,8 +266,14 @@ def _latent_from_state(fields: Fields, given: dict[str, Any]) -> FittedGP:
     return FittedGP(model, fields.part("scaling", Scaling.from_state, model.X_c.shape[1], 1))
 
 
-def _labels(kind: str, texts: list[Any]) -> Any:
+def _likelihood_from_state(fields: Fields) -> Likelihood:
+    kind = LIKELIHOODS[fields.text("name", [name for name in get_args(LikelihoodName) if name != "gaussian"])]
+    return kind(**{own.name: fields.number(own.name, *SQUARABLE) for own in dataclass_fields(kind)})
+
+
+def _labels(fields: Fields) -> Any:
     """The labels of classes, as they were given: numbers, texts, or true and false."""
+    kind, texts = fields.text("kind", LABEL_KINDS), fields.items("labels")
     if not 2 <= len(texts) <= MOST_CLASSES or not all(isinstance(text, str) for text in texts):
         raise FileFormatError(f"classes.labels must be 2 to {MOST_CLASSES} texts.")
     values = [text == "True" for text in texts] if kind == "b" else texts
@@ -261,8 +287,8 @@ def _restored(state: dict[str, Any], given: dict[str, Any]) -> CVGPRegressor | C
     fields = Fields(state, "model file")
     for known in ("format", "version", "libraries"):
         fields.take(known)
-    if "classes" in state:
-        return _restored_classifier(fields, given)
+    if "latents" in state:
+        return _restored_latent(fields, given)
     model = fields.part("model", _model_from_state, given)
     (M, D), Q = model.X_c.shape, model.num_outputs
     parameters = fields.part("parameters", _parameters_from_state, CVGPRegressor().get_params())
@@ -350,8 +376,8 @@ def _statistics_from_state(fields: Fields, size: int, num_outputs: int) -> Stati
 
 
 def _stored_rows(rows: Rows[Tensor]) -> State:
-    """What predictions need of rows; their groups are not among it."""
-    return {name: value for name, value in rows._asdict().items() if name != "cluster"}
+    """What predictions need of rows; their groups are not among it, and only counts have exposures."""
+    return {name: value for name, value in rows._asdict().items() if name not in ("cluster", "exposure")}
 
 
 def _rows_from_state(fields: Fields, model: CVGP, statistics: Statistics) -> NeighborRows:

@@ -5,8 +5,8 @@ T(y) = f + noise, and E[y | f] is expanded in Hermite polynomials (§11 of docs/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, overload
 
@@ -16,14 +16,26 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from cvgp import metrics
 from cvgp.data.rows import Array
 from cvgp.data.transforms import TargetTransform
 from cvgp.errors import InvalidInputError, InvalidTypeError
 from cvgp.estimators.fitted import FittedGP
-from cvgp.estimators.inputs import check_noise, check_observed, check_prediction, check_seed, check_size
+from cvgp.estimators.inputs import (
+    check_exposure,
+    check_noise,
+    check_observed,
+    check_prediction,
+    check_seed,
+    check_size,
+    take_exposure,
+)
+from cvgp.estimators.latent import check_exposed
+from cvgp.files import TINY
 from cvgp.gp.calibration import Calibration
+from cvgp.gp.likelihoods import WithQuantiles
 from cvgp.gp.linalg import safe_cholesky
 from cvgp.gp.noise import Contamination, Tails, log_normal
 from cvgp.runtime import clean_torch_state
@@ -63,8 +75,12 @@ class Predictive:
     calibration: Calibration | None = None
 
     @classmethod
-    def at(cls, gp: FittedGP, x: Array | Inputs) -> Predictive:
-        """That of a fitted model at inputs [n, D], with the noise that it has learned."""
+    def at(cls, gp: FittedGP, x: Array | Inputs, exposure: Any = None) -> Predictive:
+        """That of a fitted model at inputs [n, D], with the noise that it has learned; counts may have exposures."""
+        if isinstance(gp.likelihood, WithQuantiles):
+            return LatentPredictive.of(gp, gp.likelihood, x, exposure)
+        if exposure is not None:
+            raise InvalidInputError("exposure is for a model of counts; this one has likelihood='gaussian'.")
         return cls(gp.target, *gp.moments(x), gp.outliers, gp.tails, gp.calibration)
 
     @cached_property
@@ -104,14 +120,7 @@ class Predictive:
             normal = replace(heavy, tails=None)
             ratio = np.sqrt(heavy.moments.f_variance / normal.moments.f_variance)  # [n, Q]
             return ratio[:, None] * ratio[None] * normal.function_covariance(f_cov)
-        total = np.sqrt(f_var + self.noise)
-        rho = f_cov / (total[:, None] * total[None])
-        powers = np.ones_like(rho)
-        cov: Array = np.zeros(rho.shape)
-        for a in _coefficients(self.target, self.mean, total)[1]:  # [n, Q]
-            powers *= rho
-            cov += a[:, None] * a[None] * powers
-        return cov
+        return _covariance(self.target.predict, self.mean, np.sqrt(f_var + self.noise), f_cov)
 
     def outlier_errors(self, num_draws: int, rng: np.random.RandomState) -> Array:
         """Draws [n, Q, S] of what outliers add to T(y); a row is an outlier in all of its outputs."""
@@ -161,6 +170,78 @@ class Predictive:
         return 2.0 * total / CRPS_LEVELS
 
 
+@dataclass(eq=False)
+class LatentPredictive(Predictive):
+    """Observations of a likelihood that is not Gaussian, given f."""
+
+    likelihood: WithQuantiles = field(kw_only=True)
+
+    @classmethod
+    def of(cls, gp: FittedGP, likelihood: WithQuantiles, x: Array | Inputs, exposure: Any) -> LatentPredictive:
+        """That of a fitted model at inputs [n, D]."""
+        if exposure is None and gp.exposure is not None:
+            column = f", or a table with the column {gp.exposure!r}" if gp.exposure else ""
+            raise InvalidInputError(
+                f"The model was fitted with exposures, and predictions need them too: give exposure={column}. "
+                "exposure=1 predicts counts for one unit of it."
+            )
+        mean, f_var = gp.mean_and_variance(x)
+        if exposure is not None:
+            check_exposed(likelihood.name, exposure)
+            mean = mean + np.log(check_exposure(exposure, len(mean)))[:, None]
+        return cls(gp.target, mean, np.maximum(f_var, 0.0), np.zeros_like(f_var), likelihood=likelihood)
+
+    @property
+    def _f(self) -> tuple[Tensor, Tensor]:
+        return torch.as_tensor(self.mean), torch.as_tensor(self.f_var)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and variances of y [n, 1]."""
+        return Moments(*(values.numpy()[:, None] for values in self.likelihood.moments(*self._f)))
+
+    def function_covariance(self, f_cov: Array) -> Array:
+        """Joint covariance of E[y | f] [n, n, 1], from that of f."""
+
+        def expected(f: Array) -> Array:
+            return self.likelihood.distribution(torch.as_tensor(f)).mean.numpy()
+
+        return _covariance(expected, self.mean, np.sqrt(np.maximum(self.f_var, TINY)), f_cov)
+
+    def quantiles(self, levels: Array, interval: IntervalName = "conformal") -> Array:
+        """Quantiles of y at probabilities [L], as [n, 1, L]."""
+        parts = zip(*(values.split(PART_ROWS) for values in self._f), strict=True)
+        return np.concatenate([self.likelihood.quantiles(levels, *part) for part in parts])[:, None]
+
+    def log_density(self, y: Array) -> Array:
+        """Log density, or log-probability of counts, of observations [n, 1]; minus infinity where y cannot be."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = self.likelihood.log_predictive(torch.as_tensor(y[:, 0]), *self._f).numpy()
+        return np.where(self.likelihood.is_possible(y), found[:, None], -np.inf)
+
+    def crps(self, y: Array) -> Array:
+        """Continuous ranked probability score [n, 1], by draws."""
+        rng, found, weight = np.random.RandomState(0), [], 2.0 * np.arange(CRPS_LEVELS) - CRPS_LEVELS + 1.0
+        for start in range(0, len(y), LEVELS_AT_ONCE):
+            rows = slice(start, start + LEVELS_AT_ONCE)
+            sd = np.sqrt(self.f_var[rows])
+            f = self.mean[rows] + sd * rng.standard_normal((len(sd), CRPS_LEVELS))
+            draws = np.sort(self._draw(f, rng))
+            spread = (weight * draws).sum(1) / (CRPS_LEVELS * (CRPS_LEVELS - 1.0))
+            found.append(np.abs(draws - y[rows]).mean(1) - spread)
+        return np.concatenate(found)[:, None]
+
+    def sample(self, f_cov: Array, num_draws: int, rng: np.random.RandomState) -> Array:
+        """Joint draws [n, S] of y, from the covariance of f [n, n]."""
+        scale = f_cov.diagonal().mean() or 1.0
+        L = safe_cholesky(torch.as_tensor(f_cov / scale), "covariance of the latent values").numpy()
+        return self._draw(self.mean + np.sqrt(scale) * L @ rng.standard_normal((len(L), num_draws)), rng)
+
+    def _draw(self, f: Array, rng: np.random.RandomState) -> Array:
+        drawn: Array = self.likelihood.sample(torch.as_tensor(f), rng.randint(2**31)).numpy()
+        return drawn
+
+
 def ends_of_interval(level: float) -> Array:
     """The probabilities [2] below the ends of a central interval."""
     return np.array([0.5 - 0.5 * level, 0.5 + 0.5 * level])
@@ -178,9 +259,23 @@ def _with_tails(target: TargetTransform, mean: Array, variance: Array, tails: Ta
     return y_mean, np.tensordot(weights, (y - y_mean) ** 2, 1)
 
 
+def _covariance(function: Callable[[Array], Array], mean: Array, sd: Array, f_cov: Array) -> Array:
+    """Covariance [n, n, Q] of a function of normal variables, whose joint covariance is known except for the variances.
+
+    It is a sum over powers of the correlations, by Hermite polynomials.
+    """
+    rho = f_cov / (sd[:, None] * sd[None])
+    powers = np.ones_like(rho)
+    cov: Array = np.zeros(rho.shape)
+    for a in _coefficients(function, mean, sd)[1]:  # [n, Q]
+        powers *= rho
+        cov += a[:, None] * a[None] * powers
+    return cov
+
+
 def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Array) -> Moments:
     total = f_var + noise
-    y, a = _coefficients(target, mean, np.sqrt(total))
+    y, a = _coefficients(target.predict, mean, np.sqrt(total))
     weights = _quadrature()[1]
     y_mean = np.tensordot(weights, y, 1)
     variance = np.tensordot(weights, (y - y_mean) ** 2, 1)
@@ -190,10 +285,10 @@ def _by_expansion(target: TargetTransform, mean: Array, f_var: Array, noise: Arr
     return Moments(y_mean, f_variance, variance - f_variance)
 
 
-def _coefficients(target: TargetTransform, mean: Array, sd: Array) -> tuple[Array, Array]:
+def _coefficients(function: Callable[[Array], Array], mean: Array, sd: Array) -> tuple[Array, Array]:
     """The y at the nodes [NODES, n, Q], and the coefficients of normalized polynomials from k = 1 [TERMS, n, Q]."""
     nodes, weights, polynomials = _quadrature()
-    y = target.predict(mean + nodes[:, None, None] * sd)
+    y = function(mean + nodes[:, None, None] * sd)
     return y, np.tensordot(polynomials * weights, y, 1)
 
 
@@ -278,6 +373,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         include_noise: bool = ...,
         noise_variance: ArrayLike | None = ...,
         return_noise: bool = ...,
+        exposure: ArrayLike | str | None = ...,
     ) -> Any: ...
 
     @clean_torch_state()
@@ -289,6 +385,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         include_noise: bool = True,
         noise_variance: ArrayLike | None = None,
         return_noise: bool = False,
+        exposure: ArrayLike | str | None = None,
     ) -> Any:
         """Predict the mean, and the standard deviation, the covariance or the noise on request.
 
@@ -304,6 +401,8 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Known noise variances at these rows, beside the learned noise; not for a model that transforms y.
         return_noise : bool
             Also return the standard deviation of the learned noise at each row, as the last value.
+        exposure : array-like of shape (n_samples,), number or the name of a column, optional
+            For counts, the time, area or number at risk of each row. By default it is the column that the fit has used.
 
         Returns
         -------
@@ -318,14 +417,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> model.predict([[1.0], [2.0]]).round(1).tolist()
         [0.8, 0.9]
         """
-        check_is_fitted(self)
-        x = check_prediction(self, X)
+        x, exposure = self._inputs(X, exposure)
         if return_std and return_cov:
             raise InvalidInputError("Ask for return_std or return_cov, not both.")
-        if not (return_std or return_cov or return_noise) and self._gp.target.name == "identity":
+        is_plain = self._gp.target.name == "identity" and self._gp.likelihood is None and exposure is None
+        if not (return_std or return_cov or return_noise) and is_plain:
             return self._shape(self._gp.mean(x))
         known = self._known_noise(noise_variance if include_noise else None, len(x))
-        found = Predictive.at(self._gp, x)
+        found = Predictive.at(self._gp, x, exposure)
         mean, f_variance, noise = found.moments
         extra = (self._shape(np.sqrt(noise)),) if return_noise else ()
         if return_std:
@@ -339,7 +438,9 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return (self._shape(mean), *extra) if extra else self._shape(mean)
 
     @clean_torch_state()
-    def predict_quantiles(self, X: ArrayLike, q: ArrayLike, interval: IntervalName = "conformal") -> Array:
+    def predict_quantiles(
+        self, X: ArrayLike, q: ArrayLike, interval: IntervalName = "conformal", *, exposure: Any = None
+    ) -> Array:
         """Predict quantiles of new observations, noise included.
 
         Parameters
@@ -349,6 +450,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Probabilities between 0 and 1, both excluded.
         interval : {"conformal", "model"}
             Quantiles that are calibrated by rows that the fit has not learned from, or those of the model itself.
+        exposure : as for `predict`
 
         Returns
         -------
@@ -366,10 +468,12 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if interval not in ("conformal", "model"):
             raise InvalidInputError(f"interval must be 'conformal' or 'model'; got {interval!r}.")
-        return self._shape(Predictive.at(self._gp, check_prediction(self, X)).quantiles(levels, interval))
+        return self._shape(self._predictive(X, exposure).quantiles(levels, interval))
 
     @clean_torch_state()
-    def predict_interval(self, X: ArrayLike, level: float = 0.9, interval: IntervalName = "conformal") -> Array:
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, interval: IntervalName = "conformal", *, exposure: Any = None
+    ) -> Array:
         """Predict central intervals of new observations, noise included.
 
         Parameters
@@ -379,6 +483,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             The probability that an observation is inside, between 0 and 1.
         interval : {"conformal", "model"}
             Intervals that are calibrated by rows that the fit has not learned from, or those of the model itself.
+        exposure : as for `predict`
 
         Returns
         -------
@@ -395,10 +500,10 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         if np.ndim(level):
             raise InvalidTypeError(f"level must be one number between 0 and 1, such as 0.9; got {level!r}.")
         (probability,) = _probabilities("level", level)
-        return self.predict_quantiles(X, ends_of_interval(probability), interval)
+        return self.predict_quantiles(X, ends_of_interval(probability), interval, exposure=exposure)
 
     @clean_torch_state()
-    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0, *, exposure: Any = None) -> Array:
         """Draw new observations at all rows of X jointly, with noise and outliers.
 
         Parameters
@@ -407,6 +512,7 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
             Where to draw. The cost grows with the cube of the number of rows.
         n_samples : int
         random_state : int, RandomState or None
+        exposure : as for `predict`
 
         Returns
         -------
@@ -420,14 +526,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> model.sample_y(X, n_samples=3).shape
         (40, 3)
         """
-        check_is_fitted(self)
-        x = check_prediction(self, X)
+        x, exposure = self._inputs(X, exposure)
         n_samples = check_size("n_samples", n_samples)
-        rng = check_seed(random_state)
+        rng, found = check_seed(random_state), Predictive.at(self._gp, x, exposure)
+        if isinstance(found, LatentPredictive):
+            return found.sample(self._gp.covariance(x)[:, :, 0], n_samples, rng)
         scale = self._gp.scaling.y_scale  # outputs share a covariance, but for their scales
         cov = self._gp.covariance(x)[:, :, 0] + np.diag(self._gp.noise_at(x)[:, 0])
         L = safe_cholesky(torch.as_tensor(cov / scale[0] ** 2), "predictive covariance").numpy()
-        found = Predictive.at(self._gp, x)
         mean = found.mean
         draws = np.einsum("nm,mqs->nqs", L, rng.standard_normal((*mean.shape, n_samples)))
         if self._gp.tails is not None:
@@ -439,13 +545,14 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         return np.asarray(samples[:, 0] if self._single_output else samples)
 
     @clean_torch_state()
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Return the density log p(y_i | x_i) of each row in nats, noise included.
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike, *, exposure: Any = None) -> Array:
+        """Return the density log p(y_i | x_i) of each row in nats, noise included; of counts, the log-probability.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        exposure : as for `predict`
 
         Returns
         -------
@@ -460,14 +567,23 @@ class PredictiveMixin(BaseEstimator):  # type: ignore[misc]
         >>> model.log_predictive_density(X, np.sin(X[:, 0])).shape
         (40,)
         """
-        check_is_fitted(self)
-        found = Predictive.at(self._gp, check_prediction(self, X))
+        found = self._predictive(X, exposure)
         values = check_observed(y, self._shape(found.mean).shape).reshape(found.mean.shape)
         return np.asarray(found.log_density(values).sum(axis=1))
+
+    def _inputs(self, X: Any, exposure: Any) -> tuple[Array | Inputs, Any]:
+        check_is_fitted(self)
+        X, exposure = take_exposure(self, X, exposure)
+        return check_prediction(self, X), exposure
+
+    def _predictive(self, X: Any, exposure: Any) -> Predictive:
+        x, exposure = self._inputs(X, exposure)
+        return Predictive.at(self._gp, x, exposure)
 
     def _known_noise(self, noise_variance: ArrayLike | None, num_rows: int) -> Array:
         if noise_variance is None:
             return np.zeros((num_rows, 1))
+        self._gp.need_gaussian("noise_variance")
         if self._gp.target.name != "identity":
             raise InvalidInputError(
                 f"noise_variance is in the units of y squared, and the model describes y by target_transform="

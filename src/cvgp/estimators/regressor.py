@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
@@ -21,6 +22,7 @@ from cvgp.estimators.display import DisplayMixin
 from cvgp.estimators.fitted import FittedGP
 from cvgp.estimators.frames import named_inputs
 from cvgp.estimators.importance import ImportanceMixin, seconds_for_importance
+from cvgp.estimators.latent import LATENT_SOLVER, check_combination, check_exposed, fit_latent_values
 from cvgp.estimators.predictive import PredictiveMixin
 from cvgp.estimators.training_summary import Baselines, FeatureQuantiles, summarize_rows
 from cvgp.estimators.updating import UpdatingMixin
@@ -31,21 +33,25 @@ from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_c
 from cvgp.fitting.neighbors import check_neighbors
 from cvgp.fitting.options import (
     InputWarpName,
+    LikelihoodName,
     ModelOptions,
     NoiseName,
     TargetName,
     TrainingOptions,
+    check_choice,
     check_positive,
     settings_of,
 )
 from cvgp.fitting.prepare import FitData, decide_trends, memory_data, suitable_warp, transformed, warn_about
 from cvgp.gp.kernels import name_of_kernel
+from cvgp.gp.likelihoods import Likelihood
 from cvgp.gp.model import CVGP
 from cvgp.parallel.group import current_group
 from cvgp.runtime import check_n_jobs, clean_torch_state, limited_threads, reused_memory
 from cvgp.tables.columns import Schema
 
 Array = NDArray[np.float64]
+OF_A_GAUSSIAN = ("_statistics", "_log_slopes", "_baselines", "_feature_quantiles")
 
 
 class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMixin, DisplayMixin):  # type: ignore[misc]
@@ -69,6 +75,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
     noise : {"auto", "constant", "input-dependent"}
         Whether the noise may depend on x. ``auto`` decides by the density of left-out rows, and also detects gross
         outliers in y, up to one row in four.
+    likelihood : {"gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"}
+        The distribution of y given f: ``student_t`` has heavy tails; ``poisson`` and ``negative_binomial`` are for
+        counts and ``gamma`` for positive numbers, with the mean exp(f); ``beta`` is for proportions between 0 and 1,
+        with the mean sigmoid(f). All but ``gaussian`` need the rows in memory, and neither use neighbors nor can be
+        updated.
     input_warp : {"auto", "identity", "rank", "mixed"}
         Whether distances are those of the columns of X, of their ranks (which need `standardize`), or a mixture.
     target_transform : {"identity", "auto", "log", "yeo-johnson"}
@@ -99,6 +110,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         One entry per iteration: phase, bound, seconds, learning rate, events.
     solver_, n_iter_, converged_, n_rows_ : str, int, bool, float
         The solver, its iterations, whether there was nothing left to gain, and the number of rows by weight.
+    left_out_log_density_ : float
+        With another likelihood than ``gaussian``, the mean log density of the rows, each predicted without itself.
 
     Examples
     --------
@@ -122,6 +135,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         ard: bool = True,
         mean: Literal["zero", "constant"] | Mean = "zero",
         noise: NoiseName = "auto",
+        likelihood: LikelihoodName = "gaussian",
         input_warp: InputWarpName = "auto",
         target_transform: TargetName = "identity",
         standardize: bool = True,
@@ -138,6 +152,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         self.ard = ard
         self.mean = mean
         self.noise = noise
+        self.likelihood = likelihood
         self.input_warp = input_warp
         self.target_transform = target_transform
         self.standardize = standardize
@@ -206,6 +221,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         *,
         groups: ArrayLike | str | None = None,
         decisions: Decisions | Mapping[str, Choice] | None = None,
+        exposure: ArrayLike | str | None = None,
     ) -> "CVGPRegressor":
         """Learn coreset, kernel and noise from data.
 
@@ -225,6 +241,9 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             without their group in every choice, and intervals hold for new groups. It is not an input.
         decisions : Decisions or dict, optional
             Decisions of an earlier fit, or some of them, that are taken as they are, without a search.
+        exposure : array-like of shape (n_samples,), number or the name of a column, optional
+            For counts, the time, area or number at risk in which the events of each row were counted: the expected
+            count is the exposure times exp(f). It is not an input, and predictions need it too.
 
         Returns
         -------
@@ -238,6 +257,11 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
         >>> cvgp.CVGPRegressor().fit("houses/*.parquet", "price")  # doctest: +SKIP
         """
+        check_choice("likelihood", self.likelihood, get_args(LikelihoodName))
+        check_exposed(self.likelihood, exposure)
+        if self.likelihood != "gaussian":
+            beside = {"noise_variance": noise_variance, "groups": groups, "decisions": decisions}
+            return self._fit_likelihood(beside, x=X, y=y, sample_weight=sample_weight, exposure=exposure)
         group, training = current_group(), self._training_options()
         settings, options, pinned = settings_of(training), self._model_options(training), Decisions.pinned(decisions)
         check_positive("max_time", self.max_time)
@@ -252,6 +276,8 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         X, codes = inputs.take_groups(X, groups)
         labels = groups if isinstance(groups, str) else None
         table, audited = inputs.open_training_table(self, X, y, sample_weight, noise_variance, labels), None
+        if table is not None:
+            check_exposed(self.likelihood, table.table.exposure)
         trends = {} if table is None or training.solver == "paper" else table.open_trends
         has_groups = codes is not None or (table is not None and table.table.groups is not None)
         if has_groups and (group.world > 1 or (table is not None and not table.fits_in_memory)):
@@ -304,6 +330,51 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
             summarize_rows(self, data.train, seed)
         return self
 
+    def _fit_likelihood(self, beside: dict[str, Any], **given: Any) -> "CVGPRegressor":
+        """Fit by a likelihood that is not Gaussian."""
+        training = self._training_options()
+        likelihood = check_combination(self, beside)
+        options = replace(self._model_options(training), noise="constant", n_neighbors=0)
+
+        def numbers(y: Array) -> Array:
+            if y.shape[1] > 1:
+                raise InvalidInputError(
+                    f"likelihood={likelihood.name!r} is for one output, and y has {y.shape[1]}. Fit each by itself, or "
+                    "use likelihood='gaussian'."
+                )
+            likelihood.check(y[:, 0])
+            return y[:, 0]
+
+        (self._gp,), density = fit_latent_values(self, likelihood, given, numbers, options, training)
+        self.left_out_log_density_ = density
+        for name in OF_A_GAUSSIAN:
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self.solver_ = LATENT_SOLVER
+        return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, exposure: Any = None) -> float:
+        """Return the coefficient of determination R² of the predicted means.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as for `fit`
+            Rows to predict, and what was observed there.
+        exposure : as for `predict`
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import cvgp, numpy as np
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = cvgp.CVGPRegressor(n_coreset=8, random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> round(model.score(X, np.sin(X[:, 0])), 1)
+        1.0
+        """
+        return float(r2_score(y, self.predict(X, exposure=exposure), sample_weight=sample_weight))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `cvgp.load` opens.
 
@@ -344,7 +415,10 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     @property
     def coreset_(self) -> Coreset:
-        """Pseudo-inputs, pseudo-outputs and weights in the units of the data; with neighbors, predictions need both."""
+        """Pseudo-inputs, pseudo-outputs and weights in the units of the data; with neighbors, predictions need both.
+
+        With a likelihood that is not Gaussian, the pseudo-outputs are values of f, such as logarithms of rates.
+        """
         own = self._gp.coreset
         if not hasattr(self, "feature_names_in_"):
             return own
@@ -356,14 +430,28 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
         return 0 if self._gp.kept is None else self._gp.kept.num_neighbors
 
     @property
+    def coresets_(self) -> list[Coreset]:
+        """The coreset in a list, as a classifier has one for each latent value."""
+        return [self.coreset_]
+
+    @property
+    def likelihood_(self) -> Likelihood | None:
+        """The likelihood with its learned parameters; None if it is Gaussian."""
+        return self._gp.likelihood
+
+    @property
     def noise_variance_(self) -> float | Array:
         """Learned noise variance of y, or of its transform; where it depends on x, what a constant would be."""
+        if self._gp.likelihood is not None:
+            raise AttributeError("noise_variance_ is of a Gaussian likelihood; likelihood_ has the learned parameters")
         variance = self._gp.noise_variance
         return float(variance[0]) if self._single_output else variance.copy()
 
     @property
     def noise_(self) -> str:
-        """Whether the noise is constant or depends on x."""
+        """Whether the noise is constant or depends on x; the name of a likelihood that is not Gaussian."""
+        if self._gp.likelihood is not None:
+            return self._gp.likelihood.name
         return "constant" if self._gp.noise is None else "input-dependent"
 
     @property
@@ -421,6 +509,7 @@ class CVGPRegressor(RegressorMixin, PredictiveMixin, ImportanceMixin, UpdatingMi
 
     def _set_results(self, found: Fit, gp: FittedGP, data: FitData, log: FitLog) -> None:
         solution = found.result.solution
+        self.__dict__.pop("left_out_log_density_", None)  # of an earlier fit with another likelihood
         self._gp = gp
         self._statistics = solution.statistics
         self._set_bound(solution.bound, data.train.total_weight, data.log_slopes)

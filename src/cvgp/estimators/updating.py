@@ -76,6 +76,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         12
         """
         check_is_fitted(self)
+        self._gp.need_gaussian("prune")
         if not isinstance(tolerance, Number) or not tolerance >= 0:
             raise InvalidInputError(f"tolerance must be a number of nats per row of at least 0; got {tolerance!r}.")
         model, kept = self._gp.model, self._gp.kept
@@ -123,6 +124,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         6
         """
         check_is_fitted(self)
+        self._gp.need_gaussian("grow")
         gp, size, present = self._gp, check_size("n", n), len(self._gp.model.X_c)
         if size <= present:
             raise InvalidInputError(
@@ -186,6 +188,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         [1.0]
         """
         check_is_fitted(self)
+        self._gp.need_gaussian("condition")
         gp = self._gp
         rows = _regular(gp, _known_rows(self, X, y, sample_weight, noise_variance))
         # The parts of a fitted estimator are never changed, only replaced, so the copy may share them.
@@ -243,6 +246,7 @@ class UpdatingMixin(BaseEstimator):  # type: ignore[misc]
         (2, 2)
         """
         check_is_fitted(self)
+        self._gp.need_gaussian("calibrate")
         table = _known_table(self, X, y, None, None, current_group())
         rows = _known_rows(self, X, y, None, None) if table is None else table.load()
         found = Predictive.at(self._gp, rows.x)
@@ -397,6 +401,7 @@ def quality_by_size(
     True
     """
     check_is_fitted(model)
+    model._gp.need_gaussian("quality_by_size")
     rows = _known_rows(model, X, y, sample_weight, noise_variance)
     if held_out is None:
         held = round(HELD_OUT * len(rows.x))

@@ -5,31 +5,35 @@ The input warp, the initial kernel and the size of the coreset are chosen by a r
 kernel alone, are tried too, by cross-validation of the whole fit.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from cvgp.data.rows import Array, Rows
 from cvgp.data.scaling import Scaling, learn_warped_scaling
-from cvgp.fitting.compare import Scores, weight_of
+from cvgp.fitting.compare import STANDARD_ERRORS, Scores, compare, weight_of
 from cvgp.fitting.decide import Request, decide
 from cvgp.fitting.decisions import Choice, Decisions
 from cvgp.fitting.kernel import starting_kernel, with_priors
-from cvgp.fitting.latents import LatentFit, Latents, fit_latents, multiply_variance
+from cvgp.fitting.latents import SHORTEST_STEP, LatentFit, Latents, fit_latents, multiply_variance
 from cvgp.fitting.monitor import FitLog, Run
 from cvgp.fitting.options import ModelOptions, TrainingOptions
 from cvgp.fitting.prepare import FitData, choose_scaling, decide_warp, merge_copies, scaled_rows, spread_of
 from cvgp.fitting.sample import DEFAULT_KERNEL
 from cvgp.gp.kernels import name_of_kernel
-from cvgp.gp.likelihoods import Likelihood
+from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
 from cvgp.gp.model import CVGP
 
 LATENT_VARIANCE = 4.0  # of f at the start, times that of the linked targets
 FOLDS = 3
+NEWTON_STEPS, RIDGE = 25, 1.0  # of a generalized linear model, whose penalty is that of one row
 
 
 class KindFit(NamedTuple):
@@ -45,7 +49,10 @@ def fit_kind(
 ) -> KindFit:
     """Fit latent values to rows, whose y `[n]` the likelihood describes."""
     h, begin, rows = run.heuristics, run.budget.seconds, merge_copies(rows)
-    linked = rows._replace(y=likelihood.linked(rows.y[:, 0]).reshape(len(rows.x), -1))
+    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
+    exposure = 1.0 if rows.exposure is None else np.average(rows.exposure, weights=weight)
+    usual = rows.y[:, 0] if rows.exposure is None else rows.y[:, 0] * exposure / rows.exposure
+    linked = rows._replace(y=likelihood.linked(usual).reshape(len(rows.x), -1), exposure=None)
     warp, warp_choice = decide_warp(linked, options, run, Decisions())
     learned = learn_warped_scaling(warp, linked)
     scaling = choose_scaling(learned, options)
@@ -55,15 +62,19 @@ def fit_kind(
     choosing = run._replace(heuristics=replace(h, exact_seconds=0.0, largest_coreset=h.largest_latent_coreset))
     named = replace(options, kernel=DEFAULT_KERNEL) if options.kernel is None else options
     begun = decide(Request(data, named, settings, choosing))
-    weight = np.ones(len(rows.x)) if rows.sample_weight is None else rows.sample_weight
-    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight), device=source.device)
+    constant = torch.as_tensor(likelihood.constant(rows.y[:, 0], weight) - np.log(exposure), device=source.device)
     (scaled,) = source.chunks(source.num_rows)
-    scaled = scaled._replace(y=torch.as_tensor(rows.y[:, 0], device=source.device))
-    multiply_variance(begun.model, LATENT_VARIANCE)
+    own = rows._replace(y=rows.y[:, 0]).map(partial(torch.as_tensor, device=source.device))
+    scaled = scaled._replace(y=own.y, exposure=own.exposure)
+    # Numbers vary as much on the scale of f as their logarithms do; the logits of clear classes vary more.
+    factor = scaling.y_scale[0] ** 2 if isinstance(likelihood, WithQuantiles) else LATENT_VARIANCE
+    widen = partial(multiply_variance, factor=factor)
+    widen(begun.model)
     start, kernel_choice = begun.model, begun.decisions.kernel
     if options.kernel in (None, "auto") and options.ard:
-        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice)
+        start, kernel_choice = _fewer_parameters(start, scaled, likelihood, constant, run, kernel_choice, widen)
     found = fit_latents(Latents.begin(start, constant, likelihood), scaled, run, most_rows=h.latent_rows)
+    _warn_if_simpler_is_better(found, scaled, likelihood, run)
     solver = Choice("sites and L-BFGS", None, "", {}, run.budget.seconds - begin)
     alone = Choice("none", None, "not for classes and counts")
     made = {"input_warp": warp_choice, "kernel": kernel_choice, "n_neighbors": alone, "solver": solver}
@@ -71,7 +82,13 @@ def fit_kind(
 
 
 def _fewer_parameters(
-    model: CVGP, rows: Rows[Tensor], likelihood: Likelihood, constant: Tensor, run: Run, choice: Choice | None
+    model: CVGP,
+    rows: Rows[Tensor],
+    likelihood: Likelihood,
+    constant: Tensor,
+    run: Run,
+    choice: Choice | None,
+    widen: Callable[[CVGP], None],
 ) -> tuple[CVGP, Choice | None]:
     """Where rows are few for the columns: ARD, one lengthscale beside a line, or a line, by cross-validated density."""
     h, dims = run.heuristics, rows.x.shape[1]
@@ -82,7 +99,7 @@ def _fewer_parameters(
     def with_kernel(name: str, *, ard: bool) -> CVGP:
         kernel = with_priors(starting_kernel(name, dims, ard=ard), len(rows.x), sample, 1.0, h).to(rows.x.device)
         other = CVGP(model.coreset, kernel, mean=model.mean, likelihood=model.likelihood).to(rows.x.device)
-        multiply_variance(other, LATENT_VARIANCE)
+        widen(other)
         return other
 
     name = name_of_kernel(model.kernel)
@@ -113,6 +130,84 @@ def _fewer_parameters(
 def density_of(latents: Latents, rows: Rows[Tensor]) -> Scores:
     """How likely rows are under latent values that have not seen them."""
     found = [model.process()(rows.x) for model in latents.models]
-    f_mean = torch.stack([f.mean for f in found], 1) + latents.constant
+    f_mean = torch.stack([f.mean for f in found], 1) + latents.offset(rows)
     density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack([f.variance for f in found], 1))
     return Scores(density, -density, weight_of(rows), rows.cluster)
+
+
+def _warn_if_simpler_is_better(found: LatentFit, rows: Rows[Tensor], likelihood: Likelihood, run: Run) -> None:
+    """Warn if a constant or a generalized linear model is clearly likelier for a sample of rows without themselves."""
+    h, rng = run.heuristics, run.rng("compare")
+    some = torch.as_tensor(rng.permutation(len(rows.x))[: run.rows(h.compared_rows)], device=rows.x.device)
+    if len(some) <= 2 * FOLDS:
+        return
+    sample = rows.take(some)
+    ours = Scores(found.left_out.densities[some], found.left_out.squares[some], weight_of(sample))
+    simple = {
+        "a constant": simple_scores(sample._replace(x=torch.zeros_like(sample.x[:, :1])), likelihood),
+        "a generalized linear model": simple_scores(sample, likelihood),
+    }
+    name = max(simple, key=lambda name: simple[name].density)
+    if compare(simple[name], ours).is_likelier(STANDARD_ERRORS, h.margin):
+        warnings.warn(
+            f"Rows that are left out have a mean log density of {ours.density:.2f} nats under the fit, and "
+            f"{simple[name].density:.2f} under {name}. Give it more time or pseudo-points, try kernel='linear', or "
+            "look for extreme values in X and y.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+
+
+@torch.no_grad()
+def simple_scores(rows: Rows[Tensor], likelihood: Likelihood) -> Scores:
+    """Scores of rows in random order under a generalized linear model of the other folds."""
+    folds = torch.arange(len(rows.x), device=rows.x.device) % FOLDS
+    x = torch.cat([torch.ones_like(rows.y[:, None]), rows.x], 1)
+    offset = torch.zeros_like(rows.y) if rows.exposure is None else rows.exposure.log()
+    density = torch.empty_like(rows.y)
+    for fold in range(FOLDS):
+        inside, outside = folds != fold, folds == fold
+        slopes, learned = _linear_fit(x[inside], offset[inside, None], rows.take(inside), likelihood)
+        f = x[outside] @ slopes + offset[outside, None]
+        density[outside] = learned.log_predictive(rows.y[outside], f, torch.zeros_like(f))
+    return Scores(density, -density, weight_of(rows), rows.cluster)
+
+
+def _linear_fit(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood) -> tuple[Tensor, Likelihood]:
+    """Slopes [P, L] of a generalized linear model, the first of which are constants, and its likelihood."""
+    weight, y = weight_of(rows), rows.y.cpu().numpy()
+    level = likelihood.constant(y, weight.cpu().numpy()) - (weight @ offset / weight.sum()).item()
+    slopes = x.new_zeros(x.shape[1], likelihood.num_latents)
+    slopes[0] = torch.as_tensor(level)
+    for _ in range(2):
+        slopes = _newton(x, offset, rows, likelihood, slopes)
+        f = x @ slopes + offset
+        likelihood = likelihood.learned(rows.y, f, torch.zeros_like(f), weight)
+    return slopes, likelihood
+
+
+def _newton(x: Tensor, offset: Tensor, rows: Rows[Tensor], likelihood: Likelihood, slopes: Tensor) -> Tensor:
+    """The slopes of highest penalized likelihood, by Newton steps that never lower it."""
+    weight = weight_of(rows)
+    penalty = torch.full_like(x[0], RIDGE)
+    penalty[0] = 1e-9 * weight.sum()
+
+    def evaluate(slopes: Tensor) -> tuple[float, Expected]:
+        f = x @ slopes + offset
+        found = likelihood.expected(rows.y, f, torch.zeros_like(f))
+        return (weight @ found.value - 0.5 * (penalty @ slopes.square()).sum()).item(), found
+
+    value, here = evaluate(slopes)
+    for _ in range(NEWTON_STEPS):
+        gradient = x.mT @ (weight[:, None] * here.slope) - penalty[:, None] * slopes  # [P, L]
+        curvatures = ((x.mT * (weight * g)) @ x + penalty.diag() for g in here.curvature.mT)
+        pairs = zip(curvatures, gradient.mT, strict=True)
+        direction, share = torch.stack([torch.linalg.solve(*pair) for pair in pairs], 1), 1.0
+        new, there = evaluate(slopes + direction)
+        while not new > value and share > SHORTEST_STEP:
+            share *= 0.5
+            new, there = evaluate(slopes + share * direction)
+        if not new > value:
+            break
+        slopes, value, here = slopes + share * direction, new, there
+    return slopes

@@ -78,6 +78,10 @@ class Latents(NamedTuple):
         """The model that holds what all of them share."""
         return self.models[0]
 
+    def offset(self, rows: Rows[Tensor]) -> Tensor:
+        """What is added to the latent values of rows [n, L]: the constants, and the logarithms of exposures."""
+        return self.constant if rows.exposure is None else self.constant + rows.exposure.log()[:, None]
+
     def copied(self) -> "Latents":
         """A copy that can be trained by itself."""
         return self._replace(models=deepcopy(self.models))
@@ -93,13 +97,13 @@ class SitesObjective:
 
     def value_and_backward(self, scale: float = 1.0) -> float:
         """`scale` times the sum; `scale` times its gradient is added to `grad` of the parameters."""
-        (models, constant, likelihood), rows = self.latents, self.rows
+        models, likelihood, rows = self.latents.models, self.latents.likelihood, self.rows
         with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
             matrices = kernel_matrices(models[0].kernel, models[0].X_c, rows.x)
             y_c = torch.stack([model.y_c.detach() for model in models])  # [L, M]
             log_w = torch.stack([model.site_precision.detach().log() for model in models])  # [L, M]
             f = marginals(*matrices, y_c, log_w)
-            at = f.mean.detach().mT + constant, f.variance.detach().mT.clamp_min(0.0)
+            at = f.mean.detach().mT + self.latents.offset(rows), f.variance.detach().mT.clamp_min(0.0)
             expected = likelihood.expected(rows.y, *at)
             weight = weight_of(rows)
             value = (weight * expected.value).sum().item() - f.kl.detach().sum().item()
@@ -189,14 +193,14 @@ def solve_sites(
 
     A fresh search starts from the prior; others start from the present sites.
     """
-    models, constant, likelihood = latents
-    weight = weight_of(rows)
+    models, likelihood = latents.models, latents.likelihood
+    weight, offset = weight_of(rows), latents.offset(rows)
     with threads_for(float(len(models[0].X_c)) ** 2 * len(rows.x)):
         matrices = _Matrices(models[0], rows)
 
         def evaluate(points: _Points | None) -> Solved:
             at = matrices.prior(len(models)) if points is None else matrices.marginals(points)
-            expected = likelihood.expected(rows.y, at[0] + constant, at[1])
+            expected = likelihood.expected(rows.y, at[0] + offset, at[1])
             return Solved((weight * expected.value).sum().item() - at[2], expected, *at[:2])
 
         def full_step(here: Solved, points: _Points | None) -> _Points:
@@ -299,7 +303,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
             tol=0.0,
         )
         evaluations += learned.num_iter
-        new = latents.likelihood.learned(some.y, found.mean + latents.constant, found.f_var, weight_of(some))
+        new = latents.likelihood.learned(some.y, found.mean + latents.offset(some), found.f_var, weight_of(some))
         latents = latents._replace(likelihood=new)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
         ended = monitor(Progress(number + 1, -found.value / total, math.nan))
@@ -334,7 +338,8 @@ def left_out_scores(latents: Latents, rows: Rows[Tensor], found: Solved) -> Scor
             for part, K_cx, k_xx in matrices.chunks()
         ]
         residual, spread = (torch.cat(values) for values in zip(*parts, strict=True))
-        means.append(target - residual[:, 0] + latents.constant[place])
+        means.append(target - residual[:, 0])
         variances.append(spread)
-    density = latents.likelihood.log_predictive(rows.y, torch.stack(means, 1), torch.stack(variances, 1))
+    f_mean = torch.stack(means, 1) + latents.offset(rows)
+    density = latents.likelihood.log_predictive(rows.y, f_mean, torch.stack(variances, 1))
     return Scores(density, -density, weight_of(rows), rows.cluster)

@@ -18,6 +18,7 @@ from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.monitor import Callback
 
 NoiseName = Literal["auto", "constant", "input-dependent"]
+LikelihoodName = Literal["gaussian", "student_t", "poisson", "negative_binomial", "gamma", "beta"]
 InitName = Literal["kmeans", "random", "greedy"]
 TargetName = Literal["auto"] | TransformName
 InputWarpName = Literal["auto"] | WarpName

@@ -213,7 +213,8 @@ def decide_warp(rows: Rows[Array], options: ModelOptions, run: Run, pinned: Deci
 
 def merge_copies(data: Rows[Array]) -> Rows[Array]:
     """Merge equal rows into one with their summed weight, and sort, so that the order of rows does not matter."""
-    columns = [data.x, data.y, *(part[:, None] for part in (data.noise_variance, data.cluster) if part is not None)]
+    beside = (data.noise_variance, data.cluster, data.exposure)
+    columns = [data.x, data.y, *(part[:, None] for part in beside if part is not None)]
     table = np.ascontiguousarray(np.hstack(columns)) + 0.0  # -0 and 0 are equal
     # Rows are compared as strings of bytes, which costs less than column by column.
     keys = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).reshape(-1)

@@ -33,7 +33,15 @@ NODES = 20
 DRAWS, DRAWS_OF_FIT = 256, 64
 LEAST_CURVATURE = 1e-6  # of a row: a likelihood that is not log-concave may have a negative one
 LARGEST_LATENT = 30.0  # of an exponent, so that rates stay finite while sites are solved for
-BISECTIONS = 60
+BISECTIONS, SAME = 60, 1e-9
+
+
+class Moments(NamedTuple):
+    """Of a new y at each row, with f integrated out."""
+
+    mean: Tensor  # [n]
+    f_variance: Tensor  # [n], of E[y | f]
+    noise_variance: Tensor  # [n], the expected variance of y given f
 
 
 class Expected(NamedTuple):
@@ -73,6 +81,14 @@ class Likelihood(ABC):
         bad = y[~self.is_possible(y)]
         return f"{bad[0]:g} in {len(bad)} of {len(y)} rows" if len(bad) > 1 else f"{bad[0]:g}"
 
+    def unit(self, y: Array) -> float:
+        """What y is divided by during a fit, for a likelihood that any change of units leaves as it is."""
+        return 1.0
+
+    def in_units(self, unit: float) -> Self:
+        """The likelihood of y times a unit."""
+        return self
+
     def linked(self, y: Array) -> Array:
         """Observations [n] on the scale of f, by which a fit starts."""
         return y
@@ -104,16 +120,18 @@ class Likelihood(ABC):
         f = f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None]
         return torch.logsumexp(self.log_density(y, f) + weights.log()[:, None], 0)
 
-    def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of a new y `[n]`, with f integrated out."""
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
+        """Mean and variances of a new y."""
         nodes, weights = _hermite(f_mean)
         given = self.distribution(f_mean[:, 0] + f_var[:, 0].sqrt() * nodes[:, None])
         mean = weights @ given.mean
-        return mean, weights @ given.variance + weights @ (given.mean - mean).square()
+        return Moments(mean, weights @ (given.mean - mean).square(), weights @ given.variance)
 
-    def sample(self, f: Tensor) -> Tensor:
+    def sample(self, f: Tensor, seed: int) -> Tensor:
         """A draw of y for each latent value."""
-        return self.distribution(f).sample()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            return self.distribution(f).sample()
 
     def learned(self, y: Tensor, f_mean: Tensor, f_var: Tensor, weight: Tensor) -> Self:
         """The likelihood with the parameters under which rows with these posteriors are expected to be likeliest."""
@@ -138,7 +156,7 @@ class Likelihood(ABC):
 
 
 class WithQuantiles(Likelihood):
-    """A likelihood whose distribution function is known."""
+    """A likelihood of numbers, whose distribution function is known."""
 
     @abstractmethod
     def frozen(self, f: Array) -> Any:
@@ -155,10 +173,12 @@ class WithQuantiles(Likelihood):
             ends = given.ppf(level)
             low, high = ends.min(0), ends.max(0)
             for _ in range(BISECTIONS):
+                if (high - low <= (0.5 if self.is_discrete else SAME * np.abs(high))).all():
+                    break
                 middle = 0.5 * (low + high)
                 is_below = w @ given.cdf(middle) < level
                 low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-            columns.append(np.ceil(high - 1e-9) if self.is_discrete else high)
+            columns.append(np.floor(high) if self.is_discrete else high)  # which is never below the quantile
         return np.stack(columns, -1)
 
     @property
@@ -302,8 +322,30 @@ class Softmax(Likelihood):
         return self
 
 
-class _Count(WithQuantiles):
-    """Whole numbers from 0 on, whose rate is exp(f) times an exposure, which callers add to f as its logarithm."""
+class _LogLink(WithQuantiles):
+    """The mean of y is exp(f), times an exposure whose logarithm callers add to f."""
+
+    @abstractmethod
+    def variance_of(self, mean: Tensor, square: Tensor) -> Tensor:
+        """The expected variance of y given its mean, from the mean and the expected square of exp(f)."""
+
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
+        """In closed form: exp(f) is log-normal."""
+        mean = (f_mean[:, 0] + 0.5 * f_var[:, 0]).clamp_max(LARGEST_LATENT).exp()
+        f_variance = mean.square() * f_var[:, 0].clamp_max(LARGEST_LATENT).expm1()
+        return Moments(mean, f_variance, self.variance_of(mean, mean.square() + f_variance))
+
+    def linked(self, y: Array) -> Array:
+        """The logarithm."""
+        return np.log(y)
+
+    def constant(self, y: Array, weight: Array) -> Array:
+        """The logarithm of the mean."""
+        return np.array([math.log(np.average(y, weights=weight))])
+
+
+class _Count(_LogLink):
+    """Whole numbers from 0 on."""
 
     def is_possible(self, y: Array) -> NDArray[np.bool_]:
         """Whole numbers of at least 0."""
@@ -344,6 +386,10 @@ class Poisson(_Count):
         """Poisson with the rate exp(f)."""
         return stats.poisson(np.exp(np.minimum(f, LARGEST_LATENT)))
 
+    def variance_of(self, mean: Tensor, square: Tensor) -> Tensor:
+        """The mean."""
+        return mean
+
 
 @dataclass(frozen=True)
 class NegativeBinomial(_Count):
@@ -361,6 +407,10 @@ class NegativeBinomial(_Count):
         """Negative binomial with the mean exp(f)."""
         return stats.nbinom(self.size, self.size / (self.size + np.exp(np.minimum(f, LARGEST_LATENT))))
 
+    def variance_of(self, mean: Tensor, square: Tensor) -> Tensor:
+        """More than the mean by the square over the size."""
+        return mean + square / self.size
+
 
 @dataclass(frozen=True)
 class StudentT(WithQuantiles):
@@ -374,10 +424,23 @@ class StudentT(WithQuantiles):
         """Student's t around f."""
         return StudentTDistribution(self.degrees, f, self.scale, validate_args=False)
 
-    def moments(self, f_mean: Tensor, f_var: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, f_mean: Tensor, f_var: Tensor) -> Moments:
         """The mean is that of f even where t has none; the variance is infinite up to two degrees of freedom."""
         spread = self.scale**2 * self.degrees / (self.degrees - 2.0) if self.degrees > 2.0 else math.inf
-        return f_mean[:, 0], f_var[:, 0] + spread
+        return Moments(f_mean[:, 0], f_var[:, 0], torch.full_like(f_mean[:, 0], spread))
+
+    def unit(self, y: Array) -> float:
+        """The median absolute deviation as a standard deviation, or the standard deviation if most y are equal."""
+        return float(stats.median_abs_deviation(y, scale="normal") or np.std(y) or 1.0)
+
+    def in_units(self, unit: float) -> Self:
+        """The scale is in units of y."""
+        return replace(self, scale=self.scale * unit)
+
+    def linked(self, y: Array) -> Array:
+        """Without the ends of the tails."""
+        middle, reach = np.median(y), 5.0 * self.unit(y)
+        return np.clip(y, middle - reach, middle + reach)
 
     def frozen(self, f: Array) -> Any:
         """Student's t around f."""
@@ -385,7 +448,7 @@ class StudentT(WithQuantiles):
 
 
 @dataclass(frozen=True)
-class Gamma(WithQuantiles):
+class Gamma(_LogLink):
     """Positive numbers with the mean exp(f) and a standard deviation in proportion to it."""
 
     name, target = "gamma", "numbers above 0"
@@ -400,17 +463,13 @@ class Gamma(WithQuantiles):
         """Above 0."""
         return np.isfinite(y) & (y > 0.0)
 
-    def linked(self, y: Array) -> Array:
-        """The logarithm."""
-        return np.log(y)
-
-    def constant(self, y: Array, weight: Array) -> Array:
-        """The logarithm of the mean."""
-        return np.array([math.log(np.average(y, weights=weight))])
-
     def frozen(self, f: Array) -> Any:
         """Gamma with the mean exp(f)."""
         return stats.gamma(self.shape, scale=np.exp(np.clip(f, -LARGEST_LATENT, LARGEST_LATENT)) / self.shape)
+
+    def variance_of(self, mean: Tensor, square: Tensor) -> Tensor:
+        """The square over the shape."""
+        return square / self.shape
 
 
 @dataclass(frozen=True)

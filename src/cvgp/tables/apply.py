@@ -1,6 +1,7 @@
 """Rows of a table in numbers: which of them count, and how the schema of a fitted model reads them.
 
-A row is bad if it holds infinity or text for a number, lacks a target, or has a negative weight or noise variance.
+A row is bad if it holds infinity or text for a number, lacks a target, or has a negative weight, noise
+variance or exposure.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class BadRows:
     """Finds bad rows, and counts those that were left out."""
 
     opened: Opened
-    names: list[str]  # features, targets, weight, noise and group
+    names: list[str]  # features, targets, weight, noise, group and exposure
     gaps: Mask  # the features that may be missing
     on_bad_rows: OnBadRows
     drops: bool  # whether rows that lack a value are dropped rather than bad
@@ -117,7 +118,7 @@ class Piece(NamedTuple):
     numbers: NDArray[np.int64]  # the numbers of these in their file
 
     def stored(self) -> Array:
-        """The rows that count as a matrix: cells, targets, weight, noise, group, and the numbers of the rows."""
+        """The rows that count as a matrix: cells, targets, what is beside them, and the numbers of the rows."""
         kept = self.rows.take(self.kept)
         extra = [values[:, None] for values in kept[2:] if values is not None]
         return np.hstack([kept.x, kept.y, *extra, self.numbers[:, None].astype(np.float64)])
@@ -145,13 +146,16 @@ class RowReader:
                 try:
                     x = [read(batch.column(name)) for name, read in self.cells.items()]
                     y = [numbers(name, batch.column(name)) for name in self.targets]
-                    weight, noise = (None if n is None else numbers(n, batch.column(n)) for n in self.extra[:2])
+                    weight, noise, exposure = (
+                        None if name is None else numbers(name, batch.column(name))
+                        for name in (*self.extra[:2], self.extra[3])
+                    )
                     named = self.extra[2]
                     group = None if named is None or self.label is None else self.label(batch.column(named))
                 except InvalidTypeError as error:
                     raise InvalidTypeError(f"{part.file}: {error}") from error
                 x_cells, y_cells = (np.array(columns).reshape(len(columns), len(batch)).T for columns in (x, y))
-                rows = Rows(x_cells, y_cells, weight, noise, group)
+                rows = Rows(x_cells, y_cells, weight, noise, group, exposure)
                 kept = self.bad.find(rows, part, before)
                 yield Piece(part, batch, rows, kept, part.first_row + before + np.flatnonzero(kept))
                 before += len(batch)
@@ -161,7 +165,7 @@ def schema_reader(
     opened: Opened,
     schema: Schema,
     targets: Sequence[str] = (),
-    extra: Extra = (None, None, None),
+    extra: Extra = (None, None, None, None),
     on_bad_rows: OnBadRows = "error",
     advice: str = ADVICE,
 ) -> RowReader:

@@ -21,7 +21,7 @@ DECIMALS = (".", ",")
 THOUSANDS = ("", ",", ".", " ", "'", "_")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 Kind = Literal["numeric", "boolean", "categorical", "levels", "ordered", "date"]
-Extra = tuple[str | None, str | None, str | None]  # the columns of weights, noise and groups
+Extra = tuple[str | None, str | None, str | None, str | None]  # the columns of weights, noise, groups and exposures
 Impute = Literal["mean", "median", "drop"]
 
 MAX_INDICATORS = 10  # categories; a column with more becomes the effects of levels

@@ -70,6 +70,7 @@ class Table:
     sample_weight: str | None = None
     noise_variance: str | None = None
     groups: str | None = None
+    exposure: str | None = None
     drop: tuple[str, ...] = ()
     features: tuple[str, ...] | None = None
     always_keep: tuple[str, ...] = ()
@@ -79,10 +80,10 @@ class Table:
     _learned: dict[Group, TrainingTable] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in (self.sample_weight, self.noise_variance, self.groups):
+        for name in self.extra:
             if name is not None and not isinstance(name, str):
                 raise InvalidTypeError(
-                    "The sample_weight, noise_variance and groups of a table are names of its columns; got "
+                    "The sample_weight, noise_variance, groups and exposure of a table are names of its columns; got "
                     f"{type(name).__name__}."
                 )
         check_rule(self.impute)
@@ -107,16 +108,21 @@ class Table:
 
     @property
     def special(self) -> list[str]:
-        """The columns that are not features: targets, weights, noise and groups."""
+        """The columns that are not features: targets, weights, noise, groups and exposures."""
         return [*self.targets, *(name for name in self.extra if name is not None)]
 
     @property
     def extra(self) -> Extra:
-        """The columns of weights, noise and groups."""
-        return self.sample_weight, self.noise_variance, self.groups
+        """The columns of weights, noise, groups and exposures."""
+        return self.sample_weight, self.noise_variance, self.groups, self.exposure
 
     def with_target(
-        self, target: object, sample_weight: Any = None, noise_variance: Any = None, groups: Any = None
+        self,
+        target: object,
+        sample_weight: Any = None,
+        noise_variance: Any = None,
+        groups: Any = None,
+        exposure: Any = None,
     ) -> Table:
         """The same table with the columns that `fit` names."""
         chosen = _target(target) or self.target
@@ -124,10 +130,14 @@ class Table:
             raise InvalidInputError("The table has no target: name the column to predict, as in fit(table, 'y').")
         if self.target not in (None, chosen):
             raise InvalidInputError(f"read_table names the target {self.target!r}, and fit {chosen!r}; choose one.")
-        weight = self.sample_weight if sample_weight is None else sample_weight
-        noise = self.noise_variance if noise_variance is None else noise_variance
-        labels = self.groups if groups is None else groups
-        found = replace(self, target=chosen, sample_weight=weight, noise_variance=noise, groups=labels, _learned={})
+        given = {
+            "sample_weight": sample_weight,
+            "noise_variance": noise_variance,
+            "groups": groups,
+            "exposure": exposure,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        found = replace(self, target=chosen, _learned={}, **known)
         return self if found == self else found
 
     def learn(self, group: Group = ALONE) -> TrainingTable:
@@ -172,7 +182,8 @@ class Table:
                     )
         if both := [name for name in wanted if name in special]:
             raise InvalidInputError(
-                f"features or always_keep names {both}, which is the target or a column of weights, noise or groups."
+                f"features or always_keep names {both}, which is the target or a column of weights, noise, groups or "
+                "exposures."
             )
         if both := [name for name in self.drop if name in wanted]:
             raise InvalidInputError(f"drop leaves out {both}, which is asked for as well; choose.")
@@ -210,6 +221,7 @@ def read_table(
     sample_weight: str | None = None,
     noise_variance: str | None = None,
     groups: str | None = None,
+    exposure: str | None = None,
     sep: str | None = None,
     decimal: str | None = None,
     thousands: str | None = None,
@@ -234,6 +246,8 @@ def read_table(
         The columns of sample weights and of known noise variances.
     groups : str, optional
         The column of the person, day or site of each row, if predictions are for new ones. It is not a feature.
+    exposure : str, optional
+        For counts, the column of the time, area or number at risk of each row. It is not a feature.
     sep, decimal, thousands, encoding : str, optional
         How text files are written, such as ``";"``, ``","``, ``"."`` and ``"cp1252"``; inferred from them by default.
     drop, features : str or list of str, optional
@@ -274,7 +288,7 @@ def read_table(
     chosen = None if features is None else _names("features", features)
     choice = (_names("drop", drop), chosen, _names("always_keep", always_keep), impute, on_bad_rows, dates)
     opened = open_table(data, {"sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding})
-    return Table(opened, _target(target), sample_weight, noise_variance, groups, *choice)
+    return Table(opened, _target(target), sample_weight, noise_variance, groups, exposure, *choice)
 
 
 def names_in(text: str) -> list[str]:
