@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cvgp
+from cvgp.cli.fit import likelihood_hint
 from tests.cli.conftest import Run, flat
 
 QUICK = ("--n-coreset", 8, "--max-iter", 20, "--quiet")
@@ -127,3 +129,39 @@ def test_files_that_are_missing_or_garbage_end_with_a_code(run: Run, model: Path
         (tmp_path / "model").write_bytes(content)
         result = run("info", tmp_path / "model")
         assert (result.exit_code, "is not a cvgp file" in result.stderr) == (1, True)
+
+
+def test_counts_with_exposure_are_fitted_and_predicted(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(-2, 2, 120), "days": rng.uniform(1, 9, 120)})
+    frame["claims"] = rng.poisson(frame["days"] * np.exp(frame["x"]))
+    frame.to_csv(tmp_path / "claims.csv", index=False)
+    counts = ["--likelihood", "poisson", "--exposure", "days", "--n-coreset", "8"]
+    fitted = run("fit", tmp_path / "claims.csv", "--target", "claims", *counts, "--out", tmp_path / "m.cvgp", "--json")
+    assert json.loads(fitted.stdout)["features"] == ["x"]
+    frame.loc[3, "days"] = np.nan
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    command = ["predict", tmp_path / "m.cvgp", tmp_path / "new.csv", "--out", tmp_path / "out.csv"]
+    assert "'days' is missing" in flat(run(*command).stderr)
+    assert run(*command, "--on-bad-rows", "skip").exit_code == 0
+    predicted = pd.read_csv(tmp_path / "out.csv")
+    expected = cvgp.load(tmp_path / "m.cvgp").predict(frame.drop(index=3))
+    np.testing.assert_allclose(predicted["claims_mean"].drop(index=3), expected)
+    assert np.isnan(predicted["claims_mean"][3])
+
+
+@pytest.mark.parametrize(
+    ("y", "flag"),
+    [
+        (np.random.default_rng(0).poisson(2.0, 200), "--likelihood poisson"),
+        (np.random.default_rng(0).beta(2.0, 3.0, 200), "--likelihood beta"),
+        (np.random.default_rng(0).lognormal(0.0, 1.0, 200), "--likelihood gamma"),
+        (np.random.default_rng(0).normal(0.0, 1.0, 200), None),
+        (np.random.default_rng(0).normal(50.0, 1.0, 200), None),
+        (np.random.default_rng(0).poisson(500.0, 200), None),
+        (np.random.default_rng(0).integers(0, 2, 200), None),
+    ],
+)
+def test_a_target_that_is_hardly_gaussian_gets_a_hint(y: np.ndarray, flag: str | None) -> None:
+    hint = likelihood_hint(np.asarray(y, dtype=np.float64))
+    assert hint is None if flag is None else flag in str(hint)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from gpytorch.likelihoods import LaplaceLikelihood
 from torch import Tensor
 
 from cvgp.coreset import Coreset
@@ -121,3 +122,13 @@ def test_a_fit_finds_the_function_and_left_out_rows_are_as_likely_as_new_ones(ki
     assert torch.corrcoef(torch.stack([truth, at[0][:, 0]]))[0, 1] > 0.95
     assert fit.left_out.density == pytest.approx(density, abs=0.08)
     assert fit.result.converged
+
+
+def test_a_likelihood_of_gpytorch_is_fitted() -> None:
+    latents, rows = problem("student_t")
+    wrapped = lk.GPyTorchLikelihood(LaplaceLikelihood().double())
+    fit = fit_latents(latents._replace(likelihood=wrapped), rows, Run.alone(), most_rows=5000)
+    with torch.no_grad():
+        f = fit.latents.first.posterior(rows.x).mean
+    truth = torch.sin(rows.x[:, 0]) + 0.3 * rows.x[:, 1]
+    assert torch.corrcoef(torch.stack([truth, f]))[0, 1] > 0.9

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from scipy.stats import skew
 
 from cvgp.cli import options
 from cvgp.cli.console import note, print_result, terminate_between_iterations
 from cvgp.cli.info import summarize
+from cvgp.data.rows import Array
 from cvgp.errors import FileAccessError, InvalidInputError, WorkerError, printable
 from cvgp.estimators.display import model_facts
 from cvgp.estimators.regressor import CVGPRegressor
@@ -24,6 +27,9 @@ from cvgp.parallel import launched
 from cvgp.parallel.group import current_group, process_group
 from cvgp.tables.apply import near_names
 from cvgp.tables.table import Table, names_in, read_table
+
+FEWEST_VALUES = 3  # with two values they are classes
+SMALL_COUNT, CLEAR_SKEW = 10.0, 1.0  # the median of counts, and the skewness of a long tail
 
 
 def fit(
@@ -73,6 +79,10 @@ def fit(
     how_to_continue = partial(_how_to_continue, training["checkpoint_dir"])
     with process_group():  # alone, unless torchrun started other processes beside this one
         opened = _open(data, target, reading, quiet)
+        if not quiet and model["likelihood"] == "gaussian" and model["target_transform"] == "identity":
+            rows, _ = opened.learn(current_group()).rows.sample_in_numbers()
+            if (hint := likelihood_hint(rows.y[:, 0])) is not None:
+                note(f"{data}: {target} holds {hint}")
         # Progress goes to the standard error. A group is ended by its first worker, between two iterations of all.
         with how_to_continue(), redirect_stdout(sys.stderr), terminate_between_iterations() as end_here:
             estimator.set_params(training__callbacks=[end_here] if is_first else []).fit(opened)
@@ -123,6 +133,23 @@ def _check_target(target: str, columns: list[str], data: str) -> None:
         raise typer.BadParameter(
             f"{data} has no column {target!r}; {hint} {', '.join(map(printable, columns))}.", param_hint="'--target'"
         )
+
+
+def likelihood_hint(y: Array) -> str | None:
+    """What a target seems to be and the flag for it, in words; None if it may well be Gaussian."""
+    if len(np.unique(y)) < FEWEST_VALUES or y.min() < 0.0:
+        return None
+    is_skewed = skew(y) > CLEAR_SKEW
+    if (y == np.round(y)).all() and np.median(y) <= SMALL_COUNT and (y.min() == 0.0 or is_skewed):
+        return (
+            "small whole numbers from 0 on. If they count events, --likelihood poisson or negative_binomial suits; "
+            "--exposure COLUMN is for the time or area of each count."
+        )
+    if y.min() > 0.0 and y.max() < 1.0:
+        return "numbers between 0 and 1. If they are proportions, --likelihood beta suits."
+    if y.min() > 0.0 and is_skewed:
+        return "positive numbers with a long tail. --target-transform log or --likelihood gamma may suit better."
+    return None
 
 
 def _check_kernel(name: str | None) -> None:

@@ -128,7 +128,8 @@ class Predictor:
 
     def tables(self, opened: Opened) -> Iterator[pa.Table]:
         """Pieces of a table, with predictions beside their columns; all in the types of the first."""
-        reader = schema_reader(opened, self.schema, on_bad_rows=self.on_bad_rows, advice=ADVICE)
+        extra = (None, None, None, self.model._gp.exposure or None)
+        reader = schema_reader(opened, self.schema, extra=extra, on_bad_rows=self.on_bad_rows, advice=ADVICE)
         schema: pa.Schema | None = None
         for piece in reader.pieces(opened.parts, opened.names):
             table = pa.Table.from_batches([piece.batch.select(opened.names)])
@@ -153,7 +154,8 @@ class Predictor:
             cells = piece.rows.x[piece.kept]
             inputs, findings = new_inputs(self.schema.columns, cells, piece.numbers, piece.part.file)
             self.findings.add(findings)
-            found = Predictive.at(self.model._gp, inputs)
+            exposure = piece.rows.exposure
+            found = Predictive.at(self.model._gp, inputs, None if exposure is None else exposure[piece.kept])
             mean, sd = found.moments.mean[:, 0], np.sqrt(found.moments.variance[:, 0])
             columns[:, piece.kept] = np.vstack([mean, sd, found.quantiles(self.levels)[:, 0].T])
         return columns

@@ -265,6 +265,8 @@ def check_noise(noise_variance: Any, num_rows: int) -> Array:
 
 def check_exposure(exposure: Any, num_rows: int) -> Array:
     """Validate exposures [N]; a number is that of every row."""
+    if isinstance(exposure, str):
+        raise InvalidInputError(f"exposure={exposure!r} names a column, which only a frame has; give a number per row.")
     with errors_of_cvgp():
         values = np.full(num_rows, exposure) if isinstance(exposure, Number) else exposure
         found = _one_per_row("exposure", values, num_rows)

@@ -15,7 +15,7 @@ from cvgp.fitting.decisions import Decisions
 from cvgp.fitting.heuristics import Heuristics
 from cvgp.fitting.kinds import fit_kind
 from cvgp.fitting.monitor import Budget, Clock, FitLog, ProgressLines, Run, as_columns
-from cvgp.fitting.options import ModelOptions, TrainingOptions, check_positive, settings_of
+from cvgp.fitting.options import ModelOptions, Number, TrainingOptions, check_positive, settings_of
 from cvgp.fitting.prepare import decide_trends
 from cvgp.gp.likelihoods import LIKELIHOODS, Likelihood
 from cvgp.optim import Status
@@ -112,9 +112,9 @@ def check_combination(estimator: CVGPRegressor, given: dict[str, Any]) -> Likeli
     values |= {f"training__{key}": (getattr(training, key), (defaults[key],)) for key in defaults if key not in USED}
     for key, (value, allowed) in values.items():
         if not any(value is known or (isinstance(value, type(known)) and value == known) for known in allowed):
+            got = repr(value) if isinstance(value, str | Number) else f"a {type(value).__name__}"
             raise InvalidInputError(
-                f"{key} is for likelihood='gaussian'. With likelihood={name!r}, leave it at {allowed[0]!r}; got "
-                f"{value!r:.100}."
+                f"{key} is for likelihood='gaussian'. With likelihood={name!r}, leave it at {allowed[0]!r}; got {got}."
             )
     return LIKELIHOODS[name]()
 

@@ -180,10 +180,10 @@ class LatentPredictive(Predictive):
     def of(cls, gp: FittedGP, likelihood: WithQuantiles, x: Array | Inputs, exposure: Any) -> LatentPredictive:
         """That of a fitted model at inputs [n, D]."""
         if exposure is None and gp.exposure is not None:
-            column = f", or a table with the column {gp.exposure!r}" if gp.exposure else ""
+            column = f"a table with the column {gp.exposure!r}, or " if gp.exposure else ""
             raise InvalidInputError(
-                f"The model was fitted with exposures, and predictions need them too: give exposure={column}. "
-                "exposure=1 predicts counts for one unit of it."
+                f"The model was fitted with exposures, and predictions need them too: give {column}exposure=..., a "
+                "number per row. exposure=1 predicts counts for one unit of it."
             )
         mean, f_var = gp.mean_and_variance(x)
         if exposure is not None:

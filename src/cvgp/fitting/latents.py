@@ -28,7 +28,7 @@ from cvgp.gp.kernels import (
     multiply_inside,
     release,
 )
-from cvgp.gp.likelihoods import Expected, Likelihood
+from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
 from cvgp.gp.linalg import inverse_from_factor, plus_identity, safe_cholesky
 from cvgp.gp.model import CVGP
 from cvgp.gp.posterior import factorize, kl_divergence, leave_one_out, mean, variance
@@ -42,6 +42,8 @@ NO_NOISE = 1e-10  # the model's own constant, since each row has a noise varianc
 NOISE_FLOOR = 1e-12
 SHORTEST_STEP = 1.0 / 64.0
 FIRST_STEPS, NEXT_STEPS = 20, 2  # of the sites, at the start and after each round
+FIRST_PARAMETERS = 2  # times that a likelihood's parameters and the sites are learned in turn at the start
+LONGEST_STEP = 1.0  # of a constant
 EVALUATIONS = 8  # of the bound, in a round
 MOST_ROUNDS = 40
 SCALE_FACTOR, SCALE_STEPS = 4.0, 6  # of the variance of f, and of the sites after each change of it
@@ -292,6 +294,10 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         some = rows.take(chosen)
     total = weight_of(some).sum().item()
     found = solve_sites(latents, some, steps=FIRST_STEPS, fresh=True, tol=1e-3)
+    for _ in range(FIRST_PARAMETERS if isinstance(latents.likelihood, WithQuantiles) else 0):
+        # Before the kernel, which would otherwise take what is signal for the noise of a likelihood that is too wide.
+        latents = with_learned_parameters(latents, some, found)
+        found = solve_sites(latents, some, steps=NEXT_STEPS)
     latents, found = _with_best_scale(latents, some, found, run)
     monitor, value, status, evaluations = Phase(run, PHASE, MOST_ROUNDS), found.value, Status.ITERATION_LIMIT, 0
     for number in range(MOST_ROUNDS):
@@ -303,8 +309,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
             tol=0.0,
         )
         evaluations += learned.num_iter
-        new = latents.likelihood.learned(some.y, found.mean + latents.offset(some), found.f_var, weight_of(some))
-        latents = latents._replace(likelihood=new)
+        latents = with_learned_parameters(latents, some, found)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
         ended = monitor(Progress(number + 1, -found.value / total, math.nan))
         gain, value = found.value - value, found.value
@@ -322,6 +327,19 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         model.set_site_noise_offset((1.0 / g.mean()).item() - NO_NOISE)
     result = Result(status, -found.value / weight_of(rows).sum().item(), evaluations)
     return LatentFit(latents, found.value, result, left_out_scores(latents, rows, found))
+
+
+def with_learned_parameters(latents: Latents, rows: Rows[Tensor], found: Solved) -> Latents:
+    """The same latent values with a likelier likelihood and, of numbers, a likelier constant, by a Newton step.
+
+    The constants of classes stay those of their frequencies, to which predictions far from the data return.
+    """
+    f_mean, weight, constant = found.mean + latents.offset(rows), weight_of(rows), latents.constant
+    learned = latents.likelihood.learned(rows.y, f_mean, found.f_var, weight)
+    if isinstance(learned, WithQuantiles):
+        step = (weight @ found.expected.slope) / (weight @ found.expected.curvature)  # [L]
+        constant = constant + step.clamp(-LONGEST_STEP, LONGEST_STEP)
+    return latents._replace(likelihood=learned, constant=constant)
 
 
 @torch.no_grad()

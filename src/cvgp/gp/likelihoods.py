@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 NODES = 20
 DRAWS, DRAWS_OF_FIT = 256, 64
 LEAST_CURVATURE = 1e-6  # of a row: a likelihood that is not log-concave may have a negative one
-LARGEST_LATENT = 30.0  # of an exponent, so that rates stay finite while sites are solved for
+LARGEST_LATENT = 300.0  # of an exponent, so that rates stay finite while sites are solved for
 BISECTIONS, SAME = 60, 1e-9
 
 
