@@ -261,7 +261,7 @@ def multiply_variance(model: CVGP, factor: float) -> None:
 
 @torch.no_grad()
 def _with_best_scale(latents: Latents, rows: Rows[Tensor], found: Solved, run: Run) -> tuple[Latents, Solved]:
-    """Multiply the variance of f while that raises the bound: rounds with fixed sites take far too long for it."""
+    """Multiply the variance of f while that raises the bound: with several classes, rounds end before it is found."""
     for factor in (SCALE_FACTOR, 1.0 / SCALE_FACTOR):
         before = latents
         while run.has_time:
