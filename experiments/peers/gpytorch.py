@@ -220,7 +220,8 @@ def svgp_classes(job: Job) -> Finding:
     x, y = torch.as_tensor(job.x, dtype=torch.float32), torch.as_tensor(job.y)
     y = y.float() if num_classes == 2 else y.long()
     inducing, lengthscales = (torch.as_tensor(job.data[name]).float() for name in ("inducing", "lengthscales"))
-    model = ClassSVGP(inducing, lengthscales, 1 if num_classes == 2 else num_classes)
+    num_latents = num_classes if num_classes > 2 else 1
+    model = ClassSVGP(inducing, lengthscales, num_latents)
     several = SoftmaxLikelihood(num_classes=num_classes, mixing_weights=False)
     likelihood = BernoulliLikelihood() if num_classes == 2 else several
     objective = VariationalELBO(likelihood, model, num_data=len(x))
@@ -245,18 +246,12 @@ def svgp_classes(job: Job) -> Finding:
     def predict(x: Array) -> dict[str, Array]:
         rows = torch.as_tensor(x, dtype=torch.float32).split(CHUNK_ROWS)
         with gpytorch.settings.num_likelihood_samples(DRAWS_OF_CLASSES):
-            found = torch.cat(
-                [likelihood(model(chunk)).probs.reshape(-1, len(chunk), _width(num_classes)).mean(0) for chunk in rows]
-            )
-        p = found.double().numpy()
+            given = [likelihood(model(chunk)).probs.reshape(-1, len(chunk), num_latents) for chunk in rows]
+        p = torch.cat([draws.mean(0) for draws in given]).double().numpy()
         return {"probabilities": p if num_classes > 2 else np.column_stack([1.0 - p, p])}
 
     job.record_arrays(predict)
     return {"iterations": settings["steps"], "precision": "float32"}
-
-
-def _width(num_classes: int) -> int:
-    return 1 if num_classes == 2 else num_classes
 
 
 def _check_finite(module: nn.Module) -> None:
