@@ -390,8 +390,8 @@ def _comparison(plan: Plan, store: Store, kind: str, names: Iterable[str]) -> st
         return "No results yet."
     titles = [entry.title for entry in ENTRIES[kind][1:]]
     words = (
-        f"The mean {SHOWN[kind][SCORE[kind]]} of cvgp, the seconds of its fit, and how many nats per row it is ahead of each "
-        "other method, on the splits that both have finished. Where a number is negative, cvgp is behind."
+        f"The mean {SHOWN[kind][SCORE[kind]]} of cvgp, the seconds of its fit, and how many nats per row it is "
+        "ahead of each other method, on the splits that both have finished. Where a number is negative, cvgp is behind."
     )
     return f"{words}\n\n{markdown_table(['table', 'cvgp', 'seconds', *titles], rows, num_text=1)}"
 
