@@ -11,6 +11,7 @@ from experiments import ablation as ablation_study
 from experiments import bayesian_optimization as optimization
 from experiments import gpytorch_strategy, race_report, speed
 from experiments import hard as hard_problems
+from experiments import kinds as kinds_study
 from experiments import merging as merging_study
 from experiments import race as race_study
 from experiments import tables as table_study
@@ -144,6 +145,28 @@ def tables(
     if not table:
         _run(lambda: table_study.tasks(plan), results, threads, renew)
     _show(table_study.report(plan, results), "tables", write)
+
+
+@app.command()
+def kinds(
+    datasets: Annotated[str, typer.Option(help="Tables separated by commas. [default: all]")] = "",
+    splits: Annotated[int, typer.Option(min=1, help="Of five; a fifth of the rows is scored.")] = 5,
+    peers: Annotated[str, typer.Option(help="Methods separated by commas, ours among them. [default: all]")] = "",
+    store: StorePath = None,
+    table: TableOnly = False,
+    renew: Renew = False,
+    write: Write = None,
+) -> None:
+    """Fit classes and counts beside other GPs, boosted trees and linear models, with one thread each."""
+    chosen = not (datasets or peers)  # the fit to 100,000 rows belongs to all
+    plan = kinds_study.plan_of(_names(datasets), splits, _names(peers), large=chosen)
+    results = _store("kinds", store)
+    if not table:
+        for name in plan.datasets:
+            kinds_study.read(name)  # a table that cannot be had should not wait for its turn
+        run_tasks(lambda: kinds_study.tasks(plan, results), results, threads=1, renew=renew)
+    for place, text in kinds_study.reports(plan, results).items():
+        _show(text, f"kinds-{place}", write)
 
 
 @app.command(name="speed")

@@ -1,13 +1,16 @@
 """Scores of predictions of rows that a method has not seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from cvgp import metrics
 from cvgp.errors import FactorizationError
+from cvgp.gp.likelihoods import Poisson
 from experiments.divergences import joint_log_density
 from experiments.store import Metrics
 
@@ -126,3 +129,65 @@ def quantile_crps(y: Array, quantiles: Array) -> float:
     levels = np.asarray(CRPS_LEVELS)[:, None]
     error = y - quantiles  # [levels, n]
     return float(2 * np.mean(np.maximum(levels * error, (levels - 1) * error)))
+
+
+# Classes and counts
+
+BINS = 10
+"""Of equal width, of the probability of the class that is predicted."""
+LEAST_PROBABILITY = 1e-15
+COUNT_LEVELS = (0.05, 0.5, 0.95)
+
+
+def class_scores(y: Array, found: Mapping[str, Array]) -> Metrics:
+    """Log loss, Brier score, accuracy and, of two classes, AUC; what `calibration_error` needs of each bin.
+
+    The Brier score is the squared error summed over classes.
+    """
+    p = found["probabilities"] / found["probabilities"].sum(1, keepdims=True)
+    codes = y.astype(np.intp)
+    is_y = codes[:, None] == np.arange(p.shape[1])
+    taken, sure = p.argmax(1), p.max(1)
+    scores: Metrics = {
+        "log_loss": -float(np.mean(np.log(np.maximum(p[is_y], LEAST_PROBABILITY)))),
+        "brier": float(np.mean(((p - is_y) ** 2).sum(1))),
+        "accuracy": float(np.mean(taken == codes)),
+        "auc": float(roc_auc_score(codes, p[:, 1])) if p.shape[1] == 2 else None,
+    }
+    bins = np.minimum((BINS * sure).astype(np.intp), BINS - 1)
+    scores |= {f"gap_{k}": float(((taken == codes) - sure)[bins == k].sum()) for k in range(BINS)}
+    return scores | {f"variance_{k}": float((sure * (1.0 - sure))[bins == k].sum()) for k in range(BINS)}
+
+
+def calibration_error(records: Sequence[Metrics]) -> tuple[float, float]:
+    """The expected calibration error of the scored rows of all splits, and what chance alone makes of it.
+
+    Of the rows of each bin, the share whose class is predicted is compared with the mean probability. A calibrated
+    method has a gap too: of a normal variable with the variance of the bin's count, nearly.
+    """
+    rows = sum(record["rows_scored"] or 0.0 for record in records)
+    sums = {name: [sum(r[f"{name}_{k}"] or 0.0 for r in records) for k in range(BINS)] for name in ("gap", "variance")}
+    by_chance = np.sqrt(2.0 / np.pi * np.asarray(sums["variance"])).sum()
+    return float(np.abs(sums["gap"]).sum() / rows), float(by_chance / rows)
+
+
+def count_scores(y: Array, found: Mapping[str, Array]) -> Metrics:
+    """Mean log probability, the mean absolute error of the median, RMSE, and the coverage of 90 % intervals.
+
+    A prediction has these itself, or mean and variance of the logarithm of a Poisson rate, exposure included.
+    """
+    if "log_probability" not in found:
+        f_mean, f_var = (torch.as_tensor(found[name])[:, None] for name in ("f_mean", "f_var"))
+        poisson = Poisson()
+        found = {
+            "mean": poisson.moments(f_mean, f_var)[0].numpy(),
+            "log_probability": poisson.log_predictive(torch.as_tensor(y), f_mean, f_var).numpy(),
+            "quantiles": poisson.quantiles(np.asarray(COUNT_LEVELS), f_mean, f_var),
+        }
+    lower, middle, upper = np.asarray(found["quantiles"]).T
+    return {
+        "log_probability": float(np.mean(found["log_probability"])),
+        "absolute_error": float(np.mean(np.abs(y - middle))),
+        "rmse": metrics.rmse(y, found["mean"]),
+        "coverage_90": float(np.mean((lower <= y) & (y <= upper))),
+    }

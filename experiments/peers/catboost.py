@@ -2,7 +2,7 @@
 
 The training rows are cut into five parts. A model is trained on four of them, and the fifth says when to stop. The
 first part also chooses the depth of the trees. The prediction is the Gaussian with the mean and the variance of the
-mixture of the five.
+mixture of the five. Classes have the log loss in place of that loss, and the mean of the five probabilities.
 """
 
 import warnings
@@ -39,16 +39,7 @@ class _Clock:
 def uncertain(job: Job) -> Mapping[str, float | str]:
     """Mean and standard deviation."""
     job.restart()
-    parts = np.array_split(np.random.default_rng(0).permutation(len(job.x)), FOLDS)
-    tried = {}
-    for number, depth in enumerate(DEPTHS):
-        left = SHARE_OF_CHOICE * job.budget - job.seconds
-        tried[depth] = _train(job, depth, parts[0], job.seconds + left / (len(DEPTHS) - number))
-    depth = min(tried, key=lambda depth: _loss(tried[depth]))
-    models = [tried[depth]]
-    for number, held in enumerate(parts[1:], 1):
-        left = job.budget - job.seconds
-        models.append(_train(job, depth, held, job.seconds + left / (FOLDS - number)))
+    models, depth = _five(job, catboost.CatBoostRegressor, "RMSEWithUncertainty")
 
     def predict(x: Array) -> tuple[Array, Array]:
         found = np.stack([model.predict(x, prediction_type="RMSEWithUncertainty") for model in models])
@@ -56,15 +47,43 @@ def uncertain(job: Job) -> Mapping[str, float | str]:
         return mean.mean(axis=0), np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
 
     job.record(predict)
+    return _numbers(models, depth)
+
+
+def classes(job: Job) -> Mapping[str, float | str]:
+    """Probabilities of classes."""
+    job.restart()
+    loss = "Logloss" if int(job.data["num_classes"]) == 2 else "MultiClass"
+    models, depth = _five(job, catboost.CatBoostClassifier, loss)
+    job.record_arrays(lambda x: {"probabilities": np.mean([model.predict_proba(x) for model in models], axis=0)})
+    return _numbers(models, depth)
+
+
+def _five(job: Job, kind: Any, loss: str) -> tuple[list[Any], int]:
+    """One model for each part that is left out, and the depth that the first part has chosen."""
+    parts = np.array_split(np.random.default_rng(0).permutation(len(job.x)), FOLDS)
+    tried = {}
+    for number, depth in enumerate(DEPTHS):
+        left = SHARE_OF_CHOICE * job.budget - job.seconds
+        tried[depth] = _train(job, kind, loss, depth, parts[0], job.seconds + left / (len(DEPTHS) - number))
+    depth = min(tried, key=lambda depth: float(tried[depth].get_best_score()["validation"][loss]))
+    models = [tried[depth]]
+    for number, held in enumerate(parts[1:], 1):
+        left = job.budget - job.seconds
+        models.append(_train(job, kind, loss, depth, held, job.seconds + left / (FOLDS - number)))
+    return models, depth
+
+
+def _numbers(models: list[Any], depth: int) -> Mapping[str, float | str]:
     trees = float(np.mean([model.tree_count_ for model in models]))
     return {"iterations": trees, "depth": depth, "precision": "float64"}
 
 
-def _train(job: Job, depth: int, held: Any, until: float) -> catboost.CatBoostRegressor:
+def _train(job: Job, kind: Any, loss: str, depth: int, held: Any, until: float) -> Any:
     used = np.ones(len(job.x), dtype=bool)
     used[held] = False
-    model = catboost.CatBoostRegressor(
-        loss_function="RMSEWithUncertainty",
+    model = kind(
+        loss_function=loss,
         depth=depth,
         iterations=ENDLESS,
         learning_rate=LEARNING_RATE,
@@ -79,10 +98,6 @@ def _train(job: Job, depth: int, held: Any, until: float) -> catboost.CatBoostRe
     return model.fit(job.x[used], job.y[used], eval_set=held_rows, callbacks=[_Clock(job, until)])
 
 
-def _loss(model: catboost.CatBoostRegressor) -> float:
-    return float(model.get_best_score()["validation"]["RMSEWithUncertainty"])
-
-
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    run({"uncertain": uncertain}, {"catboost": catboost.__version__})
+    run({"uncertain": uncertain, "classes": classes}, {"catboost": catboost.__version__})

@@ -2,6 +2,8 @@
 
 Its optimizer has no callback, so the fit goes on in parts: each starts from the covariance parameters of the one
 before it and may take twice as many iterations, as far as the budget allows, until the likelihood stands still.
+
+Two classes and counts have Laplace's approximation, and GPBoost's own search.
 """
 
 import warnings
@@ -49,6 +51,41 @@ def vecchia(job: Job) -> Mapping[str, float | str]:
     return {"iterations": done, "rows": len(rows), "precision": "float64"}
 
 
+def latent(job: Job) -> Mapping[str, float | str]:
+    """Probabilities of two classes, or mean and variance of the logarithm of a Poisson rate."""
+    job.restart()
+    is_count = job.settings["kind"] == "counts"
+    model = gpboost.GPModel(
+        gp_coords=np.ascontiguousarray(job.x),
+        cov_function="matern_ard",
+        cov_fct_shape=1.5,
+        gp_approx="vecchia",
+        likelihood="poisson" if is_count else "bernoulli_logit",
+        seed=0,
+        num_parallel_threads=job.settings["threads"],
+    )
+    model.fit(
+        np.ascontiguousarray(job.y),
+        X=np.ones((len(job.x), 1)),
+        offset=job.data["log_exposure"] if is_count else None,
+    )
+
+    def predict(x: Array) -> dict[str, Array]:
+        found = model.predict(
+            gp_coords_pred=np.ascontiguousarray(x),
+            X_pred=np.ones((len(x), 1)),
+            offset_pred=job.data["log_exposure_test"] if is_count else None,
+            predict_var=is_count,
+            predict_response=not is_count,
+        )
+        if is_count:
+            return {"f_mean": found["mu"], "f_var": np.maximum(found["var"], 0.0)}
+        return {"probabilities": np.column_stack([1.0 - found["mu"], found["mu"]])}
+
+    job.record_arrays(predict)
+    return {"precision": "float64"}
+
+
 def _predict(model: gpboost.GPModel, x: Array) -> tuple[Array, Array]:
     found = model.predict(gp_coords_pred=np.ascontiguousarray(x), predict_var=True, predict_response=True)
     return found["mu"], np.sqrt(found["var"])
@@ -56,4 +93,4 @@ def _predict(model: gpboost.GPModel, x: Array) -> tuple[Array, Array]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    run({"vecchia": vecchia}, {"gpboost": version("gpboost")})
+    run({"vecchia": vecchia, "latent": latent}, {"gpboost": version("gpboost")})

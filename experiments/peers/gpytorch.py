@@ -2,6 +2,9 @@
 
 SVGP and PPGPR run in float32, as their users have them; where that breaks down for good, the fit is repeated in
 float64, with the clock set back. SGPR runs in float64.
+
+For classes, SVGP makes a number of steps in float32: probit for two, and softmax of independent GPs with common
+inducing points for more.
 """
 
 import copy
@@ -15,11 +18,15 @@ import torch._dynamo  # the first step of an optimizer would import it, which ta
 from gpytorch.constraints import Positive
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import InducingPointKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ZeroMean
+from gpytorch.likelihoods import BernoulliLikelihood, GaussianLikelihood, SoftmaxLikelihood
+from gpytorch.means import ConstantMean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, PredictiveLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
-from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from gpytorch.variational import (
+    CholeskyVariationalDistribution,
+    IndependentMultitaskVariationalStrategy,
+    VariationalStrategy,
+)
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor, nn
 
@@ -35,6 +42,8 @@ TIMED_RATE = 0.01
 """Learning rate of the steps that are only timed."""
 LEAST_START_NOISE = 2e-4
 """Twice GPyTorch's noise floor, since nothing can be learned from the floor itself."""
+BATCH_OF_CLASSES, DRAWS_OF_CLASSES = 512, 256
+"""Rows of a step, and draws of the latent values that a prediction of several classes is the mean of."""
 Finding = Mapping[str, float | str]
 
 
@@ -183,6 +192,68 @@ def sgpr(job: Job) -> Finding:
     return {"iterations": evaluations, "precision": "float64"}
 
 
+class ClassSVGP(ApproximateGP):  # type: ignore[misc]
+    """One GP for two classes, or one for each of more, with common inducing points and one kernel each."""
+
+    def __init__(self, inducing: Tensor, lengthscales: Tensor, num_latents: int) -> None:
+        batch = torch.Size([num_latents] if num_latents > 1 else [])
+        distribution = CholeskyVariationalDistribution(len(inducing), batch_shape=batch)
+        strategy = VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True)
+        if num_latents > 1:
+            strategy = IndependentMultitaskVariationalStrategy(strategy, num_tasks=num_latents)
+        super().__init__(strategy)
+        self.mean = ConstantMean(batch_shape=batch)
+        base = MaternKernel(nu=1.5, ard_num_dims=len(lengthscales), batch_shape=batch)
+        base.lengthscale = lengthscales
+        self.kernel = ScaleKernel(base, batch_shape=batch)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior."""
+        return MultivariateNormal(self.mean(x), self.kernel(x))
+
+
+def svgp_classes(job: Job) -> Finding:
+    """SVGP by a number of steps of Adam on minibatches, with one cycle of the learning rate."""
+    torch.manual_seed(0)
+    job.restart()
+    settings, num_classes = job.settings, int(job.data["num_classes"])
+    x, y = torch.as_tensor(job.x, dtype=torch.float32), torch.as_tensor(job.y)
+    y = y.float() if num_classes == 2 else y.long()
+    inducing, lengthscales = (torch.as_tensor(job.data[name]).float() for name in ("inducing", "lengthscales"))
+    num_latents = num_classes if num_classes > 2 else 1
+    model = ClassSVGP(inducing, lengthscales, num_latents)
+    several = SoftmaxLikelihood(num_classes=num_classes, mixing_weights=False)
+    likelihood = BernoulliLikelihood() if num_classes == 2 else several
+    objective = VariationalELBO(likelihood, model, num_data=len(x))
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings["learning_rate"], betas=(0.9, 0.99), fused=True)
+    generator = torch.Generator().manual_seed(0)
+    order, position, batch_size = torch.randperm(len(x), generator=generator), 0, min(BATCH_OF_CLASSES, len(x))
+    for step in range(settings["steps"]):
+        if position + batch_size > len(x):
+            order, position = torch.randperm(len(x), generator=generator), 0
+        rows = order[position : position + batch_size]
+        position += batch_size
+        optimizer.param_groups[0]["lr"] = settings["learning_rate"] * one_cycle(step / settings["steps"])
+        optimizer.zero_grad(set_to_none=True)
+        loss = -objective(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+    _check_finite(model)
+    model.eval()
+    likelihood.eval()
+
+    @torch.no_grad()
+    def predict(x: Array) -> dict[str, Array]:
+        rows = torch.as_tensor(x, dtype=torch.float32).split(CHUNK_ROWS)
+        with gpytorch.settings.num_likelihood_samples(DRAWS_OF_CLASSES):
+            given = [likelihood(model(chunk)).probs.reshape(-1, len(chunk), num_latents) for chunk in rows]
+        p = torch.cat([draws.mean(0) for draws in given]).double().numpy()
+        return {"probabilities": p if num_classes > 2 else np.column_stack([1.0 - p, p])}
+
+    job.record_arrays(predict)
+    return {"iterations": settings["steps"], "precision": "float32"}
+
+
 def _check_finite(module: nn.Module) -> None:
     if not all(bool(torch.isfinite(p).all()) for p in module.parameters()):
         raise FloatingPointError("a parameter is not finite")
@@ -251,4 +322,5 @@ def _start(job: Job, dtype: torch.dtype) -> tuple[SVGP, gpytorch.likelihoods.Gau
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     versions = {"gpytorch": gpytorch.__version__, "torch": torch.__version__}
-    run({"svgp": stochastic, "ppgpr": stochastic, "sgpr": sgpr, "step": step, "predict": predict}, versions)
+    methods = {"svgp": stochastic, "ppgpr": stochastic, "sgpr": sgpr, "svgp_classes": svgp_classes}
+    run(methods | {"step": step, "predict": predict}, versions)

@@ -6,6 +6,9 @@ first part also chooses among a few sizes of trees. The prediction is the mean o
 Trees give no density. Each row has a residual of the model that did not see it, so there are honest residuals of all
 rows. The density is a Gaussian whose variance is their mean square, or a second model of their logarithm of squares:
 four fifths of the rows teach that model, and the other fifth decides which of the two is kept.
+
+Classes and counts have objectives of their own: log loss and the Poisson likelihood, with the logarithm of an exposure
+as the first score. The prediction is the mean of the probabilities, or rates, of the five models.
 """
 
 import warnings
@@ -73,16 +76,44 @@ def density(job: Job) -> Mapping[str, float | str]:
     return {"iterations": trees, "precision": "float64", "spread": "constant" if spread is None else "a second model"}
 
 
+def kinds(job: Job) -> Mapping[str, float | str]:
+    """Probabilities of classes, or the logarithm of a Poisson rate."""
+    job.restart()
+    parts = _parts(len(job.x))
+    is_count, num_classes = job.settings["kind"] == "counts", int(job.data["num_classes"])
+    objective: dict[str, Any] = {"objective": "poisson" if is_count else "binary"}
+    if not is_count and num_classes > 2:
+        objective = {"objective": "multiclass", "num_class": num_classes}
+    offset = job.data["log_exposure"] if is_count else None
+    first, size = _first_part(job, parts[0], objective, offset)
+    models = [first]
+    for number, held in enumerate(parts[1:], 1):
+        until = job.seconds + (job.budget - job.seconds) / (FOLDS - number)
+        models.append(_train(job, job.y, held, until, {**size, **objective}, offset))
+
+    def predict(x: Array) -> dict[str, Array]:
+        found = np.mean([model.predict(x) for model in models], axis=0)
+        if is_count:
+            return {"f_mean": np.log(found) + job.data["log_exposure_test"], "f_var": np.zeros(len(x))}
+        return {"probabilities": found if found.ndim == 2 else np.column_stack([1.0 - found, found])}
+
+    job.record_arrays(predict)
+    return {"iterations": float(np.mean([model.booster.best_iteration for model in models])), "precision": "float64"}
+
+
 def _parts(count: int) -> list[Any]:
     return np.array_split(np.random.default_rng(0).permutation(count), FOLDS)
 
 
-def _first_part(job: Job, held: Any) -> tuple[Trees, Mapping[str, int]]:
+def _first_part(
+    job: Job, held: Any, objective: Mapping[str, Any] | None = None, offset: Array | None = None
+) -> tuple[Trees, Mapping[str, int]]:
     """The best of the sizes on the first part's rows, with the same time for each."""
     best: tuple[Trees, Mapping[str, int]] | None = None
     for number, size in enumerate(SIZES):
         left = SHARE_OF_CHOICE * job.budget - job.seconds
-        model = _train(job, job.y, held, job.seconds + left / (len(SIZES) - number), size)
+        until = job.seconds + left / (len(SIZES) - number)
+        model = _train(job, job.y, held, until, {**size, **(objective or {})}, offset)
         if best is None or model.loss < best[0].loss:
             best = model, size
     assert best is not None
@@ -103,7 +134,9 @@ def _spread_model(job: Job, residuals: Array, held: Any) -> tuple[Trees | None, 
     return (model, level) if theirs < constant else (None, 0.0)
 
 
-def _train(job: Job, y: Array, held: Any, until: float, options: Mapping[str, Any]) -> Trees:
+def _train(
+    job: Job, y: Array, held: Any, until: float, options: Mapping[str, Any], offset: Array | None = None
+) -> Trees:
     used = np.ones(len(y), dtype=bool)
     used[held] = False
     parameters = {"objective": "regression", "learning_rate": LEARNING_RATE, "seed": 0, "deterministic": True}
@@ -115,13 +148,17 @@ def _train(job: Job, y: Array, held: Any, until: float, options: Mapping[str, An
 
     stop_in_time.order = LAST  # type: ignore[attr-defined]
     losses: dict[str, Any] = {}
-    # Columns of codes of categories, where there are any.
-    options_of_data = {"categorical_feature": job.settings.get("categorical", "auto")}
+
+    def data(rows: Any) -> lightgbm.Dataset:
+        first_score = None if offset is None else offset[rows]
+        categorical = job.settings.get("categorical", "auto")  # columns of codes, where there are any
+        return lightgbm.Dataset(job.x[rows], y[rows], init_score=first_score, categorical_feature=categorical)
+
     booster = lightgbm.train(
         parameters,
-        lightgbm.Dataset(job.x[used], y[used], **options_of_data),
+        data(used),
         num_boost_round=ENDLESS,
-        valid_sets=[lightgbm.Dataset(job.x[held], y[held], **options_of_data)],
+        valid_sets=[data(held)],
         callbacks=[
             lightgbm.record_evaluation(losses),
             lightgbm.early_stopping(PATIENCE, verbose=False),
@@ -135,4 +172,4 @@ def _train(job: Job, y: Array, held: Any, until: float, options: Mapping[str, An
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    run({"density": density}, {"lightgbm": lightgbm.__version__})
+    run({"density": density, "kinds": kinds}, {"lightgbm": lightgbm.__version__})

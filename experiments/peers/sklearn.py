@@ -1,4 +1,9 @@
-"""scikit-learn's exact GP, on all rows or as many as it can take in its time, and its Bayesian ridge regression."""
+"""scikit-learn's GPs and linear models, with their own ways to choose parameters.
+
+The exact GP takes all rows or as many as it can in its time. Beside it are Bayesian ridge regression, the GP classifier
+(Laplace's approximation, one class against the others), logistic regression and Poisson regression, whose penalties are
+chosen by cross-validation.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -8,9 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 import sklearn
-from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, WhiteKernel
-from sklearn.linear_model import BayesianRidge
+from sklearn.linear_model import BayesianRidge, LogisticRegressionCV, PoissonRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -23,6 +29,13 @@ EVALUATIONS = 40
 """Of the likelihood and its gradient, that a search should have time for."""
 MOST_GRADIENT_BYTES = 2e9
 """scikit-learn holds the derivative of the matrix in every parameter at once."""
+
+
+MOST_LENGTHSCALES = 30
+"""Columns beyond which the GP classifier has one lengthscale: it holds a matrix for each at every step."""
+PENALTIES = np.logspace(-6.0, 2.0, 17)
+ITERATIONS = 2000
+"""Of the solvers of linear models, enough for them to converge."""
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - a signal, not an error
@@ -55,6 +68,39 @@ def line(job: Job) -> Mapping[str, float | str]:
     job.restart()
     model = make_pipeline(StandardScaler(), BayesianRidge()).fit(job.x, job.y)
     job.record(lambda x: model.predict(x, return_std=True))
+    return {"precision": "float64"}
+
+
+def gpc(job: Job) -> Mapping[str, float | str]:
+    """A Matern kernel with one lengthscale per column, or one for all of many columns."""
+    job.restart()
+    columns = job.x.shape[1]
+    lengthscales = np.ones(columns) if columns <= MOST_LENGTHSCALES else 1.0
+    kernel = ConstantKernel(1.0, (1e-3, 1e4)) * Matern(lengthscales, length_scale_bounds=(1e-3, 1e5), nu=1.5)
+    model = GaussianProcessClassifier(kernel, random_state=0).fit(job.x, job.y)
+    job.record_arrays(lambda x: {"probabilities": model.predict_proba(x)})
+    return {"precision": "float64"}
+
+
+def logistic(job: Job) -> Mapping[str, float | str]:
+    """Logistic regression whose penalty is chosen by the log loss of five folds."""
+    job.restart()
+    model = LogisticRegressionCV(Cs=10, cv=5, scoring="neg_log_loss", max_iter=ITERATIONS).fit(job.x, job.y)
+    job.record_arrays(lambda x: {"probabilities": model.predict_proba(x)})
+    return {"precision": "float64"}
+
+
+def poisson(job: Job) -> Mapping[str, float | str]:
+    """Poisson regression of the rate, whose penalty is chosen by the deviance of five folds."""
+    job.restart()
+    exposure = np.exp(job.data["log_exposure"])
+    model = GridSearchCV(PoissonRegressor(max_iter=ITERATIONS), {"alpha": PENALTIES}, cv=5)
+    model.fit(job.x, job.y / exposure, sample_weight=exposure)
+
+    def predict(x: Array) -> dict[str, Array]:
+        return {"f_mean": np.log(model.predict(x)) + job.data["log_exposure_test"], "f_var": np.zeros(len(x))}
+
+    job.record_arrays(predict)
     return {"precision": "float64"}
 
 
@@ -98,4 +144,5 @@ def _kernel(job: Job) -> Kernel:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    run({"within_budget": within_budget, "exact": exact, "line": line}, {"scikit-learn": sklearn.__version__})
+    regressions = {"within_budget": within_budget, "exact": exact, "line": line, "poisson": poisson}
+    run(regressions | {"gpc": gpc, "logistic": logistic}, {"scikit-learn": sklearn.__version__})

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from cvgp.coreset import Coreset
 from cvgp.data.rows import Rows
-from cvgp.fitting.latents import Latents, SitesObjective, fit_latents, solve_sites
+from cvgp.fitting.latents import (
+    Latents,
+    SitesObjective,
+    _with_best_scale,
+    fit_latents,
+    multiply_variance,
+    solve_sites,
+)
 from cvgp.fitting.monitor import Run
 from cvgp.gp import likelihoods as lk
 from cvgp.gp.bounds.elbo import marginals
@@ -65,6 +72,28 @@ def test_the_gradient_of_the_bound_vanishes_at_the_sites(kind: str) -> None:
     # A weight at its floor may want to fall further.
     free = log_w.detach() > log_w.detach().max() - 10.0
     assert log_w.grad[free].abs().max() < 2e-2
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "poisson", "softmax"])
+@pytest.mark.parametrize("factor", [1e-2, 1e2])
+def test_no_other_variance_of_f_has_a_higher_bound_after_the_search(kind: str, factor: float) -> None:
+    latents, rows = problem(kind)
+    multiply_variance(latents.first, factor)
+    begun = solve_sites(latents, rows, steps=20, fresh=True)
+    best, found = _with_best_scale(latents, rows, begun, Run.alone(seed=0))
+    assert found.value > begun.value
+    for change in (4.0, 0.25):
+        other = best.copied()
+        multiply_variance(other.first, change)
+        assert solve_sites(other, rows, steps=6).value < found.value + 1e-3
+
+
+def test_a_variance_that_is_not_learned_stays() -> None:
+    latents, rows = problem("bernoulli")
+    latents.first.kernel.raw_outputscale.requires_grad_(False)
+    before = latents.first.kernel.outputscale.item()
+    found = fit_latents(latents, rows, Run.alone(seed=0), most_rows=1000)
+    assert found.latents.first.kernel.outputscale.item() == before
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *CLAMPED])

@@ -45,7 +45,7 @@ class CVGPClassifier(PageMixin, ImportanceMixin, ClassifierMixin, BaseEstimator)
         Number of pseudo-points M. ``auto`` takes the fewest that predict unseen rows about as well as many.
     kernel : str, gpytorch kernel or None
         As for `CVGPRegressor`. None is ``matern32``; where rows are few for the columns, one lengthscale for all
-        columns and a linear kernel are tried too.
+        columns beside a linear kernel, and a linear kernel alone, are tried too.
     ard : bool
         Learn one lengthscale per column rather than one for all.
     input_warp : {"auto", "identity", "rank", "mixed"}

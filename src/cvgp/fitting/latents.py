@@ -20,7 +20,14 @@ from cvgp.fitting.compare import Scores, weight_of
 from cvgp.fitting.monitor import Phase, Run
 from cvgp.gp.bounds import Statistics, gather_whitened, whitener
 from cvgp.gp.bounds.elbo import marginals
-from cvgp.gp.kernels import cross_matrix, diagonal, gaussian_likelihood, kernel_matrices, release
+from cvgp.gp.kernels import (
+    cross_matrix,
+    diagonal,
+    gaussian_likelihood,
+    kernel_matrices,
+    multiply_inside,
+    release,
+)
 from cvgp.gp.likelihoods import Expected, Likelihood, WithQuantiles
 from cvgp.gp.linalg import inverse_from_factor, plus_identity, safe_cholesky
 from cvgp.gp.model import CVGP
@@ -39,6 +46,7 @@ FIRST_PARAMETERS = 2  # times that a likelihood's parameters and the sites are l
 LONGEST_STEP = 1.0  # of a constant
 EVALUATIONS = 8  # of the bound, in a round
 MOST_ROUNDS = 40
+SCALE_FACTOR, SCALE_STEPS = 4.0, 6  # of the variance of f, and of the sites after each change of it
 TOLERANCE = 1e-4  # nats per row: rounds end when they gain less
 SITE_TOLERANCE = 1e-6
 SMALLEST_WEIGHT, SMALLEST_SHARE = 1e-6, 1e-3  # of a site at the start, in precision and as a share
@@ -242,6 +250,32 @@ def _alpha(K_cc: Tensor, y_c: Tensor, w: Tensor) -> Tensor:
     return factorize(K_cc, w, y_c).alpha
 
 
+def multiply_variance(model: CVGP, factor: float) -> None:
+    """Multiply the prior variance of f, as far as it is learned, and of each term of a sum alike."""
+    for part in model.kernel.modules():
+        for name in ("outputscale", "variance"):
+            raw = getattr(part, f"raw_{name}", None)
+            if raw is not None and raw.requires_grad:
+                multiply_inside(part, name, factor)
+
+
+@torch.no_grad()
+def _with_best_scale(latents: Latents, rows: Rows[Tensor], found: Solved, run: Run) -> tuple[Latents, Solved]:
+    """Multiply the variance of f while that raises the bound: with several classes, rounds end before it is found."""
+    for factor in (SCALE_FACTOR, 1.0 / SCALE_FACTOR):
+        before = latents
+        while run.has_time:
+            other = latents.copied()
+            multiply_variance(other.first, factor)
+            new = solve_sites(other, rows, steps=SCALE_STEPS)
+            if new.value - found.value < SITE_TOLERANCE * weight_of(rows).sum().item():
+                break
+            latents, found = other, new
+        if latents is not before:
+            break
+    return latents, found
+
+
 class LatentFit(NamedTuple):
     """Trained latent values, the bound in nats, how the search ended, and each row's density without itself."""
 
@@ -264,6 +298,7 @@ def fit_latents(latents: Latents, rows: Rows[Tensor], run: Run, *, most_rows: in
         # Before the kernel, which would otherwise take what is signal for the noise of a likelihood that is too wide.
         latents = with_learned_parameters(latents, some, found)
         found = solve_sites(latents, some, steps=NEXT_STEPS)
+    latents, found = _with_best_scale(latents, some, found, run)
     monitor, value, status, evaluations = Phase(run, PHASE, MOST_ROUNDS), found.value, Status.ITERATION_LIMIT, 0
     for number in range(MOST_ROUNDS):
         objective = SitesObjective(latents, some)
