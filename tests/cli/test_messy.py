@@ -77,7 +77,7 @@ def test_columns_are_chosen_by_flags_that_predicting_does_not_need(
 
 
 def test_the_flag_in_the_error_mends_all_columns_at_once(run: Run, tmp_path: Path) -> None:
-    table = make_table(30).assign(**{"first day": None, "empty": None})
+    table = make_table(30).assign(**{"first hour": "10:30", "last": "18:15"})
     table.to_csv(tmp_path / "a.csv", index=False)
     command = ["fit", tmp_path / "a.csv", "--target", "price", "--out", tmp_path / "m.cvgp", *FIT]
     refused = run(*command)
